@@ -20,12 +20,12 @@ from counterpoise.learn import kernels, softmax
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import last_layer_norms, logged_probability, logit_norms
 from counterpoise.learn.objectives import beta_ips
-from counterpoise.learn.options import LazyAdam
+from counterpoise.learn.optimizers import LazyAdam
 from counterpoise.learn.policies import LinearSoftmax, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import Arithmetic
-from counterpoise.learn.steps import _map_norms, backward
+from counterpoise.learn.steps import LoggedActions, map_norms
 
 SUITE = Suite(__file__, __doc__)
 
@@ -69,7 +69,7 @@ def dense_gradients(policy: Policy, batch: Batch) -> tuple[Tensor, dict[str, Ten
     logits = policy.scores(h)
     target, squares = logged_probability(logits, batch.action)
     if hasattr(policy.scores, "map"):
-        norms = _map_norms(policy.scores, logits, batch.action, h)
+        norms = map_norms(policy.scores, logits, batch.action, h)
     else:
         norms = last_layer_norms(logit_norms(target, squares), h, bias=policy.scores.bias is not None)
     beta = baseline_of(gradient_sums(norms, reward, propensity))
@@ -98,7 +98,7 @@ def check_gradients(check: Checks) -> None:
                 arithmetic = LastLayer() if precision == "bfloat16" else Arithmetic(precision)
                 policy.zero_grad(set_to_none=True)
                 with arithmetic.products(torch.device("cuda")):
-                    step = backward(policy, batch, None, arithmetic=arithmetic)
+                    step = LoggedActions(policy, arithmetic=arithmetic).backward(batch, None)
                 found = dict(policy.named_parameters())
                 errors = [float((found[part].grad - g).norm() / g.norm()) for part, g in expected.items()]
                 what = f"{name}, logits × {times}, {precision}"
@@ -127,6 +127,7 @@ def check_time(check: Checks, items: int, rows: int = 4096, steps: int = 20) -> 
             policy = TwoTower(64, items, dimension=32, hidden=(256,), item_features=item_features).cuda()
             optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3, fused=True)
             batch, arithmetic = random_batch(rows, items), Arithmetic(precision)
+            logged = LoggedActions(policy, arithmetic=arithmetic)
             taken = []
             for step in range(steps + 3):
                 if step == 3:
@@ -135,7 +136,7 @@ def check_time(check: Checks, items: int, rows: int = 4096, steps: int = 20) -> 
                 start.record()
                 optimizer.zero_grad(set_to_none=True)
                 with arithmetic.products(torch.device("cuda")):
-                    backward(policy, batch, None, arithmetic=arithmetic)
+                    logged.backward(batch, None)
                 optimizer.step()
                 end.record()
                 torch.cuda.synchronize()
@@ -293,6 +294,7 @@ def time_step(
     head("policy", "objective", "ms a step", "rows/s", "peak GiB" if is_cuda else "ms of processors")
     for name, features in (("a vector per item", None), ("item features (64)", torch.randn(actions, 64))):
         policy = TwoTower(64, actions, dimension=32, hidden=(256,), item_features=features).to(device)
+        logged = LoggedActions(policy, arithmetic=arithmetic)
         kind = torch.optim.Adam if negatives is None else LazyAdam
         optimizer = kind(policy.parameters(), lr=1e-3, fused=None if dense or negatives else True)
         if is_cuda:
@@ -305,7 +307,7 @@ def time_step(
                     started, worked = perf_counter(), process_time()
                 optimizer.zero_grad(set_to_none=True)
                 with arithmetic.products(torch.device(device)):
-                    backward(policy, rows, baseline, arithmetic=arithmetic)
+                    logged.backward(rows, baseline)
                 optimizer.step()
             if is_cuda:
                 torch.cuda.synchronize()

@@ -41,7 +41,7 @@ from counterpoise.learn import MLP, LinearSoftmax, Policy, TwoTower, objectives
 from counterpoise.learn.contenders import PROMISED, Network
 from counterpoise.learn.forest import ForestLearner
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import backward
+from counterpoise.learn.steps import LoggedActions
 
 SUITE = Suite(__file__, __doc__)
 
@@ -83,9 +83,11 @@ def time_steps(name: str, policy: Policy, dimension: int, rows: int, seconds: fl
         optimizer.step()
 
     def beta_ips(norms: str) -> Callable[[], None]:
+        logged = LoggedActions(policy, norms=norms)
+
         def step() -> None:
             optimizer.zero_grad(set_to_none=True)
-            backward(policy, batch, None, norms=norms, measure=False)
+            logged.backward(batch, None, measure=False)
             optimizer.step()
 
         return step

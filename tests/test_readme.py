@@ -67,7 +67,8 @@ def test_there_is_code_to_run():
 
 
 def test_every_estimator_has_its_row():
-    rows = re.findall(r"^\| `(\w+)` \|", (DOCS / "estimators.md").read_text(encoding="utf-8"), flags=re.M)
+    page = (DOCS / "estimators.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", page[: page.index("## ")], flags=re.M)
     assert set(rows) == set(cp.ESTIMATORS)
 
 

@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsRegressor
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.evaluation import documents
-from counterpoise.log.log import LIMITS, LogFields
+from counterpoise.log.parts import LIMITS, LogFields
 
 pytestmark = pytest.mark.once
 

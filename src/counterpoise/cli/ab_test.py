@@ -14,7 +14,7 @@ from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed, table_of
 from counterpoise.cli.wording import written
 from counterpoise.errors import OptionError
-from counterpoise.log.guess import usual
+from counterpoise.log.parts import usual
 
 if TYPE_CHECKING:
     from collections.abc import Collection

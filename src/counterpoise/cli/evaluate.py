@@ -14,7 +14,7 @@ from counterpoise.cli.options import ANSWER, INTERVALS, LISTS, MODELS, QUESTION,
 from counterpoise.cli.printing import answer, console, coverage, each_reward, estimates, ladder, print_json
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.typed import Typed
-from counterpoise.log.addresses import without_password
+from counterpoise.log.log import without_password
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.coverage import CoverageCheck

@@ -23,14 +23,15 @@ from counterpoise.evaluation.checks import together_by
 from counterpoise.evaluation.documents import finite
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.loggers import ONE, by_value, with_names
+from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
 from counterpoise.evaluation.result import Comparison, above
 from counterpoise.evaluation.showing import aligned
 from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, percent, shortened, signed
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
-from counterpoise.log.log import Log, LogFields, as_log, checked_shares, column_name
+from counterpoise.log.log import Log, as_log, column_name
+from counterpoise.log.parts import Column, Data, LogFields, takes_parts
 from counterpoise.log.question import ask
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.arms import names_of_arms, pair_of_arms
@@ -259,11 +260,12 @@ def worth_of(estimate: Estimate, plain: Estimate) -> float:
 MOST = 20  # arms
 
 
+@takes_parts("ab_test")
 def ab_test(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    arm: Any,
-    against: Any = None,
+    arm: Column,
+    against: str | None = None,
     interval: str | Method | None = None,
     level: float = 0.95,
     progress: bool | None = None,

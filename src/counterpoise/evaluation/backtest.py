@@ -22,8 +22,10 @@ from counterpoise.evaluation.showing import aligned
 from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, shortened, signed
 from counterpoise.intervals import Interval, Method, check_level
-from counterpoise.log.log import LogFields, as_log
+from counterpoise.log.log import as_log
+from counterpoise.log.parts import LogFields, takes_parts
 from counterpoise.log.question import LOGGING
+from counterpoise.log.targets import Targets
 
 if TYPE_CHECKING:
     import polars as pl
@@ -252,12 +254,13 @@ class Outcome:
         return (float(self.upper or 0.0) - float(self.lower or 0.0)) / (2 * 1.959964)
 
 
+@takes_parts("backtest")
 def backtest(
     logs: Mapping[str, Any],
     outcomes: Any,
     *,
-    target: Any = None,
-    against: Any = None,
+    target: Targets = None,
+    against: Targets = None,
     interval: str | Method | None = None,
     level: float = 0.95,
     progress: bool | None = None,

@@ -16,8 +16,8 @@ from counterpoise.diagnostics.together import FEWEST, Together, moving_together
 from counterpoise.errors import Argument, CounterpoiseError, LogError, Sentence
 from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.support import missing_actions
-from counterpoise.log.guess import USUAL, ids_among, usual
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
+from counterpoise.log.parts import USUAL, ids_among, usual
 from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
 from counterpoise.moments import Floats
 

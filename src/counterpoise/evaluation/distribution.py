@@ -25,7 +25,8 @@ from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.method import normal_quantile
-from counterpoise.log.log import Columns, Data, Log, LogFields, as_log, logged_propensity
+from counterpoise.log.log import Log, as_log, logged_propensity
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
 from counterpoise.log.thresholds import bin_sql, given_thresholds, thresholds_of
@@ -385,6 +386,7 @@ def _check_share(what: str, q: float, *, is_one_allowed: bool) -> None:
 # -- `distribution` itself ---------------------------------------------------------------------------------------------
 
 
+@takes_parts("distribution")
 def distribution(
     log: Log | Data = None,
     *,

@@ -39,8 +39,8 @@ from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import above
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_propensity
-from counterpoise.log.guess import targets_among, usual
-from counterpoise.log.log import Columns, Data, Log, LogFields, as_log, column_names, logged_propensity
+from counterpoise.log.log import Log, as_log, column_names, logged_propensity
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts, targets_among, usual
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Target
@@ -97,6 +97,7 @@ class Examination:
         return cast("Axes", above().audit_picture.means(self.audit, ax=ax))
 
 
+@takes_parts("doctor")
 def doctor(
     log: Log | Data = None,
     *,

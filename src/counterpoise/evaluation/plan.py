@@ -22,7 +22,8 @@ from counterpoise.evaluation.estimates import MOST, Options, View, evidence_of, 
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result, check_differences
 from counterpoise.intervals import Evidence, Method, strategy
-from counterpoise.log.log import Data, Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import PROPENSITY
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments, Powers
@@ -80,6 +81,7 @@ class Plan:
     interval: str = "student"
 
 
+@takes_parts("plan")
 def plan(
     log: Log | Data = None,
     *,

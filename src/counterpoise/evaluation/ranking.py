@@ -16,7 +16,8 @@ from counterpoise.evaluation.estimates import Options, View, interval_at
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Segment
 from counterpoise.intervals import Interval, Method
-from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments, Moments
 from counterpoise.weights import Weight
@@ -47,6 +48,7 @@ class Driver:
     stderr: float
 
 
+@takes_parts("rank")
 def rank(
     log: Log | Data = None,
     *,

@@ -15,7 +15,8 @@ from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
 from counterpoise.errors import Argument, Blank, LogError, OptionError, first_line
 from counterpoise.evaluation.asking import question_of
-from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
@@ -25,6 +26,7 @@ from counterpoise.weights import Weight
 CENTER = "center"
 
 
+@takes_parts("sql")
 def sql(
     log: Log | Data = None,
     *,
@@ -70,6 +72,7 @@ def sql(
         raise OptionError(f"cannot write the statement for {dialect!r}: {error}.") from error
 
 
+@takes_parts("sql")
 def from_sums(
     rows: Any,
     log: Log | Data = None,

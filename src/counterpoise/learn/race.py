@@ -27,7 +27,7 @@ from counterpoise.learn.policies import as_policy
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.source import Source
-from counterpoise.learn.training import ALONE, Machine
+from counterpoise.learn.steps import ALONE, Machine
 from counterpoise.moments import Moments
 from counterpoise.moments.spread import Smoothed
 

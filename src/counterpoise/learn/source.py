@@ -31,9 +31,9 @@ from counterpoise.learn.rows import Digits, Names, Rows, Split, reading_of
 from counterpoise.log.expressions import columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
-from counterpoise.log.guess import ids_among
 from counterpoise.log.lists import LIST
-from counterpoise.log.log import Log, LogFields
+from counterpoise.log.log import Log
+from counterpoise.log.parts import LISTS, ids_among
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -123,12 +123,9 @@ class Source:
 
     def _asked(self) -> Question:
         """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is judged."""
-        unread: LogFields = {
-            "key": (), "model": None, "items": None, "value_samples": None, "model_value": None, "baseline": None, "slate": None,
-            "position": None, "propensity_of": None, "discount": None,
-        }  # fmt: skip
+        log = self.log.without("key", "model", "items", "value_samples", "model_value", "baseline", *LISTS)
         ids = () if self.files is not None else tuple(self.id_columns)
-        return Question(self.log.but(**unread), (), RowWeight(), segment=ids, learning=Learning())
+        return Question(log, (), RowWeight(), segment=ids, learning=Learning())
 
     def _ids_among(self, engine: LogEngine) -> list[str]:
         """The columns that look like ids of whoever came, where nobody said what moves together."""

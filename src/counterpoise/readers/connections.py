@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from counterpoise.errors import Argument, ColumnError, CounterpoiseError, LogError, OptionError, Pieces, first_line
-from counterpoise.log.addresses import secrets_of, without
-from counterpoise.log.log import Log
+from counterpoise.log.log import Log, secrets_of, without
 from counterpoise.readers import judge
 from counterpoise.readers.judge import not_one, not_one_query
 

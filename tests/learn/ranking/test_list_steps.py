@@ -10,7 +10,7 @@ from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.ranking.probabilities import ABSENT, pools
 from counterpoise.learn.ranking.steps import LoggedLists, RunningBaselines, list_baselines, list_sums, weighed
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import backward
+from counterpoise.learn.steps import LoggedActions
 from counterpoise.weights import Cascade, Independent, Standard
 
 LISTS = torch.tensor(list(permutations(range(5), 3)))
@@ -148,7 +148,7 @@ def test_lists_of_one_item_are_single_rows(name):
     found = [parameter.grad for parameter in policy.parameters()]
     policy.zero_grad(set_to_none=True)
     rows = Batch(batch.context, *(part[:, 0] for part in (batch.action, batch.reward, batch.propensity)), batch.total)
-    expected = backward(policy.scores, rows, None)
+    expected = LoggedActions(policy.scores).backward(rows, None)
     torch.testing.assert_close(step.baseline, expected.baseline)
     torch.testing.assert_close(step.variance, expected.variance)
     for one, parameter in zip(found, policy.parameters(), strict=True):

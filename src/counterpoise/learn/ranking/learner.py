@@ -34,7 +34,8 @@ from counterpoise.learn.ranking.steps import LoggedLists
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, train
-from counterpoise.log.log import LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.weights.lists import ListWeight, list_weight
 
 # Options that are not there for lists, each with the value that leaves it alone and, if that is not the advice, what to do instead.
@@ -147,8 +148,9 @@ class RankingLearner(PolicyLearner):
             **options,
         )
 
+    @takes_parts("RankingLearner")
     def fit(  # type: ignore[override]
-        self, log: Any = None, *, weight: ListWeight | None = None, **parts: Unpack[LogFields]
+        self, log: Log | Data = None, *, weight: ListWeight | None = None, **parts: Unpack[LogFields]
     ) -> Self:
         """Learn from a log of lists, as `evaluate` takes it; all of them are read into memory.
 

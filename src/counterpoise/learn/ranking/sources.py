@@ -19,7 +19,8 @@ from counterpoise.learn.ranking.probabilities import ABSENT
 from counterpoise.learn.rows import Rows, Split
 from counterpoise.learn.source import Good, Source
 from counterpoise.log.lists import DISCOUNT, LIST, POSITION, Lists, check_same_context, rows_by_list
-from counterpoise.log.log import Log, LogFields
+from counterpoise.log.log import Log
+from counterpoise.log.parts import MODELS
 from counterpoise.log.question import Learning, Question
 from counterpoise.log.rules import Problem, all_bad, find_problems, is_good, refuse
 from counterpoise.weights.lists import ListWeight, PseudoInverse
@@ -77,12 +78,10 @@ class ListSource(Source):
 
     def _asked(self) -> Question:
         """The question of learning about lists, which are judged as a whole."""
-        unread: LogFields = {
-            "key": (), "model": None, "items": None, "value_samples": None, "model_reward": None, "model_value": None, "baseline": None,
-        }  # fmt: skip
+        log = self.log.without("key", "baseline", *MODELS)
         self.lists = lists_of(self.log)
         groups = 1 if self.log.cluster is None else 2  # which makes the rules look at clusters
-        return Question(self.log.but(**unread), (), self.weight, groups=groups, lists=self.lists, learning=Learning())
+        return Question(log, (), self.weight, groups=groups, lists=self.lists, learning=Learning())
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
         """All lists to train on; bad ones are left out and counted if bad rows are to be dropped, and else refused."""

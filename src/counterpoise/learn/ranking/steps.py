@@ -34,8 +34,7 @@ from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.probabilities import ABSENT, at_slots, pools, prefix_products
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.source import Inspection
-from counterpoise.learn.steps import BETA_IPS, UNKNOWN, Step
-from counterpoise.learn.training import LoggedActions
+from counterpoise.learn.steps import BETA_IPS, UNKNOWN, LoggedActions, Step, has_bias
 from counterpoise.log.lists import excess_at, reward_at
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.moments import ROW
@@ -131,8 +130,7 @@ class LoggedLists(LoggedActions):
         lists = weighed(logits, items, propensity.to(logits.dtype), self.weight)
         if layer is None:
             return lists, None
-        has_bias = isinstance(layer, nn.Linear) and layer.bias is not None
-        size = last_layer_norms(torch.ones_like(logits[:, 0]), h, bias=has_bias)
+        size = last_layer_norms(torch.ones_like(logits[:, 0]), h, bias=has_bias(layer))
         return Weighed(lists.weight, lists.products * size[:, None, None]), layer
 
     def baselines(self, decay: float) -> RunningBaselines:
