@@ -127,7 +127,7 @@ class Suite:
         listed = {name: one for name, one in self.experiments.items() if not one.is_hidden}
         commands = whole.add_subparsers(dest="experiment", metavar="{" + ",".join(listed) + "}")
         for name, experiment in self.experiments.items():
-            shown = {} if experiment.is_hidden else {"help": experiment.summary}
+            shown = {} if experiment.is_hidden else {"help": experiment.summary.replace("%", "%%")}
             parser = commands.add_parser(
                 name,
                 description=inspect.getdoc(experiment.work),

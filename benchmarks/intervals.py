@@ -40,7 +40,7 @@ from worlds import (
 )
 
 import counterpoise as cp
-from counterpoise.engines.drawing import each_unit, units_of
+from counterpoise.engines.resampling import each_unit, units_of
 from counterpoise.environments import SyntheticBandit
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, beta_ips
 from counterpoise.evaluation.asking import question_of

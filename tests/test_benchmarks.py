@@ -96,7 +96,7 @@ def test_a_suite_runs_what_is_asked_for_and_says_what_is_broken(bench, capsys):
 
     @suite.experiment("first", runs=2)
     def first(*, runs: int = 1000, only: list[str] = ("a", "b"), is_fast: bool = False) -> bool:
-        """Count."""
+        """Count 5 % of them."""
         print(runs, *only, is_fast)
         return runs < 100
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
@@ -13,16 +13,31 @@ import numpy as np
 import polars as pl
 
 from counterpoise.diagnostics import Caveat, Verdict, judge
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Name,
+    Table,
+    Worded,
+    above,
+    breakable,
+    estimate_cells,
+    finite,
+    level_of,
+    number,
+    shortened,
+)
 from counterpoise.engines.first_look import first_look
 from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.asking import Stored, question_of, read
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates, options_of
-from counterpoise.evaluation.result import above, choose, known_target
-from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.result import choose, known_target
 from counterpoise.evaluation.support import missing_by_target
-from counterpoise.evaluation.table import Table
-from counterpoise.evaluation.wording import level_of, number, shortened
+from counterpoise.evaluation.table import Frame, frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.log import Log, as_log, logged_propensity
@@ -134,11 +149,11 @@ class Statistic:
         lower, upper = self.interval
         said = f"{self.name} {self.q:g}: {number(self.value, self.stderr)}"
         ends = f"{number(lower, self.stderr)} to {number(upper, self.stderr)}"
-        return f"{said} ({level_of(self.interval.level)}: {ends})".replace("\N{NO-BREAK SPACE}", " ")
+        return breakable(f"{said} ({level_of(self.interval.level)}: {ends})")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Distribution:
+class Distribution(Display):
     """The distribution of the reward under every target, and under the policy that wrote the log, ``"logging"``.
 
     `bins` has the moments of the rows between the `thresholds`, and `tails` how slowly the lowest and the highest rewards fall off, as a
@@ -229,7 +244,7 @@ class Distribution:
         labels = np.array([cast(int, label) for (label,) in self.bins.log.segments])
         place = np.searchsorted(labels, np.arange(len(self.thresholds)), side="right")
         columns = {"value": curve.value, "lower": curve.lower, "upper": curve.upper}
-        return Table({"threshold": self.thresholds} | {name: column[place] for name, column in columns.items()})
+        return Frame({"threshold": self.thresholds} | {name: column[place] for name, column in columns.items()})
 
     def statistics(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> list[Statistic]:
         """These quantiles and CVaRs of every policy."""
@@ -241,18 +256,36 @@ class Distribution:
 
     def table(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> pl.DataFrame:
         """These quantiles and CVaRs of every policy as a tidy polars frame."""
-        return Table([_row(statistic) for statistic in self.statistics(quantile, cvar)], infer_schema_length=None)
+        return frame(_table(self.statistics(quantile, cvar)))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
         return cast("Axes", above().distribution.curves(self, ax=ax))
 
-    def __repr__(self) -> str:
-        heads = ["policy", "", "q", "value", "lower", "upper", "verdict"]
-        rows = [heads, *(_cells(statistic) for statistic in self.statistics())]
+    def document(self, statistics: Sequence[Statistic] | None = None) -> dict[str, Any]:
+        """What `counterpoise distribution --json` prints: these statistics, or the usual ones."""
+        chosen = self.statistics() if statistics is None else statistics
+        rows = [
+            row | {"reasons": statistic.verdict.reasons, "note": statistic.note}
+            for row, statistic in zip(_table(chosen).records(), chosen, strict=True)
+        ]
+        numbers = {"n": self.n, "level": self.level, "thresholds": len(self.thresholds)}
+        return cast("dict[str, Any]", finite(numbers | {"statistics": rows, "dropped_rows": self.dropped_rows}))
+
+    def blocks(self, *, rows: int | None = ROWS, statistics: Sequence[Statistic] | None = None) -> Iterator[Block]:
+        """These statistics, or the usual ones, and what is in doubt about them."""
+        chosen = self.statistics() if statistics is None else statistics
+        yield _table(chosen)
+        yield ""
         method, level = self.options.method.name, level_of(self.level)
-        said = f"{self.n:,} rows; {level} intervals ({method}); {len(self.thresholds):,} thresholds. See .table(), .cdf(), .plot()."
-        return "\n".join([*aligned(rows), "", said.replace("\N{NO-BREAK SPACE}", " ")])
+        hint = "" if rows is None else " See .table(), .cdf(), .plot()."
+        yield f"{self.n:,} rows; {level} intervals ({method}); {len(self.thresholds):,} thresholds.{hint}"
+        for statistic in chosen:
+            where = f"{shortened(statistic.target)}, {statistic.name} {statistic.q:g}: "
+            if statistic.verdict.verdict != "ok":
+                yield Judged(where, statistic.verdict.verdict, statistic.verdict.reasons)
+            if statistic.note:
+                yield f"{where}{statistic.note}"
 
     # -- how it is made ------------------------------------------------------------------------------------------------
 
@@ -364,17 +397,20 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
     return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
 
 
-def _row(statistic: Statistic) -> dict[str, Any]:
-    lower, upper = statistic.interval
-    numbers = {"value": None if math.isnan(statistic.value) else statistic.value, "stderr": statistic.stderr}
-    ends = {"lower": lower, "upper": upper, "verdict": statistic.verdict.verdict}
-    return {"target": statistic.target, "statistic": statistic.name, "q": statistic.q, **numbers, **ends}
+def _table(statistics: Sequence[Statistic]) -> Table:
+    rows = [_row(statistic) for statistic in statistics]
+    shown = ("target", "statistic", "q", "value", "lower", "upper", "verdict")
+    return Table(rows, shown, {"target": "policy", "statistic": ""})
 
 
-def _cells(statistic: Statistic) -> list[str]:
-    lower, upper = statistic.interval
-    shown = [number(x, statistic.stderr) for x in (statistic.value, lower, upper)]
-    return [shortened(statistic.target), statistic.name, f"{statistic.q:g}", *shown, statistic.verdict.verdict]
+def _row(statistic: Statistic) -> dict[str, Cell]:
+    return {
+        "target": Name(statistic.target),
+        "statistic": statistic.name,
+        "q": Worded(statistic.q, f"{statistic.q:g}"),
+        **estimate_cells(statistic.value, statistic.stderr, statistic.interval),
+        "verdict": statistic.verdict.verdict,
+    }
 
 
 def _check_share(what: str, q: float, *, is_one_allowed: bool) -> None:
