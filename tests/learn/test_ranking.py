@@ -20,8 +20,7 @@ from counterpoise.learn import (
     RankingLearner,
     objectives,
 )
-from counterpoise.learn.ranking.sources import ListSource
-from counterpoise.learn.ranking.steps import held_out_lists, weighed_lists
+from counterpoise.learn.lists import ListSource, held_out_lists, weighed_lists
 from counterpoise.learn.rows import Split
 from counterpoise.moments import Moments
 from counterpoise.readers import frames
