@@ -26,7 +26,7 @@ import numpy as np
 from coverage_grid import REWARDS, Table, pairs, worlds
 
 import counterpoise as cp
-from counterpoise.engines.drawing import each_unit, units_of
+from counterpoise.engines.resampling import each_unit, units_of
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.asking import question_of
 from counterpoise.evaluation.estimates import Options, View, estimates

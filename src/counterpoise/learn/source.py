@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.engines.polars_frames import prepare
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
+from counterpoise.engines.streaming import prepare
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import (
