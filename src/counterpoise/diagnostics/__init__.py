@@ -8,7 +8,6 @@ from counterpoise.diagnostics.verdict import (
     Verdict,
     judge,
     judge_difference,
-    p_value,
     resting_on_model,
 )
 
@@ -25,6 +24,5 @@ __all__ = [
     "diagnose",
     "judge",
     "judge_difference",
-    "p_value",
     "resting_on_model",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
+from counterpoise.display import p_value
 from counterpoise.errors import Argument, Pieces, Sentence, in_units
 from counterpoise.moments.effective import below
 from counterpoise.moments.log_moments import Label
@@ -92,7 +93,7 @@ class Caveat:
 
     code: str
     text: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
     do: str = ""
     unusual_severity: Severity | None = field(default=None, repr=False)  # where it is not that of the code
 
@@ -172,10 +173,10 @@ class Verdict:
 # -- What weights, rewards and the log itself say against an estimate --------------------------------------------------
 
 FEW_ROWS = 30  # effective, with which a standard error is itself off by 13 %, 1/√(2·29)
-FEW_CARRYING = 7  # by simulation, benchmarks/coverage_grid.py
+FEW_CARRYING = 7  # by simulation, benchmarks/intervals.py grid
 FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20  # with which the jackknife's error is itself off by 16 %, 1/√(2·19)
-EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/mended_lists.py
+EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/lists.py early
 HEAVY_TAIL = 0.7  # Pareto k, above which means converge too slowly to rely on: Vehtari et al. (2024)
 UNSUPPORTED = 0.5  # of what a target does: where more is missing than shown, bounds say next to nothing
 SURE = 3.3  # standard errors: p = 0.001
@@ -410,15 +411,6 @@ def _lost_rewards(diagnostics: Diagnostics) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"
-
-
-def p_value(p: float) -> str:
-    """A p-value to two digits, or a bound if it is too small to mean anything.
-
-    >>> p_value(0.0123), p_value(0.0)
-    ('= 0.012', '< 1e-12')
-    """
-    return f"= {p:.2g}" if p > 1e-12 else "< 1e-12"
 
 
 # -- The test that the columns of a context baseline were known before the choice: then (w − 1)·φ has mean 0, whatever φ is ---

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from counterpoise.diagnostics import Caveat, Concern, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
+from counterpoise.display import number, percent, shortened, signed
 from counterpoise.errors import Argument, CounterpoiseError, Sentence
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.result import foremost
-from counterpoise.evaluation.wording import number, percent, shortened, signed
 from counterpoise.intervals import Interval
 from counterpoise.log.question import Question, lean
 from counterpoise.log.targets import Chosen, Probabilities, Target
