@@ -18,7 +18,6 @@ from counterpoise.features import Encoder
 from counterpoise.features.columns import TEXT, is_missing
 from counterpoise.learn.actions import (
     MOST,
-    NONE,
     Places,
     flat_of,
     ids_of_mask,
@@ -133,16 +132,6 @@ class Reading:
     names: NDArray[Any] | None  # of the actions in ascending order, if they are text
     classes: NDArray[Any] | None = None  # the actions, if they are known before the log is read
     width: int | None = None  # of a table of truth values, if the candidates are one
-
-    def places(self, values: pl.Series) -> Places:
-        """The places of actions that are text; −1 where there is none."""
-        names = [] if self.names is None else list(self.names)
-        known, numbers = pl.Series(names, dtype=pl.String), pl.Series(np.arange(len(names)))
-        text = values.cast(pl.String)
-        places: Places = text.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy(
-            writable=True
-        )
-        return places
 
     def candidates(self, values: pl.Series) -> Places:
         """The candidates of every row in the terms of the actions: ids, or places if these are text; filled up with −1."""

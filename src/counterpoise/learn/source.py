@@ -26,6 +26,7 @@ from counterpoise.learn.actions import (
     Ids,
     as_ids,
     placed,
+    places,
 )
 from counterpoise.learn.rows import Digits, Names, Rows, Split, reading_of
 from counterpoise.log.expressions import columns, of_64_bits, only, plan
@@ -273,7 +274,7 @@ class Source:
     def _ids_of(self, action: pl.Series) -> Ids:
         """Actions as ids, or as the places of their names; −1 for what is none."""
         if self.reading is not None and self.reading.names is not None:
-            return self.reading.places(action)
+            return places(self.reading.names, action)
         if action.dtype.is_integer():
             return np.where(action.is_null(), NONE, as_ids(action.fill_null(0).to_numpy()))
         return as_ids(_floats(action))
