@@ -17,9 +17,9 @@ from counterpoise.engines.lists import collapse
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.learn.ranking.probabilities import ABSENT
 from counterpoise.learn.rows import Rows, Split
-from counterpoise.learn.source import Good, Source
+from counterpoise.learn.source import UNREAD, Good, Source
 from counterpoise.log.lists import DISCOUNT, LIST, POSITION, Lists, check_same_context, rows_by_list
-from counterpoise.log.log import Log, LogFields
+from counterpoise.log.log import Log
 from counterpoise.log.question import Learning, Question
 from counterpoise.log.rules import Problem, all_bad, find_problems, is_good, refuse
 from counterpoise.weights.lists import ListWeight, PseudoInverse
@@ -69,7 +69,7 @@ class ListSource(Source):
         self.weight, self.judges = weight, judges
         self.judged = pl.DataFrame()
         super().__init__(log, fills_gaps=False, in_memory=True)
-        if self.reading is not None:
+        if self.reading.encoding is not None or self.reading.names is not None or log.candidates is not None:
             raise ColumnError(
                 "a ranking policy learns from contexts and items that are numbers, and some columns have others.",
                 do="Number the items from 0, and name expressions that make numbers of the context.",
@@ -77,12 +77,10 @@ class ListSource(Source):
 
     def _asked(self) -> Question:
         """The question of learning about lists, which are judged as a whole."""
-        unread: LogFields = {
-            "key": (), "model": None, "items": None, "value_samples": None, "model_reward": None, "model_value": None, "baseline": None,
-        }  # fmt: skip
         self.lists = lists_of(self.log)
         groups = 1 if self.log.cluster is None else 2  # which makes the rules look at clusters
-        return Question(self.log.but(**unread), (), self.weight, groups=groups, lists=self.lists, learning=Learning())
+        log = self.log.but(**UNREAD).but(model_reward=None)
+        return Question(log, (), self.weight, groups=groups, lists=self.lists, learning=Learning())
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
         """All lists to train on; bad ones are left out and counted if bad rows are to be dropped, and else refused."""
