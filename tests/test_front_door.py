@@ -1,6 +1,7 @@
 """The front door: every public name is there, for people and for type checkers, and nothing else is."""
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import counterpoise as cp
+from counterpoise.log.parts import LIMITS, PARTS
 
 TREE = ast.parse(Path(cp.__file__).read_text(encoding="utf-8"))
 
@@ -37,3 +39,59 @@ def test_nothing_is_imported_before_it_is_asked_for():
     code = "import sys, counterpoise; print('numpy' in sys.modules, 'counterpoise.log' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.split() == ["False", "False"]
+
+
+VERBS = [*(verb for verb in LIMITS if "Learner" not in verb), "from_sums"]
+
+
+def function_of(verb):
+    if verb == "learn_policy":
+        pytest.importorskip("torch")
+    return getattr(cp, verb)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_and_signature_show_every_part_that_the_verb_takes_with_its_sentence(verb):
+    function, taken = function_of(verb), LIMITS["sql" if verb == "from_sums" else verb].taken
+    shown, text = inspect.signature(function).parameters, inspect.getdoc(function)
+    assert set(PARTS) & set(shown) == set(taken)
+    assert "parts" not in shown
+    own = {"shares"} if verb == "ab_test" else set()  # which it says in its own words
+    assert not [part for part in set(taken) - own if f"\n{part}\n    {PARTS[part].sentence[0].upper()}" not in text]
+
+
+def test_a_log_shows_its_parts_as_well():
+    assert not [part for part in PARTS if f"\n{part}\n    " not in inspect.getdoc(cp.Log)]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("misspelt", "meant"), [("features", "context"), ("propensty", "propensity"), ("Outcome", "reward")]
+)
+def test_a_misspelt_part_is_answered_with_the_right_one(verb, misspelt, meant):
+    with pytest.raises(TypeError, match=rf"{verb} has no argument '{misspelt}'. Did you mean {meant}\?"):
+        function_of(verb)({}, **{misspelt: "x"})
+
+
+@pytest.mark.parametrize(
+    ("verb", "misspelt", "meant"),
+    [
+        ("evaluate", "segments", "segment"),
+        ("evaluate", "policy", "target"),
+        ("compare", "versus", "against"),
+        ("plan", "diference", "difference"),
+        ("doctor", "weekday", "day"),
+        ("Log", "features", "context"),
+        ("Log", "drop_bad_row", "drop_bad_rows"),
+    ],
+)
+def test_a_misspelt_option_is_answered_over_all_arguments_of_the_call(verb, misspelt, meant):
+    with pytest.raises(TypeError, match=rf"{verb} has no argument '{misspelt}'. Did you mean {meant}\?"):
+        getattr(cp, verb)({}, **{misspelt: "x"})
+
+
+def test_an_argument_that_is_like_no_other_is_answered_with_all_of_them():
+    with pytest.raises(
+        TypeError, match=r"no argument 'zzzzqq'. Its arguments are log, .*target.*reward.*drop_bad_rows"
+    ):
+        cp.evaluate({}, zzzzqq=1)

@@ -10,7 +10,7 @@ from counterpoise.cli.app import app
 from counterpoise.cli.options import SHARED, TARGETS, takes
 from counterpoise.cli.typed import Typed
 from counterpoise.errors import OptionError
-from counterpoise.log.log import LogFields, help_of
+from counterpoise.log.parts import LogFields, help_of
 
 COMMANDS = typer.main.get_command(app).commands
 

@@ -11,8 +11,8 @@ from counterpoise.cli.wording import as_option, options_are, written
 from counterpoise.diagnostics.together import moving_together
 from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.log.guess import ids_among
 from counterpoise.log.log import Log
+from counterpoise.log.parts import ids_among
 
 ASKED = {"reward": "r", "propensity": "p", "target": "t"}
 TOGETHER, LISTS, MEANING, MISREAD = (

@@ -10,8 +10,8 @@ import pytest
 from command_line import degenerate, invoke, shop
 
 import counterpoise as cp
-from counterpoise.engines import drawing as unit_rows
-from counterpoise.engines.drawing import drawn_again, tilted
+from counterpoise.engines import resampling as unit_rows
+from counterpoise.engines.resampling import drawn_again, tilted
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.documents import schema

@@ -9,7 +9,7 @@ from counterpoise.learn import MLP, LinearSoftmax, TwoTower, blocks, softmax
 from counterpoise.learn.criterion import moments_of
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Batch, Rows
-from counterpoise.learn.steps import Logged, backward
+from counterpoise.learn.steps import LoggedActions
 
 ITEMS, ROWS = 203, 37
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -65,16 +65,14 @@ def gradients(policy):
 )
 def test_a_step_is_the_dense_one(kind, dtype, objective, norms, request):
     policy, batch, limit = made(kind, dtype), batch_of(dtype), TOLERANCE[dtype]
-    asked = {"objective": OBJECTIVES[objective], "norms": norms}
-    expected = backward(policy, batch, None, **asked)
+    expected = LoggedActions(policy, norms=norms).backward(batch, None, objective=OBJECTIVES[objective])
     dense = gradients(policy)
     request.getfixturevalue("small_blocks")
-    for logged in (None, Logged(policy)):
-        step = backward(policy, batch, None, **asked, logged=logged)
-        for name, gradient in gradients(policy).items():
-            assert (gradient - dense[name]).norm() <= limit * dense[name].norm(), name
-        torch.testing.assert_close(step.baseline, expected.baseline, rtol=limit, atol=0)
-        torch.testing.assert_close(step.variance, expected.variance, rtol=10 * limit, atol=0)
+    step = LoggedActions(policy, norms=norms).backward(batch, None, objective=OBJECTIVES[objective])
+    for name, gradient in gradients(policy).items():
+        assert (gradient - dense[name]).norm() <= limit * dense[name].norm(), name
+    torch.testing.assert_close(step.baseline, expected.baseline, rtol=limit, atol=0)
+    torch.testing.assert_close(step.variance, expected.variance, rtol=10 * limit, atol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -144,4 +142,4 @@ def test_all_norms_refuse_a_layer_that_is_used_twice():
     twice = torch.nn.Linear(5, 5, dtype=torch.float64)
     policy.body = torch.nn.Sequential(twice, torch.nn.Tanh(), twice, policy.body)
     with pytest.raises(OptionError, match="each used once"):
-        backward(policy, batch_of(torch.float64), None, norms="all")
+        LoggedActions(policy, norms="all").backward(batch_of(torch.float64), None)

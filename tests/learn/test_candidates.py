@@ -14,7 +14,7 @@ from counterpoise.learn.criterion import moments_of
 from counterpoise.learn.norms import SampleGradients
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import backward, default_norms
+from counterpoise.learn.steps import LoggedActions, default_norms
 
 ITEMS = np.array(["bread", "jam", "milk", "soap", "tea"])
 
@@ -91,7 +91,7 @@ def test_steps_are_those_of_a_softmax_over_the_candidates(kind, norms, few, monk
     candidates = some_candidates(action)
     target = by_hand(policy, context, action, candidates)
     batch = Batch(context, action, reward, propensity, len(action), candidates=candidates)
-    step = backward(policy, batch, 0.7, norms=norms)
+    step = LoggedActions(policy, norms=norms).backward(batch, 0.7)
     if norms == "last_layer":
         layer = list(policy.scores.parameters())
         squares = [sum(g.square().sum() for g in torch.autograd.grad(one, layer, retain_graph=True)) for one in target]
@@ -122,7 +122,7 @@ def test_a_doubly_robust_step_takes_the_model_at_candidates_only():
     context, action, reward, propensity = small_log()
     candidates, model = some_candidates(action), torch.rand(40, 6, dtype=torch.float64)
     batch = Batch(context, action, reward, propensity, 40, model, candidates)
-    backward(policy, batch, None, objective=OBJECTIVES["dr"])
+    LoggedActions(policy).backward(batch, None, objective=OBJECTIVES["dr"])
     found = {name: p.grad.clone() for name, p in policy.named_parameters()}
     policy.zero_grad()
     total = torch.zeros((), dtype=torch.float64)
@@ -247,7 +247,7 @@ def test_few_candidates_of_many_actions_need_no_table_of_all(monkeypatch):
     policy = LinearSoftmax(3, 100_000, bias=True)
     context, action, reward, propensity = (one.float() if one.is_floating_point() else one for one in small_log())
     batch = Batch(context, action, reward, propensity, 40, candidates=some_candidates(action))
-    step = backward(policy, batch, None)
+    step = LoggedActions(policy).backward(batch, None)
     assert bool(torch.isfinite(step.variance))
     assert shown == []
 

@@ -13,14 +13,14 @@ from torch import nn
 
 import counterpoise as cp
 import counterpoise.learn.source as sources
-import counterpoise.learn.training as training
+import counterpoise.learn.steps as steps
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner, TwoTower, load_policy, save_policy
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.files import read_tensors, write_tensors
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import Logged, backward, default_norms
+from counterpoise.learn.steps import Logged, LoggedActions, default_norms
 from counterpoise.learn.training import Epochs
 from counterpoise.log.log import Log
 
@@ -45,7 +45,7 @@ def same(first, second):
 
 def after_first_epoch(monkeypatch, what):
     """Do something while a run is under way."""
-    plain, calls = training.held_out_actions, []
+    plain, calls = steps.held_out_actions, []
 
     def estimate(*args):
         found = plain(*args)
@@ -54,7 +54,7 @@ def after_first_epoch(monkeypatch, what):
         calls.append(1)
         return found
 
-    monkeypatch.setattr(training, "held_out_actions", estimate)
+    monkeypatch.setattr(steps, "held_out_actions", estimate)
 
 
 # -- files that change ---------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_norms_of_the_last_layer_are_those_of_the_module_s_last_layer(kind):
     context, action, reward, propensity = small_log()
     expected = last_layer_by_vmap(policy, prefix, context, action)
     torch.testing.assert_close(Logged(policy)(context, action)[1], expected)
-    step = backward(policy, Batch(context, action, reward, propensity, 40), None, norms="last_layer")
+    step = LoggedActions(policy, norms="last_layer").backward(Batch(context, action, reward, propensity, 40), None)
     torch.testing.assert_close(step.baseline, baseline_of(gradient_sums(expected, reward, propensity)))
     # the variance is that of the same layer's gradients
     weight = (reward - step.baseline) / propensity
@@ -379,9 +379,9 @@ def test_modules_without_a_linear_last_layer_are_refused_norms_of_it(module):
     policy = ModulePolicy(module, 6)
     batch = Batch(context, action, reward, propensity, 40)
     with pytest.raises(OptionError, match=r"norms='last_layer' needs .* Pass norms='all'"):
-        backward(policy, batch, None, norms="last_layer")
+        LoggedActions(policy, norms="last_layer").backward(batch, None)
     assert default_norms(policy) == "all"
-    assert torch.isfinite(backward(policy, batch, None, norms="all").baseline)
+    assert torch.isfinite(LoggedActions(policy, norms="all").backward(batch, None).baseline)
 
 
 def test_a_forward_of_ones_own_is_what_is_trained():
@@ -389,7 +389,9 @@ def test_a_forward_of_ones_own_is_what_is_trained():
     policy = Doubled(3, 6).double()
     context, action, reward, propensity = small_log()
     assert default_norms(policy) == "all"
-    step = backward(policy, Batch(context, action, reward, propensity, 40), None, norms=default_norms(policy))
+    step = LoggedActions(policy, norms=default_norms(policy)).backward(
+        Batch(context, action, reward, propensity, 40), None
+    )
     weight = (reward - step.baseline) / propensity
     expected = torch.autograd.grad(-(weight * policy.target(context, action)).mean(), [policy.scores.weight])[0]
     torch.testing.assert_close(policy.scores.weight.grad, expected)

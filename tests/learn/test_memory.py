@@ -8,7 +8,7 @@ from counterpoise.learn import TwoTower, blocks, softmax
 from counterpoise.learn.options import Options
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import Arithmetic
-from counterpoise.learn.steps import backward
+from counterpoise.learn.steps import LoggedActions
 
 ROWS, WIDTH = 8, 4
 MIB = 2**20
@@ -43,7 +43,7 @@ def small_blocks(monkeypatch):
 
 def beyond_gradients(items, features, arithmetic):
     policy, batch = made(items, features)
-    found = peak(lambda: backward(policy, batch, None, arithmetic=arithmetic))
+    found = peak(lambda: LoggedActions(policy, arithmetic=arithmetic).backward(batch, None))
     return found - sum(p.grad.numel() * 4 for p in policy.parameters() if not p.grad.is_sparse)
 
 
@@ -78,6 +78,6 @@ def test_adam():
     given = dict.fromkeys(Options.__dataclass_fields__)
     policy, batch = made(1_000_000, False)
     optimizer = Options(**given | {"learning_rate": 0.1}).optimizer_of(policy)
-    backward(policy, batch, None)
+    LoggedActions(policy).backward(batch, None)
     optimizer.step()
     assert peak(optimizer.step) < 0.1 * MIB

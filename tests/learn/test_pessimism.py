@@ -14,7 +14,7 @@ from counterpoise.learn import MLP, LearningWarning, LinearSoftmax, PolicyLearne
 from counterpoise.learn.criterion import pessimistic_value
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Batch, Split
-from counterpoise.learn.steps import backward
+from counterpoise.learn.steps import LoggedActions
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(3000)
 ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensity}
@@ -70,7 +70,9 @@ def test_the_gradient_is_that_of_the_formula(objective, kappa, clip, norms):
         chosen = replace(OBJECTIVES[objective].at(0.0, LAMBDA), imitation=kappa, clip=clip)
         beta = 1.7 if objective == "beta_ips" else 0.0
         policy.zero_grad(set_to_none=True)
-        backward(policy, Batch(context, action, reward, propensity, len(action)), beta, objective=chosen, norms=norms)
+        LoggedActions(policy, norms=norms).backward(
+            Batch(context, action, reward, propensity, len(action)), beta, objective=chosen
+        )
         expected = gradients(policy, plain_value(policy, objective, beta, kappa, clip))
         for key, parameter in policy.named_parameters():
             torch.testing.assert_close(-parameter.grad, expected[key], rtol=1e-7, atol=1e-10)
@@ -81,7 +83,7 @@ def test_the_gradient_is_that_of_finite_differences():
     policy = policies()["linear with bias"]
     chosen = replace(OBJECTIVES["log_smoothing"].at(0.0, LAMBDA), imitation=KAPPA)
     policy.zero_grad(set_to_none=True)
-    backward(policy, Batch(context, action, reward, propensity, len(action)), 0.0, objective=chosen)
+    LoggedActions(policy).backward(Batch(context, action, reward, propensity, len(action)), 0.0, objective=chosen)
     weight, step = policy.scores.weight, 1e-6
     for place in [(0, 0), (2, 1), (5, 2)]:
         values = []
@@ -98,7 +100,7 @@ def test_a_probability_of_nothing_has_a_finite_gradient():
     with torch.no_grad():
         policy.scores.weight[:] = torch.tensor([[-200.0], [200.0]])
     rows = Batch(torch.ones(1, 1), torch.zeros(1, dtype=torch.long), torch.ones(1), torch.ones(1), 1)
-    backward(policy, rows, 0.0, objective=OBJECTIVES["imitation"])
+    LoggedActions(policy).backward(rows, 0.0, objective=OBJECTIVES["imitation"])
     assert torch.isfinite(policy.scores.weight.grad).all()
 
 

@@ -10,15 +10,14 @@ from counterpoise.learn import MLP, ModulePolicy, PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import Arithmetic
-from counterpoise.learn.steps import Logged, backward, default_norms
+from counterpoise.learn.steps import LoggedActions, default_norms
 
 HALF = Arithmetic("bfloat16")
 
 
 def step_of(policy, batch, arithmetic, norms, **more):
     policy.zero_grad(set_to_none=True)
-    logged = Logged(policy, arithmetic) if norms == "last_layer" else None
-    step = backward(policy, batch, None, norms=norms, arithmetic=arithmetic, logged=logged, **more)
+    step = LoggedActions(policy, norms=norms, arithmetic=arithmetic).backward(batch, None, **more)
     return step, torch.cat([p.grad.flatten() for p in policy.parameters()])
 
 

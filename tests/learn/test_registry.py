@@ -8,7 +8,7 @@ from counterpoise.errors import OptionError
 from counterpoise.learn import OBJECTIVES, Objective, PolicyLearner, objectives
 from counterpoise.learn.baselines import RunningBaseline, of_past
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import backward
+from counterpoise.learn.steps import LoggedActions
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)
 ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensity}
@@ -35,7 +35,7 @@ def test_every_objective_is_trained_along_the_gradient_of_its_own_function(name,
     model = MODEL if objective.needs_model_rewards else None
     batch = Batch(context, action, reward, propensity, 40, model)
     past = RunningBaseline(initial=0.4)
-    step = backward(policy, batch, objective.baseline(past, 1.7), objective=objective, norms=norms)
+    step = LoggedActions(policy, norms=norms).backward(batch, objective.baseline(past, 1.7), objective=objective)
     known = {"baseline": step.baseline, "probabilities": torch.softmax(policy(context), -1)}
     known["score"] = policy(context).gather(1, action[:, None])[:, 0]
     value = objective(policy.target(context, action), reward, propensity, **known, model_rewards=model, action=action)

@@ -8,7 +8,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.learn import ModulePolicy, PolicyLearner, TwoTower
 from counterpoise.learn.blocks import Logits
-from counterpoise.learn.options import LazyAdam
+from counterpoise.learn.optimizers import LazyAdam
 from counterpoise.learn.softmax import sampled_log_probability
 
 ITEMS = 400

@@ -11,7 +11,7 @@ from counterpoise.learn import LinearSoftmax, PolicyLearner, export_onnx, load_p
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import SampleGradients, reference_norms
 from counterpoise.learn.rows import Batch, Split
-from counterpoise.learn.steps import Logged, backward
+from counterpoise.learn.steps import Logged, LoggedActions
 from counterpoise.log.log import Log
 
 ROWS = 8000
@@ -146,7 +146,7 @@ def test_norms_and_steps_are_those_of_the_standardised_policy():
     expected = baseline_of(gradient_sums(norms, reward, propensity))
     for way in ("last_layer", "all"):
         policy.zero_grad()
-        step = backward(policy, Batch(context, action, reward, propensity, 40), None, norms=way)
+        step = LoggedActions(policy, norms=way).backward(Batch(context, action, reward, propensity, 40), None)
         torch.testing.assert_close(step.baseline, expected)
         weight = (reward - step.baseline) / propensity
         target = policy.target(context, action)

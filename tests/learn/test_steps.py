@@ -10,7 +10,7 @@ from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import reference_norms
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import Logged, backward, default_norms
+from counterpoise.learn.steps import LoggedActions, default_norms
 
 BATCH = Batch(*small_log(), 40)
 ROW = (BATCH.reward, BATCH.propensity)
@@ -34,16 +34,14 @@ WAYS = [(kind, norms) for kind, policy in policies().items() for norms in {"all"
 @pytest.mark.parametrize("baseline", [0.0, 1.7, None])
 def test_a_step_has_the_gradient_of_beta_ips(kind, norms, baseline):
     policy = policies()[kind]
-    logged = [None, Logged(policy)] if norms == "last_layer" else [None]
-    for way in logged:
-        step = backward(policy, BATCH, baseline, norms=norms, logged=way)
-        target = policy.target(BATCH.context, BATCH.action)
-        check(policy, plain(policy, objectives.beta_ips(target, *ROW, baseline=step.baseline)))
-        if baseline is not None:
-            assert step.baseline.item() == baseline
-        elif norms == "all":
-            expected = baseline_of(gradient_sums(reference_norms(policy, BATCH.context, BATCH.action), *ROW))
-            torch.testing.assert_close(step.baseline, expected)
+    step = LoggedActions(policy, norms=norms).backward(BATCH, baseline)
+    target = policy.target(BATCH.context, BATCH.action)
+    check(policy, plain(policy, objectives.beta_ips(target, *ROW, baseline=step.baseline)))
+    if baseline is not None:
+        assert step.baseline.item() == baseline
+    elif norms == "all":
+        expected = baseline_of(gradient_sums(reference_norms(policy, BATCH.context, BATCH.action), *ROW))
+        torch.testing.assert_close(step.baseline, expected)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +49,7 @@ def test_a_step_has_the_gradient_of_beta_ips(kind, norms, baseline):
 )
 def test_the_variance_is_that_of_the_rows_gradients(kind, norms):
     policy = policies()[kind]
-    step = backward(policy, BATCH, None, norms=norms)
+    step = LoggedActions(policy, norms=norms).backward(BATCH, None)
     weight = (BATCH.reward - step.baseline) / BATCH.propensity
     rows = []
     for i in range(40):
@@ -64,7 +62,7 @@ def test_the_variance_is_that_of_the_rows_gradients(kind, norms):
 @pytest.mark.parametrize("norms", ["last_layer", "all"])
 def test_other_objectives_have_their_own_gradient(norms):
     policy = policies()["mlp"]
-    backward(policy, BATCH, None, norms=norms, objective=OBJECTIVES["snips"])
+    LoggedActions(policy, norms=norms).backward(BATCH, None, objective=OBJECTIVES["snips"])
     check(policy, plain(policy, objectives.snips(policy.target(BATCH.context, BATCH.action), *ROW)))
 
 
@@ -72,7 +70,7 @@ def test_doubly_robust_steps_have_their_own_gradient_and_variance():
     policy = policies()["linear with bias"]
     model = torch.rand(40, 6, dtype=torch.float64)
     batch = Batch(BATCH.context, BATCH.action, *ROW, 40, model)
-    step = backward(policy, batch, 0.0, objective=OBJECTIVES["dr"])
+    step = LoggedActions(policy).backward(batch, 0.0, objective=OBJECTIVES["dr"])
 
     def value(rows):
         return objectives.dr(
@@ -99,7 +97,7 @@ def test_steps_of_the_logged_logit_have_its_gradient_and_variance(kind, closed, 
     assert rewards.is_binary == binary
     plain_slope = OBJECTIVES["predicted_reward"] if closed else replace(OBJECTIVES["predicted_reward"], slope=None)
     objective = plain_slope.at(0.0, rewards=rewards)
-    step = backward(policy, batch, 0.0, objective=objective)
+    step = LoggedActions(policy).backward(batch, 0.0, objective=objective)
 
     def value(rows):
         score = policy(batch.context[rows]).gather(1, batch.action[rows, None])[:, 0]
@@ -118,11 +116,11 @@ def test_an_objective_may_ask_for_the_logit_and_the_probability():
     def both(target, score, reward, propensity):
         return (target / propensity * reward - 0.1 * score.square()).mean()
 
-    backward(policy, BATCH, 0.0, objective=Objective(both))
+    LoggedActions(policy).backward(BATCH, 0.0, objective=Objective(both))
     score = policy(BATCH.context).gather(1, BATCH.action[:, None])[:, 0]
     check(policy, plain(policy, both(policy.target(BATCH.context, BATCH.action), score, *ROW)))
     imitating = replace(OBJECTIVES["predicted_reward"], imitation=0.3).at(0.0, rewards=objectives.Rewards.of(ROW[:1]))
-    backward(policy, BATCH, 0.0, objective=imitating)
+    LoggedActions(policy).backward(BATCH, 0.0, objective=imitating)
     score, target = (
         policy(BATCH.context).gather(1, BATCH.action[:, None])[:, 0],
         policy.target(BATCH.context, BATCH.action),

@@ -6,7 +6,7 @@ from learning import policies, small_log, torch
 from counterpoise.learn import objectives
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import Logged, backward
+from counterpoise.learn.steps import LoggedActions
 
 KINDS = ["two towers", "two towers with item features"]
 
@@ -21,10 +21,9 @@ def last_layer_variance(policy, value_of_row, rows=40):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_of_beta_ips(kind, wrapped):
+def test_of_beta_ips(kind):
     policy, batch = policies()[kind], Batch(*small_log(), 40)
-    step = backward(policy, batch, None, logged=Logged(policy) if wrapped else None)
+    step = LoggedActions(policy).backward(batch, None)
 
     def value(rows):
         target = policy.target(batch.context[rows], batch.action[rows])
@@ -38,7 +37,7 @@ def test_of_doubly_robust(kind):
     policy = policies()[kind]
     model = 3 * torch.rand(40, 6, dtype=torch.float64)
     batch = Batch(*small_log(), 40, model)
-    step = backward(policy, batch, 0.0, objective=OBJECTIVES["dr"])
+    step = LoggedActions(policy).backward(batch, 0.0, objective=OBJECTIVES["dr"])
 
     def value(rows):
         return objectives.dr(
@@ -56,7 +55,7 @@ def test_of_doubly_robust(kind):
 def test_the_baseline_is_the_one_of_least_variance():
     """Item features: the minimum over a grid, by the variance that autograd measures row by row."""
     policy, batch = policies()["two towers with item features"], Batch(*small_log(), 40)
-    found = backward(policy, batch, None).baseline
+    found = LoggedActions(policy).backward(batch, None).baseline
 
     def second_moment(baseline):
         total = 0.0

@@ -13,7 +13,7 @@ from command_line import invoke, shop
 
 import counterpoise as cp
 from counterpoise.evaluation.doctor import doctor as examine
-from counterpoise.log import addresses
+from counterpoise.log.log import forgetting_password, without_password
 from counterpoise.readers import connections as sql
 
 duckdb = pytest.importorskip("duckdb")
@@ -488,7 +488,7 @@ def test_what_looks_like_an_address_is_never_shown_whole(address, tmp_path):
         done = invoke(command[0], address, *command[1:])
         assert done.exit_code == 2
         assert "hunter" not in done.output
-    assert "hunter" not in addresses.without_password(address)
+    assert "hunter" not in without_password(address)
 
 
 def test_any_error_masks_addresses():
@@ -595,7 +595,7 @@ def test_a_pickled_log_leads_to_its_database_without_its_password(server, secret
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_what_looks_like_an_address_forgets_its_password(address):
-    assert "hunter" not in addresses.forgetting_password(address)
+    assert "hunter" not in forgetting_password(address)
     assert "hunter" not in pickle.dumps(cp.Log(address, reward="r")).decode("latin1")
     assert "hunter" not in repr(cp.Log(address, reward="r"))
 
@@ -607,7 +607,7 @@ def test_files_and_addresses_without_a_password_stay_as_they_are():
         "postgresql://me@db/shop?sslmode=require",
         "at 10:30.csv",
     ):
-        assert addresses.forgetting_password(text) == text
+        assert forgetting_password(text) == text
 
 
 def test_files_with_odd_names_are_files(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 import counterpoise as cp
 from counterpoise.engines import compiled, registry
 from counterpoise.engines import streaming as largest
+from counterpoise.moments.spread import KEPT
 from counterpoise.readers import files
 from counterpoise.readers.progress import progress_bar
 
@@ -330,12 +331,17 @@ def test_the_largest_weights_of_a_stream_are_exact(monkeypatch, keys):
     monkeypatch.setattr(largest, "PENDING", 1500)
     log = planted.a_log(60_000, bad=False)
     watcher = largest.Watcher("w", keys)
-    for piece in log.with_columns(w=pl.col("new") / pl.col("propensity")).iter_slices(777):
+    weighted = log.with_columns(w=pl.col("new") / pl.col("propensity"))
+    for piece in weighted.iter_slices(777):
         watcher.see(piece)
-    found = watcher.largest()
-    expected = cp.evaluate(log, **QUESTION, segment=keys).moments
-    for label, tail in zip(expected.segments, expected.tails["new", ""], strict=True):
-        assert found[label].tolist() == tail.weights.tolist()
+    largest_of = watcher.largest()
+    parts = weighted.partition_by(keys, as_dict=True) if keys else {(): weighted}
+    assert largest_of.keys() == parts.keys()
+    for label, part in parts.items():
+        assert largest_of[label].tolist() == part["w"].top_k(KEPT).sort(descending=True).to_list()
+    tails = cp.evaluate(log, **QUESTION, segment=keys).moments
+    for label, tail in zip(tails.segments, tails.tails["new", ""], strict=True):
+        assert tail.weights == pytest.approx(largest_of[label], rel=1e-15)
 
 
 def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):

@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 import counterpoise as cp
 from counterpoise.errors import MomentsError
-from counterpoise.log.log import LogFields
+from counterpoise.log.parts import LogFields
 from counterpoise.log.question import Question
 
 RANDOM = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from counterpoise.cli.typed import Typed
-from counterpoise.log.log import LogFields, help_of
+from counterpoise.log.parts import LogFields, help_of
 
 P = ParamSpec("P")
 ONE, MANY = str | None, list[str] | None

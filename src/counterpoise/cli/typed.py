@@ -9,8 +9,8 @@ from typing import Any
 from counterpoise.cli.printing import console, say
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.intervals import strategy
-from counterpoise.log.guess import guess
 from counterpoise.log.log import MODEL, Log
+from counterpoise.log.parts import guess
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Chosen, name_of
 from counterpoise.weights.names import weight_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,10 +25,6 @@ from counterpoise.moments import Floats
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
 from counterpoise.weights import Ratio
-
-if TYPE_CHECKING:
-    from counterpoise.engines.memory import Memory
-    from counterpoise.engines.streaming import Streaming
 
 SHORTEST = 5_000_000  # rows of arrays; loading the compiled loop takes longer than a shorter log
 WIDE = 16  # columns; more of them at once would take too much memory
@@ -52,13 +48,13 @@ def answers(question: Question) -> bool:
 class InMemory(Shortcut):
     """The compiled loop over a frame, with parts of it on every core."""
 
-    inner: Memory
+    frame: pl.DataFrame
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by the compiled loop if no row is bad."""
         if query.only_good:
             return self.inner.aggregate(query)
-        running, threads, frame = Running(query, query.names.lanes), pl.thread_pool_size(), self.inner.frame
+        running, threads, frame = Running(query, query.names.lanes), pl.thread_pool_size(), self.frame
         ends = np.linspace(0, frame.height, threads + 1, dtype=np.int64)
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(running.see, [frame.slice(int(i), int(j - i)) for i, j in pairwise(ends)]))
@@ -69,7 +65,7 @@ class InMemory(Shortcut):
 class OnScan(Shortcut):
     """The compiled loop on the pieces of a scan: one pass, or one per fifty lanes of a wide log."""
 
-    inner: Streaming
+    frame: pl.LazyFrame
     report: Report | None = None
 
     def aggregate(self, query: Query) -> Answer:
@@ -79,7 +75,7 @@ class OnScan(Shortcut):
         size = LANES if len(names.question.numbers) > WIDE else len(lanes)
         for k in range(0, 0 if query.only_good else len(lanes), size):
             running = Running(query, lanes[k : k + size], None if answers else self.report)
-            self.inner.frame.select(running.expression()).collect(engine="streaming")
+            self.frame.select(running.expression()).collect(engine="streaming")
             answer = running.answer()
             if answer is None:
                 break

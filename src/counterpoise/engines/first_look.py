@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import narwhals as nw
 import polars as pl
 
-from counterpoise.engines.polars_frames import center_of, prepare, prepare_lazily
-from counterpoise.engines.pushdown import collect, prepare_there
-from counterpoise.engines.query import Frame
-from counterpoise.engines.registry import columns_of, engine_of, first_rows, over_scan
+from counterpoise.engines.query import center_of
+from counterpoise.engines.registry import engine_of, first_rows
+from counterpoise.engines.streaming import prepare
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
@@ -20,13 +18,11 @@ from counterpoise.log.lists import DEEPEST, Lists
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
-from counterpoise.readers import connections, databases, files, frames, spark
 from counterpoise.weights import Own
 
 # -- A first look at a log's rewards: some of them, before the pass that adds them all up ------------------------------
 
 ROWS = 100_000
-REWARD = "r0"
 
 
 @dataclass(frozen=True)
@@ -41,61 +37,18 @@ def first_look(question: Question) -> Look:
     """The good rewards among 100,000 rows: evenly spaced ones if the log is in memory, and the first ones if it is not."""
     log = question.log.but(key=(), cluster=None, model_reward=None, control=None)
     lean = Question(log, (), Own())  # which needs no propensity
-    data = log.data
-    if connections.is_database(data):
-        with connections.opened(log) as native:
-            frame, names = databases.complete(native, lean)
-            return _there(frame, names, lean, native.columns, lambda name: connections.quoted(native, name))
-    connections.check_no_database(log)
-    if spark.is_spark(data):
-        with spark.errors_told():
-            frame, names = spark.complete(lean)
-            return _there(frame, names, lean, data.columns, lambda name: _in_quotes(name, "`"))
-    if files.is_paths(data):
-        return over_scan(lean, lambda scan: _look_at_scan(scan, lean))
-    return _in_memory(engine_of(log).frame(data), lean)
-
-
-def _there(frame: Frame, names: Mapping[str, str], question: Question, columns: Sequence[str], quote: Any) -> Look:
-    (reward,) = question.log.reward
-    is_boolean = frame.collect_schema()[names.get(reward, reward)] == nw.Boolean
-    rows = collect(prepare_there(frame, question, names, ()).select(REWARD).head(ROWS))
-    return _look(rows.to_series(), reward, columns, is_boolean, quote)
-
-
-def _look_at_scan(scan: pl.LazyFrame, question: Question) -> Look:
-    (reward,) = question.log.reward
-    frame = frames.selected(scan, question)
-    rows = prepare_lazily(frame, question).select(REWARD).head(ROWS).collect(engine="streaming")
-    is_boolean = frame.collect_schema()[reward] == pl.Boolean
-    return _look(rows.to_series(), reward, scan.collect_schema().names(), is_boolean)
-
-
-def _in_memory(data: Any, question: Question) -> Look:
-    (reward,) = question.log.reward
-    batch = next(frames.batches(data, question))
-    rewards = prepare(batch, question, 0).get_column(REWARD)
-    columns = list(data) if isinstance(data, Mapping) else nw.from_native(data).collect_schema().names()
-    step = max(-(-rewards.len() // ROWS), 1)
-    return _look(rewards.gather_every(step), reward, columns, batch.schema[reward] == pl.Boolean)
-
-
-def _in_quotes(name: str, sign: str = '"') -> str:
-    return f"{sign}{name.replace(sign, sign * 2)}{sign}"
-
-
-def _look(rewards: pl.Series, reward: str, columns: Sequence[str], is_boolean: bool, quote: Any = _in_quotes) -> Look:
-    text = quote(reward) if reward in columns else f"({reward}\n)"
-    if is_boolean:  # which not every database compares with numbers
-        text = f"(CASE WHEN {text} THEN 1 ELSE 0 END)"
-    numbers = rewards.cast(pl.Float64)
-    return Look(numbers.filter(is_number(numbers)).to_numpy(), text)
+    rows = engine_of(log).peek(lean, ROWS)
+    (reward,) = log.reward
+    sql = quoting(log)(reward)
+    if rows.schema[reward] == pl.Boolean:  # which not every database compares with numbers
+        sql = f"(CASE WHEN {sql} THEN 1 ELSE 0 END)"
+    rewards = prepare(rows, lean, 0).get_column(lean.names.rewards[0]).cast(pl.Float64)
+    return Look(rewards.filter(is_number(rewards)).to_numpy(), sql)
 
 
 # -- What the positions of a log's lists are: where they begin and end, and whether rewards seem to be theirs ----------
 
 
-POSITION = "r0"  # the positions are looked at as rewards are
 POSITION_ROWS = 2000
 ENOUGH = 20  # lists with the same reward on all rows, before it seems to be one of the list's
 
@@ -103,7 +56,8 @@ ENOUGH = 20  # lists with the same reward on all rows, before it seems to be one
 def lists_of(log: Log) -> Lists:
     """The lists of a log, whose positions are looked at."""
     position = str(log.position)
-    low, high = _ends(log, position)
+    # the positions are looked at as rewards are
+    low, high = engine_of(log).ends(Question(_lean(log, reward=position), (), Own()))
     if low is None or high is None:
         raise LogError(f"the log has no rows with a position: {position!r} is null everywhere.")
     if low not in (0.0, 1.0) or high % 1 != 0:
@@ -124,38 +78,6 @@ def lists_of(log: Log) -> Lists:
     if lists.depth > 1:
         _check_rewards(log, lists)
     return lists
-
-
-def _ends(log: Log, position: str) -> tuple[float | None, float | None]:
-    """The smallest and the largest position."""
-    lean = Question(_lean(log, reward=position), (), Own())
-    wanted = [nw.col(POSITION).min().alias("low"), nw.col(POSITION).max().alias("high")]
-    if connections.is_database(log.data):
-        with connections.opened(log) as native:
-            frame, names = databases.complete(native, lean)
-            return _pair(collect(prepare_there(frame, lean, names).select(*wanted)))
-    if spark.is_spark(log.data):
-        with spark.errors_told():
-            frame, names = spark.complete(lean)
-            return _pair(collect(prepare_there(frame, lean, names).select(*wanted)))
-    if files.is_paths(log.data):
-        return over_scan(lean, lambda scan: _pair(_of_scan(frames.selected(scan, lean), position)))
-    return engine_of(log).over_rows(lean, lambda batches: _pair(_together(batches, position)), None)
-
-
-def _of_scan(frame: pl.LazyFrame, position: str) -> pl.DataFrame:
-    column = pl.col(position).cast(pl.Float64).fill_nan(None)
-    return frame.select(low=column.min(), high=column.max()).collect(engine="streaming")
-
-
-def _together(batches: Iterable[pl.DataFrame], position: str) -> pl.DataFrame:
-    parts = pl.concat([_of_scan(batch.lazy(), position) for batch in batches])
-    return parts.select(pl.col("low").min(), pl.col("high").max())
-
-
-def _pair(ends: pl.DataFrame) -> tuple[float | None, float | None]:
-    low, high = ends.row(0)
-    return (None if low is None else float(low)), (None if high is None else float(high))
 
 
 def _lean(log: Log, reward: str) -> Log:
@@ -204,18 +126,9 @@ def quoting(log: Log) -> Callable[[str], str]:
     """
     if log.data is None or (isinstance(log.data, str) and not log.data):  # a statement is written for a log elsewhere
         return lambda text: text if text.isidentifier() else f"({text})"
-    if connections.is_database(log.data):
-        with connections.opened(log) as native:
-            names = {name: connections.quoted(native, name) for name in native.columns}
-        return lambda text: names.get(text, f"({text})")
-    if spark.is_spark(log.data):
-        return lambda text: _quote(text, log.data.columns, "`")
-    columns = columns_of(log.but(propensity=None, logger=None, shares=None))
-    return lambda text: _quote(text, columns, '"')
-
-
-def _quote(text: str, columns: Collection[str], sign: str) -> str:
-    return _in_quotes(text, sign) if text in columns else f"({text})"
+    names = engine_of(log).quoted_columns(log.but(propensity=None, logger=None, shares=None))
+    # behind a comment, a bracket would be part of it
+    return lambda text: names.get(text) or (f"({text}\n)" if "--" in text else f"({text})")
 
 
 # -- What the columns of a context baseline are, seen in a log's first rows: numbers around some center, truth values or categories ---

@@ -6,6 +6,8 @@ Nothing is taken for granted. Rows that are not in order, or break any rule, are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from operator import add
 from typing import Any, cast
 
 import narwhals as nw
@@ -13,7 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
+from counterpoise.engines.query import Frame, Get, is_fine
+from counterpoise.log.good import LARGEST, is_number
 from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION, Lists
 from counterpoise.log.question import (
     GROUP,
@@ -29,8 +32,6 @@ from counterpoise.log.rules import fault_of, indicator, is_good, list_rules, rul
 from counterpoise.moments import Floats
 
 # -- One row per list: what lists in long form are made into before anything is added up, by a query that every engine has ---
-
-Frame = nw.LazyFrame[Any]
 
 RANK = "rank"
 
@@ -52,7 +53,9 @@ def collapse(
     rows = fence(_with_marks(rows, question, chosen))
     rows = fence(_by_rank(rows, question, chosen))
     by_list = fence(_sum_lists(rows, question, chosen))
-    by_list = fence(_with_weights(by_list, question, chosen))
+    for step in _steps(question, chosen):
+        by_list = by_list.with_columns(**step(nw.col))
+    by_list = fence(by_list)
     is_whole = nw.all_horizontal(*(rule.holds for rule in list_rules(question, chosen)), ignore_nulls=False)
     values = [name for name, t in zip(names.values, names.targets, strict=False) if t in chosen]
     numbers = [*names.rewards, *chosen, *values, *names.made_of(chosen)]
@@ -112,64 +115,80 @@ def _sum_lists(rows: Frame, question: Question, targets: Sequence[str]) -> Frame
     return by_list.with_columns(*(nw.col(f"{name}_low").alias(name) for name in kept)) if kept else by_list
 
 
-def _with_weights(by_list: Frame, question: Question, targets: Sequence[str]) -> Frame:
-    """The lists with their weights, and what those make of their rewards."""
-    names, weight = question.names, question.weight
+# -- The arithmetic of a list, written once: `get` returns a column, as an expression of narwhals or as an array of NumPy ----------
+
+Step = Callable[[Get], dict[str, Any]]
+
+
+def _steps(question: Question, targets: Sequence[str]) -> Iterator[Step]:
+    """The lists' weights and what those make of their rewards, in steps of which each may need the columns of those before.
+
+    All at once, the text of a statement would double with every position.
+    """
+    names, weight, lists = question.names, question.weight, cast(Lists, question.lists)
     if not targets:
-        return by_list
+        return
     if not weight.is_running and not weight.by_position:
         # of a list's weight less 1, 1 − K + Σw − 1 = Σ(w − 1), the sum is there already
-        lengths = {length_of(t): nw.col(LENGTH) * nw.col(t) for t in targets}
-        return by_list.with_columns(**_of_whole(names.rewards, targets), **lengths)
-    lists = cast(Lists, question.lists)
-    depth = lists.depth
-    for k in range(1, depth + 1):  # step by step, or the text of a statement would double each time
-        made: dict[str, nw.Expr] = {}
-        for t in targets:
-            u = nw.col(_at(t, k))
-            above = nw.col(excess_of(t, k - 1)) if weight.is_running and k > 1 else None
-            made[excess_of(t, k)] = u if above is None else above * (u + 1.0) + u
-        by_list = by_list.with_columns(**made)
+        yield lambda get: _of_whole(question, targets, get) | {length_of(t): get(LENGTH) * get(t) for t in targets}
+        return
+    for rank in range(1, lists.depth + 1):
+        yield partial(_at_rank, question, targets, rank)
     if not weight.by_position:
-        by_list = by_list.with_columns(**{t: nw.col(excess_of(t, depth)) for t in targets})
-        return by_list.with_columns(**_of_whole(names.rewards, targets))
-    # below the end of a list, where u is 0, a running product stays what it was, so that its mean is 1 wherever lists end
+        yield lambda get: {t: get(excess_of(t, lists.depth)) for t in targets}
+        yield lambda get: _of_whole(question, targets, get)
+        return
+    yield partial(_by_position, question, targets)
+    if names.values:
+        yield partial(_with_model, question, targets)
+
+
+def _of_whole(question: Question, targets: Sequence[str], get: Get) -> dict[str, Any]:
+    """What one weight for the whole list adds to its rewards."""
+    return {gain_of(t, j): get(t) * get(r) for t in targets for j, r in enumerate(question.names.rewards)}
+
+
+def _at_rank(question: Question, targets: Sequence[str], rank: int, get: Get) -> dict[str, Any]:
+    """The excess at one position; of products down the list w₁⋯wₖ − 1 = (w₁⋯wₖ₋₁ − 1)(1 + uₖ) + uₖ, which keeps digits near 1."""
     made = {}
     for t in targets:
-        excess = {k: nw.col(excess_of(t, k)) for k in range(1, depth + 1)}
+        u = get(_at(t, rank))
+        is_first = rank == 1 or not question.weight.is_running
+        made[excess_of(t, rank)] = u if is_first else get(excess_of(t, rank - 1)) * (u + 1.0) + u
+    return made
+
+
+def _by_position(question: Question, targets: Sequence[str], get: Get) -> dict[str, Any]:
+    """What weights by position make of a list.
+
+    Below the end of a list, where u is 0, a running product stays what it was, so that its mean is 1 wherever lists end.
+    """
+    lists, made = cast(Lists, question.lists), dict[str, Any]()
+    for t in targets:
+        excess = {k: get(excess_of(t, k)) for k in range(1, lists.depth + 1)}
         made[t] = _sum([excess[k] * share for k, share in lists.shares.items()])
-        for j, r in enumerate(names.rewards):
-            made |= {reward_of(t, j, k): nw.col(_at(r, k)) * (u + 1.0) for k, u in excess.items()}
-            made[gain_of(t, j)] = _sum([nw.col(_at(r, k)) * u for k, u in excess.items()])
+        for j, r in enumerate(question.names.rewards):
+            made |= {reward_of(t, j, k): get(_at(r, k)) * (u + 1.0) for k, u in excess.items()}
+            made[gain_of(t, j)] = _sum([get(_at(r, k)) * u for k, u in excess.items()])
         if question.keeps_lengths:
-            made[length_of(t)] = nw.col(LENGTH) * _sum(list(excess.values()))
-    if names.values:
-        made |= _with_model(question, targets)
-    return by_list.with_columns(**made)
+            made[length_of(t)] = get(LENGTH) * _sum(list(excess.values()))
+    return made
 
 
-def _with_model(question: Question, targets: Sequence[str]) -> dict[str, nw.Expr]:
+def _with_model(question: Question, targets: Sequence[str], get: Get) -> dict[str, Any]:
     r"""The columns of a model: e and u·e, which with v make the doubly robust term of a list.
 
     For independent positions that is Σ d_k [w_k (r_k − q_k) + v_k]. Down the cascade it is Σ [w_{1:k} (d_k r_k − q_k) + w_{1:k−1} v_k],
     where q_k and v_k speak of all the rewards from k on, so that v_1 alone is the model's value of the list.
     """
-    depth, reward, is_running = (
-        question.lists.depth if question.lists else 0,
-        question.names.rewards[0],
-        question.weight.is_running,
-    )
-    made: dict[str, nw.Expr] = {}
+    depth, reward = cast(Lists, question.lists).depth, question.names.rewards[0]
+    is_running = question.weight.is_running
+    made: dict[str, Any] = {}
     for v, t in _values(question, targets):
         e, ue, value = [], [], []
         for k in range(1, depth + 1):
-            u, q, expected, d = (
-                nw.col(excess_of(t, k)),
-                nw.col(_at(MODEL_REWARD, k)),
-                nw.col(_at(v, k)),
-                nw.col(_at(DISCOUNT, k)),
-            )
-            left = nw.col(_at(reward, k)) - (q if is_running else d * q)
+            u, q, expected, d = map(get, (excess_of(t, k), _at(MODEL_REWARD, k), _at(v, k), _at(DISCOUNT, k)))
+            left = get(_at(reward, k)) - (q if is_running else d * q)
             e.append(left)
             ue.append(u * left)
             if not is_running:
@@ -178,18 +197,25 @@ def _with_model(question: Question, targets: Sequence[str]) -> dict[str, nw.Expr
                 value.append(expected)
             else:
                 e.append(expected)
-                ue.append(nw.col(excess_of(t, k - 1)) * expected)
+                ue.append(get(excess_of(t, k - 1)) * expected)
         made |= {f"{t}_e": _sum(e), f"{t}_ue": _sum(ue), v: _sum(value)}
     return made
-
-
-def _of_whole(rewards: Sequence[str], targets: Sequence[str]) -> dict[str, nw.Expr]:
-    return {gain_of(t, j): nw.col(t) * nw.col(r) for t in targets for j, r in enumerate(rewards)}
 
 
 def _values(question: Question, targets: Sequence[str]) -> list[tuple[str, str]]:
     names = question.names
     return [(v, t) for v, t in zip(names.values, names.targets, strict=False) if t in targets]
+
+
+def _at(name: str, rank: int) -> str:
+    return f"{name}_at{rank}"
+
+
+def _sum(terms: Sequence[Any]) -> Any:
+    return reduce(add, terms)
+
+
+# -- What a row adds to its list, in every engine's query -----------------------------------------------------------------
 
 
 def _counts(rank: nw.Expr, lists: Lists) -> nw.Expr:
@@ -208,17 +234,6 @@ def _powers_of_two(depth: int) -> nw.Expr:
     for k in range(1, depth + 1):
         powers = nw.when(nw.col(RANK) == k).then(nw.lit(2.0 ** (k - 1))).otherwise(powers)
     return powers
-
-
-def _at(name: str, rank: int) -> str:
-    return f"{name}_at{rank}"
-
-
-def _sum(terms: Sequence[nw.Expr]) -> nw.Expr:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
 
 
 # -- Lists whose rows stand together and in order, as loggers write them: NumPy makes lists of them in passing, without a query ---
@@ -291,9 +306,8 @@ def _lists(rows: pl.DataFrame, question: Question, lists: Lists, starts: list[pl
         raise OutOfOrderError
     starts.append(ids.gather(first))
     columns = {name: _good(rows.get_column(name).to_numpy(), name, question) for name in question.of_rows.numbers}
-    spot = None if (length == lists.depth).all() else (np.cumsum(is_new) - 1) * lists.depth + rank.astype(np.int64) - 1
-    tables = {name: _table(column, len(first), lists.depth, spot) for name, column in columns.items()}
-    made = _made(tables, question, lists, length) | {LENGTH: length.astype(np.float64)}
+    spot = None if (length == lists.depth).all() else (rank.astype(np.int64) - 1) * len(first) + np.cumsum(is_new) - 1
+    made = _made(columns, question, lists, length, spot)
     if not all(is_number(column).all() for column in made.values()):
         raise OutOfOrderError
     frame = pl.DataFrame(made)
@@ -304,9 +318,8 @@ def _lists(rows: pl.DataFrame, question: Question, lists: Lists, starts: list[pl
 
 def _good(values: Floats, name: str, question: Question) -> Floats:
     part = question.of_rows.numbers[name][0]
-    test = {"propensity": is_propensity, "target": is_probability}.get(part, is_number)
     with np.errstate(invalid="ignore"):
-        if not test(values).all() or (part == "propensity" and not values.min() * LARGEST >= 1.0):
+        if not is_fine(part, values).all() or (part == "propensity" and not values.min() * LARGEST >= 1.0):
             raise OutOfOrderError
     return values.astype(np.float64, copy=False)
 
@@ -318,50 +331,27 @@ def _same(group: pl.Series, first: Array, is_new: Array) -> pl.Series:
     return group.gather(first)
 
 
+def _made(rows: Columns, question: Question, lists: Lists, length: Array, spot: Array | None) -> dict[str, Floats]:
+    """The columns of lists that `collapse` makes, from those of their rows; `spot` says where rows go in positions × lists."""
+    names, p = question.names, rows[PROPENSITY]
+    ranks = range(1, lists.depth + 1)
+    made: dict[str, Floats] = {LENGTH: length.astype(np.float64)}
+    for name in (*names.rewards, *names.targets):
+        values = (rows[name] - p) / p if name in names.targets else rows[name]
+        table = _table(values, len(length), lists.depth, spot)
+        if name in names.rewards:
+            table = table * np.array([[lists.counts(k)] for k in ranks])
+        made[name] = table.sum(axis=0)
+        made |= {_at(name, k): at_rank for k, at_rank in zip(ranks, table, strict=True)}
+    for step in _steps(question, names.targets):
+        made |= step(made.__getitem__)
+    return {name: made[name] for name in (*names.rewards, *names.targets, *names.made_of(), LENGTH)}
+
+
 def _table(values: Floats, lists: int, depth: int, spot: Array | None) -> Floats:
-    """Lists × positions, with 0 below the end of a list."""
+    """Positions × lists, with 0 below the end of a list."""
     if spot is None:
-        return values.reshape(lists, depth)
+        return np.ascontiguousarray(values.reshape(lists, depth).T)
     table = np.zeros(lists * depth)
     table[spot] = values
-    return table.reshape(lists, depth)
-
-
-def _made(tables: Columns, question: Question, lists: Lists, length: Array) -> dict[str, Floats]:
-    """The columns of lists that `collapse` makes, from tables of their positions."""
-    names, weight, p = question.names, question.weight, tables[PROPENSITY]
-    counts = np.array([lists.counts(k) for k in range(1, lists.depth + 1)])
-    there = None if (length == len(counts)).all() else np.arange(len(counts)) < length[:, None]
-    rewards = [tables[name] * counts for name in names.rewards]
-    made = {name: reward.sum(axis=1) for name, reward in zip(names.rewards, rewards, strict=True)}
-    share = np.array(list(lists.shares.values()))
-    for target in names.targets:
-        excess = (
-            (tables[target] - p) / p
-            if there is None
-            else np.divide(tables[target] - p, p, out=np.zeros(p.shape), where=there)
-        )
-        if weight.is_running:
-            excess = _running(excess)  # which goes on below the end of a list
-        else:
-            made[length_of(target)] = length * excess.sum(axis=1)
-        if not weight.by_position:
-            made[target] = excess[:, -1] if weight.is_running else excess.sum(axis=1)
-            made |= {gain_of(target, j): made[target] * made[name] for j, name in enumerate(names.rewards)}
-            continue
-        made[target] = excess @ share
-        made |= {excess_of(target, k + 1): np.ascontiguousarray(excess[:, k]) for k in range(len(counts))}
-        for j, reward in enumerate(rewards):
-            gain = excess * reward
-            made[gain_of(target, j)] = gain.sum(axis=1)
-            gain += reward
-            made |= {reward_of(target, j, k + 1): np.ascontiguousarray(gain[:, k]) for k in range(len(counts))}
-    return made
-
-
-def _running(excess: Floats) -> Floats:
-    """The excess of products down the list: w₁⋯wₖ − 1 = (w₁⋯wₖ₋₁ − 1)(1 + uₖ) + uₖ, which keeps the digits of weights near 1."""
-    products = excess.copy()
-    for k in range(1, excess.shape[1]):
-        products[:, k] += products[:, k - 1] * (1.0 + excess[:, k])
-    return products
+    return table.reshape(depth, lists)

@@ -11,8 +11,16 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.lists import collapse
-from counterpoise.engines.polars_frames import center_of
-from counterpoise.engines.query import Frame, Numbers, Query, aggregate, context_aggregate, context_sums_of, left_out
+from counterpoise.engines.query import (
+    Frame,
+    Numbers,
+    Query,
+    aggregate,
+    center_of,
+    context_aggregate,
+    context_sums_of,
+    left_out,
+)
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.log.good import LARGEST, is_number
+from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
 from counterpoise.log.question import (
     GROUP,
     MODEL_ERROR,
@@ -70,11 +70,12 @@ def aggregate(
     lanes = names.lanes if lanes is None else lanes
     if not context:
         lanes = [lane.without_context for lane in lanes]
-    excess, weighted = _with_excess(frame, query, lanes), _weighted_rewards(names, lanes)
-    rows = watch(excess.with_columns(**weighted) if weighted else excess)
-    products = {name: pair for lane in lanes for name, pair in lane.products.items()}
+    rows = _with_excess(frame, query, lanes)
+    weighted = weighted_rewards(names, lanes, nw.col)
+    rows = watch(rows.with_columns(**weighted) if weighted else rows)
+    products = products_of(lanes, nw.col)
     if products:
-        rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
+        rows = rows.with_columns(**products)
     squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
     squares |= {name: _power(x, order) for name, (x, order) in powers_of(names, lanes).items()}
     squares |= _smoothed_rewards(names, lanes)
@@ -98,46 +99,48 @@ def aggregate(
 
 
 def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
-    """The rows with rewards minus their centers, and the excess u = w − 1 (or the difference of two weights) of every lane."""
-    names, question = query.names, query.names.question
-    first: dict[str, nw.Expr] = {}
-    for j, reward in enumerate(names.rewards):
-        center = nw.lit(query.centers[j]) if query.own is None else nw.col(names.centers[j])
-        first[names.shifted[j]] = nw.col(reward) - center
-        if names.values and not question.makes_lists:
-            first[MODEL_ERROR] = nw.col(reward) - nw.col(MODEL_REWARD)
-        if names.values:
-            pairs = zip(names.centered_values, names.values, strict=True)
-            first |= {made: nw.col(value) - center for made, value in pairs if value in _numbers(names, lanes)}
-            used = {lane.columns["v"] for lane in lanes}
-            differences = names.value_differences.items()
-            first |= {made: nw.col(a) - nw.col(b) - center for made, (a, b) in differences if made in used}
-    means = zip(names.centered_controls, names.controls, question.control.values(), strict=True)
-    first |= {made: nw.col(name) - mean for made, name, mean in means}
-    if any(lane.columns.keys() & {feature.name for feature in question.features} for lane in lanes):
-        features = zip(names.centered_features, names.features, question.features, strict=True)
-        first |= {made: nw.col(name) - feature.center for made, name, feature in features}
-    p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
-    for lane in lanes:
-        t, weight = nw.col(lane.target), lane.weight
-        alone = lane.other is None
-        first[lane.shared] = weight.excess(t, p) if alone else weight.difference(t, nw.col(str(lane.other)), p)
-        if question.makes_lists:
-            j = lane.reward
-            center = nw.lit(query.centers[j]) if query.own is None else nw.col(names.centers[j])
-            first |= of_lists(lane, names, center, nw.col)
-    rows = frame.with_columns(**first)
-    if not names.apart:
+    """The rows with what `centered` makes of them; where rewards have rows of their own, the excess is blank on the others."""
+    rows = frame.with_columns(**centered(query, lanes, nw.col))
+    if not query.names.apart:
         return rows
     own = {lane.excess: nw.when(_is_known(lane)).then(nw.col(lane.shared)) for lane in lanes}
     return rows.with_columns(**own)
 
 
-def of_lists(lane: Lane, names: Names, center: Any, get: Callable[[str], Any]) -> dict[str, Any]:
-    """What takes the place of u·s for lists, Σ(w − 1)·r over positions less the center times u; and differences of single positions.
+# -- The arithmetic of a row, written once: `get` returns a column, as an expression of narwhals or as an array of NumPy -----------
 
-    `get` returns a column, as an expression or as an array.
-    """
+Get = Callable[[str], Any]
+
+
+def centered(query: Query, lanes: Sequence[Lane], get: Get) -> dict[str, Any]:
+    """Rewards and other columns less their centers, and the excess u = w − 1 (or the difference of two weights) of every lane."""
+    names, question = query.names, query.names.question
+    centers = [*map(get, names.centers)] if query.own is not None else query.centers
+    made = {names.shifted[j]: get(reward) - centers[j] for j, reward in enumerate(names.rewards)}
+    if names.values:  # of a model, which has one reward
+        if not question.makes_lists:
+            made[MODEL_ERROR] = get(names.rewards[0]) - get(MODEL_REWARD)
+        used, known = {lane.columns.get("v") for lane in lanes}, _numbers(names, lanes)
+        values = zip(names.centered_values, names.values, strict=True)
+        made |= {name: get(value) - centers[0] for name, value in values if value in known}
+        differences = names.value_differences.items()
+        made |= {name: get(a) - get(b) - centers[0] for name, (a, b) in differences if name in used}
+    means = zip(names.centered_controls, names.controls, question.control.values(), strict=True)
+    made |= {name: get(control) - mean for name, control, mean in means}
+    if any(lane.columns.keys() & {feature.name for feature in question.features} for lane in lanes):
+        features = zip(names.centered_features, names.features, question.features, strict=True)
+        made |= {name: get(column) - feature.center for name, column, feature in features}
+    p = get(PROPENSITY) if question.weight.needs_propensity else None
+    for lane in lanes:
+        t, weight = get(lane.target), lane.weight
+        made[lane.shared] = weight.excess(t, p) if lane.other is None else weight.difference(t, get(lane.other), p)
+        if question.makes_lists:
+            made |= _of_lists(lane, names, centers[lane.reward], get)
+    return made
+
+
+def _of_lists(lane: Lane, names: Names, center: Any, get: Get) -> dict[str, Any]:
+    """What takes the place of u·s for lists, Σ(w − 1)·r over positions less the center times u; and differences of single positions."""
     j, other = lane.reward, lane.other
     gain, u = get(gain_of(lane.target, j)), get(lane.target)
     if other is None:
@@ -146,6 +149,20 @@ def of_lists(lane: Lane, names: Names, center: Any, get: Callable[[str], Any]) -
     for k in names.question.ranks:
         columns[f"{lane.shared}at{k}"] = get(excess_of(lane.target, k)) - get(excess_of(other, k))
     return columns
+
+
+def products_of(lanes: Sequence[Lane], get: Get) -> dict[str, Any]:
+    """The columns of lanes that are products with the excess."""
+    return {name: get(a) * get(b) for lane in lanes for name, (a, b) in lane.products.items()}
+
+
+def weighted_rewards(names: Names, lanes: Sequence[Lane], get: Get) -> dict[str, Any]:
+    """The weighted rewards that are smoothed."""
+    smoothed = smoothed_lanes(names, lanes)
+    return {names.weighted(lane): (get(lane.excess) + 1.0) * get(names.rewards[lane.reward]) for lane in smoothed}
+
+
+# -- Which sums are taken of it ------------------------------------------------------------------------------------------
 
 
 def _is_known(lane: Lane) -> nw.Expr:
@@ -192,10 +209,9 @@ def context_aggregate(
 ) -> Frame:
     """Some of the sums of a context baseline, one row per segment and group; `watch` sees the rows with all products."""
     names, factors = query.names, squares_of(query.names, lanes)
-    pairs = {name: pair for lane in lanes for name, pair in lane.products.items()}
     used = {factor for name in wanted for factor in factors.get(name, (name,))}
     rows = _with_excess(frame, query, lanes)
-    made = {name: nw.col(a) * nw.col(b) for name, (a, b) in pairs.items() if name in used}
+    made = {name: product for name, product in products_of(lanes, nw.col).items() if name in used}
     rows = watch(rows.with_columns(**made) if made else rows)
     squares = {name: nw.col(factors[name][0]) * nw.col(factors[name][1]) for name in wanted if name in factors}
     if not names.keys:
@@ -219,12 +235,6 @@ def smoothed_lanes(names: Names, lanes: Sequence[Lane]) -> list[Lane]:
     return [lane for lane in lanes if not lane.contrast[1]] if names.question.smoothings else []
 
 
-def _weighted_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
-    """The weighted rewards that are smoothed."""
-    smoothed = smoothed_lanes(names, lanes)
-    return {names.weighted(lane): (nw.col(lane.excess) + 1.0) * nw.col(names.rewards[lane.reward]) for lane in smoothed}
-
-
 def _smoothed_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
     """log(1 + λx)/λ of every weighted reward x, for every λ.
 
@@ -238,6 +248,17 @@ def _smoothed_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]
             small = nw.when(x >= 0.0).then(series).otherwise(x * 0.0)  # so that a null stays one
             smoothed[names.smoothed(lane, k)] = nw.when(x > SMALL).then((x + 1.0).log()).otherwise(small) / smoothing
     return smoothed
+
+
+def center_of(rewards: pl.Series) -> float:
+    """The median of some rewards, which is near the others whatever a broken row may contain."""
+    middle = rewards.filter(is_number(rewards)).median()
+    return float(middle) if isinstance(middle, float) else 0.0
+
+
+def is_fine(part: str, values: Any) -> Any:
+    """Whether the numbers of a part obey its rule, each by itself."""
+    return {"propensity": is_propensity, "target": is_probability}.get(part, is_number)(values)
 
 
 def is_clean(numbers: Numbers, names: Names) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -10,14 +11,14 @@ from typing import Any, TypeVar
 import narwhals as nw
 import polars as pl
 
-from counterpoise.engines import compiled, spark
+from counterpoise.engines import compiled, pushdown, spark
 from counterpoise.engines.memory import summarize_batches, summarize_in_order
-from counterpoise.engines.polars_frames import prepare_lazily, rows_of_lists
-from counterpoise.engines.pushdown import PushedDown
+from counterpoise.engines.pushdown import PushedDown, prepare_there
 from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
-from counterpoise.engines.streaming import Streaming
+from counterpoise.engines.streaming import Streaming, prepare_lazily, rows_of_lists
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.log.expressions import column as exactly
 from counterpoise.log.expressions import columns, plan
 from counterpoise.log.groups import CLUSTER
 from counterpoise.log.log import Log
@@ -28,33 +29,7 @@ from counterpoise.readers import spark as spark_frames
 from counterpoise.readers.progress import Report, progress_bar
 from counterpoise.threads import check_threads
 
-# -- Scans of files: read once more where a text file's rows are not what its first ones promise -----------------------
-
 T = TypeVar("T")
-
-
-def over_scan(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
-    """What `work` makes of a scan of the files; it is called again if later rows of a text file break what the first ones promise."""
-    numbers = sorted(question.number_columns)
-    paths = files.files_of(question.log.data)
-    files.check_keys(paths)
-    try:
-        return work(files.scan(question.log.data, numbers))
-    except files.UNREADABLE as error:
-        first: BaseException = error
-    try:
-        # A row of a text file may be unlike the first ones: now guess from all rows, which takes longer but makes no promise.
-        return work(files.scan(question.log.data, numbers, inferred=None))
-    except ColumnError as wrong:
-        reason = next(iter(str(first).splitlines()), type(first).__name__)
-        raise ColumnError(f"{wrong} The first rows read well, but then: {reason}.") from first
-    except files.UNREADABLE as error:
-        raise (files.find_damaged(paths) or LogError(f"cannot read the files: {error}.")) from error
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 Batches = Iterator[pl.DataFrame]
 IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # which need not be asked whether they are something else
 
@@ -73,6 +48,8 @@ class LogEngine:
     """
 
     has_order = True  # rows come in the same order whenever they are read
+    is_cluster = False  # rows are on many machines, where statements take long to plan, and rows long to fetch
+    quote = '"'  # around a column's name in SQL
 
     def holds(self, data: Any) -> bool:
         """Whether some data are of this kind."""
@@ -88,6 +65,12 @@ class LogEngine:
             rows = frames.batches_or_error(self.frame(question.log.data), question)
             return summarize_batches(frames.with_policies(rows, question, report), question, has_order=self.has_order)
 
+    def over_scan(self, question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
+        """What `work` makes of a lazy frame of the rows."""
+        data = self.frame(question.log.data)
+        with frames.errors_told(data):
+            return work(data)
+
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
         rows = frames.batches_or_error(self.frame(question.log.data), question, number)
@@ -96,14 +79,18 @@ class LogEngine:
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """Some rows with everything that the question names."""
         data = self.frame(question.log.data)
+        if isinstance(data, pl.LazyFrame):
+            return self.over_scan(question, lambda scan: _collect(frames.selected(scan, question).head(rows)))
         if isinstance(data, Mapping):
             data = {name: values[:rows] for name, values in data.items()}
-        elif isinstance(data, pl.LazyFrame):
-            with frames.errors_told(data):
-                return frames.selected(data, question).head(rows).collect(engine="streaming")
         else:
             data = nw.from_native(data).head(rows).to_native()
         return next(frames.batches(data, question)).head(rows)
+
+    def peek(self, question: Question, rows: int) -> pl.DataFrame:
+        """So many rows at most with what the question names: evenly spaced ones of a log in memory, and else the first."""
+        batch = next(frames.batches(self.frame(question.log.data), question))
+        return batch.gather_every(max(-(-batch.height // rows), 1))
 
     def sampled(self, question: Question, rows: int) -> pl.DataFrame:
         """The rows with everything that the question names; so many at most, drawn evenly from all over the log."""
@@ -113,7 +100,9 @@ class LogEngine:
         """About so many of `total` rows, from all over the log, with what it has of the question's columns: no policy has run."""
         data = self.frame(question.log.data)
         if isinstance(data, pl.LazyFrame):
-            return some_of(frames.selected(data, question), rows, total).collect(engine="streaming")
+            return self.over_scan(
+                question, lambda scan: _collect(some_of(frames.selected(scan, question), rows, total))
+            )
         step = max(total // rows, 1)
         if isinstance(data, Mapping):
             data = {name: values[::step] for name, values in data.items()}
@@ -129,6 +118,10 @@ class LogEngine:
         if isinstance(data, pl.LazyFrame):
             return log.of(of_some_ids(data, column, parts))
         return log.of(rows_of_some_ids(data, plan(question, self.columns(log)).read, column, parts))
+
+    def ends(self, question: Question) -> tuple[float | None, float | None]:
+        """The smallest and the largest of the question's first reward; None where there are none."""
+        return self.over_rows(question, lambda batches: _ends(question, batches), None)
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows and columns."""
@@ -147,6 +140,10 @@ class LogEngine:
     def columns(self, log: Log) -> list[str]:
         """The names of the columns, read without the rows where that can be."""
         return self.scan(log).collect_schema().names()
+
+    def quoted_columns(self, log: Log) -> dict[str, str]:
+        """How the names of the columns are written in the SQL of the log."""
+        return {name: self.quote + name.replace(self.quote, 2 * self.quote) + self.quote for name in self.columns(log)}
 
 
 class Frames(LogEngine):
@@ -184,78 +181,136 @@ class Files(LogEngine):
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """By polars' streaming engine, or by the compiled loop where that saves more than it takes to start."""
         with progress_bar(progress) as report:
-            return over_scan(question, lambda scan: _of_scan(scan, question, report))
+            return self.over_scan(question, lambda scan: _of_scan(scan, question, report))
+
+    def over_scan(self, question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
+        """The same; `work` is called again if later rows of a text file break what the first ones promise."""
+        numbers = sorted(question.number_columns)
+        paths = files.files_of(question.log.data)
+        files.check_keys(paths)
+        try:
+            return work(files.scan(question.log.data, numbers))
+        except files.UNREADABLE as error:
+            first: BaseException = error
+        try:
+            # A row of a text file may be unlike the first ones: now guess from all rows, which takes longer but makes no promise.
+            return work(files.scan(question.log.data, numbers, inferred=None))
+        except ColumnError as wrong:
+            reason = next(iter(str(first).splitlines()), type(first).__name__)
+            raise ColumnError(f"{wrong} The first rows read well, but then: {reason}.") from first
+        except files.UNREADABLE as error:
+            raise (files.find_damaged(paths) or LogError(f"cannot read the files: {error}.")) from error
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """The rows of a scan."""
-        return over_scan(question, lambda scan: work(frames.completed(scan, question, number=number)))
+        return self.over_scan(question, lambda scan: work(frames.completed(scan, question, number=number)))
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """The first of a scan."""
-        return over_scan(question, lambda scan: frames.selected(scan, question).head(rows).collect(engine="streaming"))
+        return self.over_scan(question, lambda scan: _collect(frames.selected(scan, question).head(rows)))
+
+    def peek(self, question: Question, rows: int) -> pl.DataFrame:
+        """The first of a scan."""
+        return self.first_rows(question, rows)
 
     def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
         """Some of a scan."""
-
-        def some(scan: pl.LazyFrame) -> pl.DataFrame:
-            return some_of(frames.selected(scan, question), rows, total).collect(engine="streaming")
-
-        return over_scan(question, some)
+        return self.over_scan(question, lambda scan: _collect(some_of(frames.selected(scan, question), rows, total)))
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
         """Those of a scan, fetched."""
 
         def fetched(scan: pl.LazyFrame) -> pl.DataFrame:
             wanted = scan.select(columns(plan(question, scan.collect_schema().names()).read))
-            rows: pl.DataFrame = of_some_ids(wanted, column, parts).collect(engine="streaming")
-            return rows
+            return _collect(of_some_ids(wanted, column, parts))
 
-        return question.log.of(over_scan(question, fetched))
+        return question.log.of(self.over_scan(question, fetched))
+
+    def ends(self, question: Question) -> tuple[float | None, float | None]:
+        """Those of a scan."""
+        return self.over_scan(question, lambda scan: _ends(question, [frames.selected(scan, question)]))
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """The scan itself."""
         return files.scan(log.data)
 
 
-class Databases(LogEngine):
-    """Tables and queries, which their databases add up."""
+class Elsewhere(LogEngine):
+    """Rows that others add up where they are; they have no order, and no numbers."""
 
     has_order = False
 
-    def holds(self, data: Any) -> bool:
-        """A URL, a DuckDB file, connection or relation, or an ibis table."""
-        return not isinstance(data, IN_MEMORY) and connections.is_database(data)
+    def complete(self, question: Question) -> AbstractContextManager[tuple[nw.LazyFrame[Any], Mapping[str, str]]]:
+        """The rows with everything that the question names but policies, and under which names."""
+        raise NotImplementedError
 
-    def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
-        """Sums travel; rows do where a policy only runs here."""
-        if question.needs_python:
-            with progress_bar(progress) as report:
-                rows = frames.with_policies(databases.batches(question), question, report)
-                return summarize_batches(rows, question, has_order=False)
-        with connections.opened(question.log) as native:
-            engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
-            return summarize(engine, question)
+    def batches(self, question: Question, limit: int | None = None) -> Batches:
+        """The rows, fetched; or so many of them."""
+        raise NotImplementedError
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
-        """The rows in batches; they have no numbers."""
-        return work(frames.with_policies(databases.batches(question), question))
+        """The rows, fetched."""
+        return work(frames.with_policies(self.batches(question), question))
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """Whichever come first."""
-        with connections.opened(question.log) as native:
-            frame, names = databases.complete(native, question)
+        with self.complete(question) as (frame, names):
             return _rename_head(frame, question, names, rows)
+
+    def peek(self, question: Question, rows: int) -> pl.DataFrame:
+        """Whichever come first."""
+        return self.first_rows(question, rows)
 
     def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
         """Whichever come first: a database would read all rows for others."""
         return self.first_rows(question, rows)
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
-        """Those that the database chooses."""
-        by_id = replace(question, log=question.log.but(cluster=column))
+        """Those that are chosen there: by the remainder of a number, or of a text's checksum, or else whichever ids come first."""
+        with self.complete(replace(question, log=question.log.but(cluster=column))) as (frame, names):
+            name = names.get(CLUSTER, names.get(column, column))
+            if parts > 1 and (frame.collect_schema()[name].is_integer() or CLUSTER in names):
+                frame = frame.filter(nw.col(name) % (parts | 1) == 0)  # by an odd number, since ids are often even
+            elif parts > 1:
+                frame = frame.join(frame.select(nw.col(name)).unique().head(SOME), on=name, how="semi")
+            rows = _rename_head(frame, question, names, MOST)
+        return question.log.of(rows).but(where=None, table=None, query=None, external_access=False)
+
+    def ends(self, question: Question) -> tuple[float | None, float | None]:
+        """Found there."""
+        reward = nw.col(question.names.rewards[0])
+        with self.complete(question) as (frame, names):
+            rows = prepare_there(frame, question, names).select(low=reward.min(), high=reward.max())
+            low, high = pushdown.collect(rows).cast(pl.Float64).row(0)
+        return low, high
+
+
+class Databases(Elsewhere):
+    """Tables and queries, which their databases add up."""
+
+    def holds(self, data: Any) -> bool:
+        """A URL, a DuckDB file, connection or relation, or an ibis table."""
+        return not isinstance(data, IN_MEMORY) and connections.is_database(data)
+
+    @contextmanager
+    def complete(self, question: Question) -> Iterator[tuple[nw.LazyFrame[Any], Mapping[str, str]]]:
+        """The rows, for as long as the connection is open."""
         with connections.opened(question.log) as native:
-            frame, names = databases.complete(native, by_id)
-            return _fetch_ids(frame, question, names, column, parts)
+            yield databases.complete(native, question)
+
+    def batches(self, question: Question, limit: int | None = None) -> Batches:
+        """The rows in batches."""
+        return databases.batches(question)
+
+    def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
+        """Sums travel; rows do where a policy only runs here."""
+        if question.needs_python:
+            with progress_bar(progress) as report:
+                rows = frames.with_policies(self.batches(question), question, report)
+                return summarize_batches(rows, question, has_order=False)
+        with connections.opened(question.log) as native:
+            engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
+            return summarize(engine, question)
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows, fetched."""
@@ -267,43 +322,47 @@ class Databases(LogEngine):
         with connections.opened(log) as native:
             return list(native.columns)
 
+    def quoted_columns(self, log: Log) -> dict[str, str]:
+        """As the database quotes them."""
+        with connections.opened(log) as native:
+            return {name: connections.quoted(native, name) for name in native.columns}
 
-class Spark(LogEngine):
+
+class Spark(Elsewhere):
     """Spark's frames, which its executors add up."""
 
-    has_order = False
+    is_cluster = True
+    quote = "`"
 
     def holds(self, data: Any) -> bool:
         """A frame of Spark, classic or Connect."""
         return not isinstance(data, IN_MEMORY) and spark_frames.is_spark(data)
 
+    @contextmanager
+    def complete(self, question: Question) -> Iterator[tuple[nw.LazyFrame[Any], Mapping[str, str]]]:
+        """The rows as a query of Spark's."""
+        with spark_frames.errors_told():
+            yield spark_frames.complete(question)
+
+    def batches(self, question: Question, limit: int | None = None) -> Batches:
+        """All rows, or so many that Spark draws."""
+        return spark_frames.batches(question, limit)
+
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """Sums travel, rows never do."""
         return spark.moments_of(question)
 
-    def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
-        """The rows, fetched; they have no numbers."""
-        return work(frames.with_policies(spark_frames.batches(question), question))
-
-    def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
-        """Whichever come first."""
-        with spark_frames.errors_told():
-            frame, names = spark_frames.complete(question)
-            return _rename_head(frame, question, names, rows)
-
-    def some_ids(self, question: Question, column: str, parts: int) -> Log:
-        """Those that Spark chooses."""
-        with spark_frames.errors_told():
-            frame, names = spark_frames.complete(replace(question, log=question.log.but(cluster=column)))
-            return _fetch_ids(frame, question, names, column, parts)
-
     def sampled(self, question: Question, rows: int) -> pl.DataFrame:
         """Drawn by Spark, so that no more rows travel."""
-        return together(frames.with_policies(spark_frames.batches(question, rows), question))
+        return together(frames.with_policies(self.batches(question, rows), question))
 
     def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
         """Drawn by Spark."""
-        return together(spark_frames.batches(question, rows))
+        return together(self.batches(question, rows))
+
+    def columns(self, log: Log) -> list[str]:
+        """As Spark names them."""
+        return list(log.data.columns)
 
 
 # An engine of one's own: ENGINES["mine"] = Mine(). The last one that holds a log's data answers.
@@ -342,18 +401,16 @@ def _rename_head(frame: Any, question: Question, names: Mapping[str, str], rows:
     return head.rename(columns)
 
 
-def _fetch_ids(frame: nw.LazyFrame[Any], question: Question, names: Mapping[str, str], column: str, parts: int) -> Log:
-    """The rows of some ids from elsewhere: by the remainder of a number, or of a text's checksum, or else of whichever ids come first."""
-    name = names.get(CLUSTER, names.get(column, column))
-    if parts > 1:
-        dtype = frame.collect_schema()[name]
-        if dtype.is_integer() or CLUSTER in names:
-            frame = frame.filter(nw.col(name) % (parts | 1) == 0)  # by an odd number, since ids are often even
-        else:
-            first = frame.select(nw.col(name)).unique().head(SOME)
-            frame = frame.join(first, on=name, how="semi")
-    rows = _rename_head(frame, question, names, MOST)
-    return question.log.of(rows).but(where=None, table=None, query=None, external_access=False)
+def _ends(question: Question, parts: Iterable[pl.DataFrame | pl.LazyFrame]) -> tuple[float | None, float | None]:
+    """The smallest and the largest reward of some frames."""
+    reward = exactly(question.log.reward[0]).cast(pl.Float64).fill_nan(None)
+    ends = pl.concat([_collect(part.lazy().select(low=reward.min(), high=reward.max())) for part in parts])
+    low, high = ends.select(pl.col("low").min(), pl.col("high").max()).row(0)
+    return low, high
+
+
+def _collect(frame: pl.LazyFrame) -> pl.DataFrame:
+    return frame.collect(engine="streaming")
 
 
 def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> tuple[LogMoments, ...]:
@@ -370,7 +427,7 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
     engine: Engine = Streaming(frame, question, report)
     is_long = size * len(question.targets) >= LONG and not question.log.key
     if is_long and compiled.answers(question):
-        engine = compiled.OnScan(Streaming(frame, question), report)
+        engine = compiled.OnScan(Streaming(frame, question), question, frame, report)
     return summarize(engine, question)
 
 

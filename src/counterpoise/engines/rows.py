@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.polars_frames import prepare
 from counterpoise.engines.registry import engine_of, first_rows
+from counterpoise.engines.streaming import good_rows, prepare
 from counterpoise.errors import LogError, OptionError, first_line
 from counterpoise.log.expressions import only
 from counterpoise.log.groups import integer_ids
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
-from counterpoise.log.rules import only_good
 from counterpoise.readers import files, frames
 
 T = TypeVar("T")
@@ -66,7 +64,7 @@ def _good(
         if cluster is not None:
             frame = frame.with_columns(integer_ids(batch.get_column(str(question.log.cluster))).alias(cluster))
         first_row += batch.height
-        good = only_good(nw.from_native(frame, eager_only=True), question).to_native()
+        good = good_rows(frame, question)
         extra = [name for name in (number, cluster) if name is not None]
         yield good.select(*extra, pl.col(*question.numbers).cast(pl.Float64))
 
@@ -108,7 +106,7 @@ def good_rows_of_ids(
     lean = replace(question, log=some, groups=1)
     good = prepare(pl.concat(frames.with_policies([batch], lean)), lean, 0).with_columns(ids.alias(ID))
     if question.log.drop_bad_rows:  # without it, bad rows have been refused
-        good = only_good(nw.from_native(good, eager_only=True), lean).to_native()
+        good = good_rows(good, lean)
     numbers = good.get_column(ID)
     if not numbers.dtype.is_integer():
         numbers = numbers.rank("dense")

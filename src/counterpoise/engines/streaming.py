@@ -1,25 +1,139 @@
-"""The streaming engine: the aggregate query is pushed into a polars scan, so no row is ever copied."""
+"""The embedded engine: polars adds up frames, in memory or scanned, so that no row of a file is ever held."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any, TypeVar
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.polars_frames import answer_of, center_of, collect, with_centers
-from counterpoise.engines.query import Frame, Query, aggregate, left_out
+from counterpoise.engines.lists import collapse
+from counterpoise.engines.query import Frame, Query, aggregate, center_of, is_clean, left_out
 from counterpoise.engines.scatter import Scatter
-from counterpoise.engines.summarize import Answer, Largest
-from counterpoise.log.question import KEY, ROW_NUMBER, Lane, Question
-from counterpoise.log.rules import Problem, Rule, only_good, rules_of
+from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
+from counterpoise.log.baseline import Feature
+from counterpoise.log.expressions import column as exactly
+from counterpoise.log.groups import checksum_of, integer_ids, with_groups
+from counterpoise.log.lists import LIST
+from counterpoise.log.question import GROUP, KEY, ROW_NUMBER, ROWS, Lane, Question
+from counterpoise.log.rules import Problem, Rule, check_type, only_good, rules_of
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import Label, as_label
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
+
+# -- A log's columns under internal names --------------------------------------------------------------------------------
+
+PolarsFrame = TypeVar("PolarsFrame", pl.DataFrame, pl.LazyFrame)
+
+
+def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataFrame:
+    """A batch under internal names: numbers as float64 (or float32, widened when used), segments, groups, keys."""
+    if question.makes_lists:
+        # a list has rows anywhere in the batch, which is all there is of the log
+        prepared: pl.DataFrame = prepare_lazily(batch.lazy(), question).collect(engine="streaming")
+        return prepared
+    hashes = {checksum_of(name): integer_ids(batch.get_column(name).cast(pl.String)) for name in question.hashed}
+    batch = batch.with_columns(ids.alias(name) for name, ids in hashes.items())
+    chosen: list[pl.Series] = list(_columns(batch.get_column, batch.schema, question))
+    if question.groups > 1:
+        cluster = question.log.cluster
+        rows = pl.Series(np.arange(first_row, first_row + batch.height))
+        chosen.append((rows if cluster is None else integer_ids(batch.get_column(cluster))).alias(GROUP))
+    if question.log.key:
+        chosen.append(batch.select(_key(batch.schema, question)).hash_rows().alias(KEY))
+    return grouped(pl.DataFrame(chosen), question)
+
+
+def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
+    """The same for a lazy frame."""
+    if question.makes_lists:
+        lists: pl.LazyFrame = collapse(nw.from_native(rows_of_lists(frame, question)), question).to_native()
+        return grouped(lists, question)
+    frame = frame.with_columns(
+        exactly(name)
+        .cast(pl.String)
+        .map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
+        .alias(checksum_of(name))
+        for name in question.hashed
+    )
+    schema = frame.collect_schema()
+    chosen: list[pl.Expr] = list(_columns(exactly, schema, question))
+    cluster = question.log.cluster
+    if cluster is not None:
+        ids = exactly(cluster).map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
+        chosen.append(ids.alias(GROUP))
+    if question.log.key:
+        chosen.append(pl.struct(_key(schema, question)).hash().alias(KEY))
+    prepared = frame.select(chosen)
+    if question.groups > 1 and cluster is None:
+        prepared = prepared.with_row_index(GROUP).with_columns(pl.col(GROUP).cast(pl.Int64))
+    return grouped(prepared, question)
+
+
+def rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
+    """The rows that lists are made of, under internal names, with the ids of their lists and clusters."""
+    schema, slate = frame.collect_schema(), str(question.log.slate)
+    chosen: list[pl.Expr] = list(_columns(exactly, schema, question.of_rows))
+    of = exactly(slate).alias(LIST)
+    chosen.append(of.fill_nan(None) if schema[slate].is_float() else of)
+    if question.groups > 1:
+        ids = exactly(question.log.cluster or slate)
+        chosen.append(ids.map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True).alias(GROUP))
+    return frame.select(chosen)
+
+
+def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -> Iterator[Any]:
+    """Numbers and segments, as series or expressions, whichever `get` returns."""
+    for name, feature in zip(question.names.features, question.features, strict=True):
+        if not feature.is_number:
+            yield _indicator(get, feature).cast(pl.Float64).alias(name)
+    features = dict(zip(question.names.features, question.features, strict=True))
+    for name, (part, column) in question.numbers.items():
+        if name in features and not features[name].is_number:
+            continue
+        dtype = schema[column]
+        if not dtype.is_numeric():
+            check_type(part, column, nw.from_native(pl.DataFrame(schema={column: dtype})).schema[column])
+        value = get(column)
+        is_kept = dtype == pl.Float64 or (dtype == pl.Float32 and isinstance(value, pl.Series))
+        yield (value if is_kept else value.cast(pl.Float64)).alias(name)
+    for name, column in zip(question.names.segments, question.segment, strict=True):
+        value = get(column).alias(name)
+        yield value.fill_nan(None) if schema[column].is_float() else value
+
+
+def _key(schema: pl.Schema, question: Question) -> list[pl.Expr]:
+    """The columns of a row's key; NaN counts as missing."""
+    return [exactly(name).fill_nan(None) if schema[name].is_float() else exactly(name) for name in question.log.key]
+
+
+def _indicator(get: Callable[[str], Any], feature: Feature) -> Any:
+    """Where a feature is 1, which it is not where its column is null."""
+    if feature.kind == "bucket":
+        return (get(checksum_of(feature.column)) % feature.buckets == feature.bucket).fill_null(False)
+    if feature.kind == "truth":
+        return get(feature.column).fill_null(False)
+    return (get(feature.column) == feature.level).fill_null(False)
+
+
+def grouped(frame: PolarsFrame, question: Question) -> PolarsFrame:
+    """The rows with the ids of clusters hashed to groups, if there are any."""
+    if question.groups == 1:
+        return frame
+    hashed: PolarsFrame = with_groups(nw.from_native(frame), question.groups).to_native()
+    return hashed
+
+
+def good_rows(frame: PolarsFrame, question: Question) -> PolarsFrame:
+    """The rows that break no rule."""
+    good: PolarsFrame = only_good(nw.from_native(frame), question).to_native()
+    return good
+
 
 # -- Watches a stream: it sees every value in passing, and remembers the largest ones exactly --------------------------
 
@@ -90,26 +204,27 @@ class Watcher:
         return pl.concat(self._rows).group_by(self._keys).agg(pl.col("x").top_k(KEPT))
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- The engine --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Streaming:
-    """The engine for a scan that can be repeated, under internal names."""
+    """The engine for a frame that can be read again, under internal names."""
 
     frame: pl.LazyFrame
     question: Question
     report: Report | None = None
+    first_row: int | None = 0  # the number of the first row; None where rows have no numbers
     skips_bad_rows = False
 
-    def good_rows(self) -> pl.LazyFrame:
-        """The rows that break no rule."""
-        good: pl.LazyFrame = only_good(nw.from_native(self.frame), self.question).to_native()
-        return good
+    @classmethod
+    def of(cls, frame: pl.DataFrame, question: Question, first_row: int | None = 0) -> Streaming:
+        """The engine for a frame in memory, whose numbers may be float32."""
+        return cls(frame.lazy().with_columns(pl.col(*question.numbers).cast(pl.Float64)), question, None, first_row)
 
     def centers(self, *, only_good: bool) -> tuple[float, ...]:
         """The median of the first rewards."""
-        frame = self.good_rows() if only_good else self.frame
+        frame = good_rows(self.frame, self.question) if only_good else self.frame
         rewards = list(self.question.names.rewards)
         first = frame.select(rewards).head(1000).collect(engine="streaming")
         return tuple(center_of(first.get_column(name)) for name in rewards)
@@ -140,9 +255,9 @@ class Streaming:
         def largest(lane: Lane) -> Largest:
             return {label: 1.0 + u for label, u in watchers[lane.excess].largest().items()}
 
-        frame = with_centers(self.good_rows() if query.only_good else self.frame, query)
+        frame = _with_centers(good_rows(self.frame, self.question) if query.only_good else self.frame, query)
         lazy: pl.LazyFrame = aggregate(nw.from_native(frame), query, watch=watch, context=False).to_native()
-        return answer_of(lazy.collect(engine="streaming"), query, largest, scatter)
+        return _answer_of(lazy.collect(engine="streaming"), query, largest, scatter)
 
     def problems(self) -> list[Problem]:
         """Which rules are broken, how often, and where first: two more passes, neither of which keeps rows."""
@@ -150,7 +265,8 @@ class Streaming:
         bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
         if self.question.makes_lists:
             return self._bad_lists(rules, bad)
-        rows = nw.from_native(self.frame.with_row_index(ROW_NUMBER)).with_columns(**bad).to_native()
+        indexed = self.frame.with_row_index(ROW_NUMBER, self.first_row or 0)
+        rows = nw.from_native(indexed).with_columns(**bad).to_native()
         counts = rows.select(
             *(pl.col(name).sum().alias(f"{name}_count") for name in bad),
             *(pl.when(pl.col(name)).then(pl.col(ROW_NUMBER)).min().alias(f"{name}_row") for name in bad),
@@ -163,7 +279,7 @@ class Streaming:
             count, row = answer[f"rule{k}_count"], answer[f"rule{k}_row"]
             if count:
                 value = shown.filter(pl.col(ROW_NUMBER) == row).get_column(rule.shows).item()
-                problems.append(Problem(rule, int(count), int(row), value))
+                problems.append(Problem(rule, int(count), None if self.first_row is None else int(row), value))
         return problems
 
     def _bad_lists(self, rules: Sequence[Rule], bad: Mapping[str, nw.Expr]) -> list[Problem]:
@@ -183,10 +299,36 @@ class Streaming:
 
     def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
         """The good rewards of bad rows: one more pass."""
-        return left_out(nw.from_native(self.frame), self.question, centers, collect)
+        return left_out(nw.from_native(self.frame), self.question, centers, _collect)
 
     def duplicates(self, n: int) -> int | None:
         """How many good rows have the key of another row; this is the one query that needs memory for every distinct key."""
         if not self.question.log.key:
             return None
-        return n - int(self.good_rows().select(pl.col(KEY).n_unique()).collect(engine="streaming").item())
+        return n - int(
+            good_rows(self.frame, self.question).select(pl.col(KEY).n_unique()).collect(engine="streaming").item()
+        )
+
+
+def _with_centers(frame: pl.LazyFrame, query: Query) -> pl.LazyFrame:
+    """The rows with each segment's own center, if the query has those."""
+    if query.own is None:
+        return frame
+    keys = list(query.names.segments)
+    if not keys:
+        return frame.with_columns(pl.lit(query.own[name][0]).alias(name) for name in query.names.centers)
+    return frame.join(query.own.lazy(), on=keys, how="left", nulls_equal=True)
+
+
+def _collect(frame: Frame) -> pl.DataFrame:
+    answer: pl.DataFrame = frame.to_native().collect(engine="streaming")
+    return answer
+
+
+def _answer_of(sums: pl.DataFrame, query: Query, largest: Callable[[Lane], Largest], scatter: Scatter) -> Answer:
+    """The small answer of the aggregate, with the sums of a context baseline."""
+    names = query.names
+    numbers, labels = scatter.numbers(sums) | numbers_of(sums, names), labels_of(sums, names)
+    keys = sums.select(names.segments) if names.segments else None
+    rows = int(numbers[ROWS].sum())
+    return Answer(numbers, labels if rows else [], rows, is_clean(numbers, names), largest, keys)

@@ -74,6 +74,7 @@ class Shortcut:
     """An engine that has a faster way to add up, where nothing is in the way of it, and leaves all else to the one that it wraps."""
 
     inner: Engine
+    question: Question
     skips_bad_rows = False
 
     def centers(self, *, only_good: bool) -> tuple[float, ...]:

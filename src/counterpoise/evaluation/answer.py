@@ -49,7 +49,7 @@ def evaluation_of(whole: Asked, options: Sequence[Options], names: tuple[str, ..
     )
 
 
-def comparison_of(whole: Asked, options: Sequence[Options], against: str | None = None) -> Comparison:
+def comparison_of(whole: Asked, options: Sequence[Options], against: object = None) -> Comparison:
     """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
     check_differences(options[0].method)
     whole = _without_loggers(whole)
@@ -95,9 +95,7 @@ def _result(moments: LogMoments, names: tuple[str, ...], options: Options, whole
     return Result(climbed.moments, answers, diagnoses, verdicts, **_fields(options, whole, reward), ladders=ladders)
 
 
-def _comparison(
-    moments: LogMoments, options: Options, whole: Asked, reward: str | None, against: str | None
-) -> Comparison:
+def _comparison(moments: LogMoments, options: Options, whole: Asked, reward: str | None, against: object) -> Comparison:
     _check_groups(moments, options)
     contrasts = [contrast for contrast in moments.moments if contrast[1]]
     if not contrasts:

@@ -14,7 +14,8 @@ from counterpoise.diagnostics import Caveat
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, Unlogged, as_log, check_own_names
+from counterpoise.log.log import MODEL, Log, as_log, check_own_names
+from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import ActionGroup, Targets
 from counterpoise.moments import LogMoments
@@ -91,7 +92,9 @@ class Asked:
         return [caveat for caveat in self.caveats((target,), reward, place) if caveat.code == code]
 
 
-def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any) -> Asked | None:
+def known_moments(
+    log: Log | Data | LogMoments, parts: LogFields, stored: Stored, target: Targets, *others: Any
+) -> Asked | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
     chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
     is_state = log is None and stored.state is not None and not chosen and target is None

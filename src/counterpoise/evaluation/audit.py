@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.diagnostics.audit import ACTION, EDGES, Audit, BinSums, Calibration, Check, calibrate, check, settle
-from counterpoise.engines.registry import ENGINES, engine_of
+from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.evaluation.loggers import of_own_logger
@@ -186,7 +186,7 @@ def audit_of(question: Question) -> Audit | None:
         question.propensity_model is not None
         or log.slate is not None
         or not question.weight.needs_propensity
-        or engine_of(log) not in (ENGINES["files"], ENGINES["frames"])
+        or not engine_of(log).has_order
     ):
         return None
     if isinstance(question.weight, Balanced):  # whose weights need not average to 1 on the days of one logger

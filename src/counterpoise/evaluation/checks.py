@@ -16,8 +16,8 @@ from counterpoise.diagnostics.together import FEWEST, Together, moving_together
 from counterpoise.errors import Argument, CounterpoiseError, LogError, Sentence
 from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.support import missing_actions
-from counterpoise.log.guess import USUAL, ids_among, usual
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
+from counterpoise.log.parts import USUAL, ids_among, usual
 from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
 from counterpoise.moments import Floats
 
@@ -53,7 +53,7 @@ def _lesson(source: Any) -> Lesson | None:
 
 def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overlap]:
     """How the rows of the log fit what each policy remembers; of several rewards, by the one that fits best."""
-    from counterpoise.engines.registry import ENGINES, engine_of
+    from counterpoise.engines.registry import engine_of
     from counterpoise.log.sketches import row_keys
 
     log = question.log.but(
@@ -74,7 +74,7 @@ def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overl
                     mine[reward].add(keys)
 
     engine = engine_of(log)
-    if engine is ENGINES["spark"]:
+    if engine.is_cluster:
         look(iter([engine.sampled(lean, SAMPLE)]))
     else:
         engine.over_rows(lean, look, None)

@@ -14,14 +14,17 @@ from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.loggers import by_logger
 from counterpoise.evaluation.result import Comparison, Result, check_differences, choose, names_of
 from counterpoise.intervals import Method, check_level
-from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
+from counterpoise.moments import LogMoments
 from counterpoise.weights import Weight
 
 
+@takes_parts("evaluate")
 def evaluate(
-    log: Log | Data = None,
+    log: Log | Data | LogMoments = None,
     *,
     target: Targets = None,
     segment: Columns = None,
@@ -97,8 +100,9 @@ def evaluate(
     return evaluation_of(with_concerns(read(question, stored, progress)), options, names)
 
 
+@takes_parts("compare")
 def compare(
-    log: Log | Data = None,
+    log: Log | Data | LogMoments = None,
     *,
     target: Targets = None,
     against: Targets = None,
@@ -143,7 +147,12 @@ def compare(
 
 
 def _start(
-    log: Log | Data, parts: LogFields, stored: Stored, interval: str | Method | None, level: float, *chosen: Any
+    log: Log | Data | LogMoments,
+    parts: LogFields,
+    stored: Stored,
+    interval: str | Method | None,
+    level: float,
+    *chosen: Any,
 ) -> tuple[Asked | None, Log, tuple[Options, ...]]:
     """What both verbs settle first: moments that are known already, or else the log; and how intervals are made, reward by reward.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.log.log import Log, balanced_sql, checked_shares, own_sql
+from counterpoise.log.log import Log
 from counterpoise.log.question import Question, ask
 from counterpoise.moments import LogMoments, Moments
 from counterpoise.moments.effective import PLAIN
@@ -178,3 +179,50 @@ def carrier(log: LogMoments, contrast: Contrast) -> Carrier:
     rows = {name: sum(int(stack.n[k]) for k, logger in enumerate(names) if logger == name) for name in names}
     most = max(weights, key=lambda name: weights[name])
     return Carrier(most, weights[most] / max(sum(weights.values()), 1e-300), rows[most] / log.n)
+
+
+# -- The probability with which several loggers took an action together, as SQL of their columns -----------------------
+
+
+Quote = Callable[[str], str]  # a column or an expression, as it stands inside an expression of the log's SQL
+
+
+def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
+    """Shares by name, adding up to 1: 50 and 50 will do.
+
+    >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
+    {'a': 0.75, 'b': 0.25}
+    """
+    by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
+    if set(by_name) != set(map(str, names)):
+        expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
+        raise OptionError([Argument("shares"), f" needs one entry for each of {expected}; found {entries}."])
+    is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
+    if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
+        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {by_name!r}."])
+    total = sum(by_name.values())
+    return {name: by_name[str(name)] / total for name in names}
+
+
+def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
+    """The probability that the row's own logger gave the logged action.
+
+    >>> own_sql({"a": "p_a", 2: "p_b"}, "who", '"{}"'.format)
+    '(CASE WHEN "who" = \\'a\\' THEN "p_a" WHEN "who" = 2 THEN "p_b" END)'
+    """
+    cases = (f"WHEN {quote(logger)} = {_literal(name)} THEN {quote(column)}" for name, column in propensity.items())
+    return f"(CASE {' '.join(cases)} END)"
+
+
+def balanced_sql(propensity: Mapping[Any, str], shares: Mapping[Any, float], logger: str, quote: Quote) -> str:
+    """Σ s·p over the loggers; null where one of the probabilities is none, or the row's own logger could not have written it."""
+    columns = {name: quote(column) for name, column in propensity.items()}
+    mixed = " + ".join(f"{shares[name]:.17e} * {column}" for name, column in columns.items())
+    ranges = " AND ".join(f"{column} >= 0 AND {column} <= 1" for column in columns.values())
+    return f"CASE WHEN {own_sql(propensity, logger, quote)} > 0 AND {ranges} THEN {mixed} END"
+
+
+def _literal(name: Any) -> str:
+    if isinstance(name, bool):
+        return "TRUE" if name else "FALSE"
+    return repr(name) if isinstance(name, int | float) else "'" + str(name).replace("'", "''") + "'"

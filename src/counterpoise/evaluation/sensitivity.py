@@ -15,31 +15,46 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.diagnostics import Caveat, Verdict, judge, resting_on_model
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Name,
+    Number,
+    Table,
+    Worded,
+    above,
+    breakable,
+    finite,
+    level_of,
+    shortened,
+)
 from counterpoise.engines.first_look import first_look
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.asking import Stored, question_of, read, with_errors
+from counterpoise.evaluation.distribution import bin_sql, thresholds_of
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.result import Comparison, Result, above, known_target
-from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.result import Comparison, Result, known_target
 from counterpoise.evaluation.support import missing_by_target
-from counterpoise.evaluation.table import Table
-from counterpoise.evaluation.wording import level_of, number, shortened
+from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, check_level
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.groups import with_groups
-from counterpoise.log.log import Data, Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
 from counterpoise.log.targets import Targets
-from counterpoise.log.thresholds import bin_sql, thresholds_of
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.cuts import Bins, Cut
-from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, Mix, OddsBins, PairBins, Worst
+from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, OddsBins, PairBins
 from counterpoise.weights import Ratio
-from counterpoise.weights.odds import AllOdds
+from counterpoise.weights.biased import AllOdds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +109,7 @@ class TippingPoint:
             return f"The log does not show whether {who} earns more or less than {other}, even if all propensities are right."
         if math.isinf(self.sure):
             return f"{who} earns {said} than {other}, however wrong the odds of logged actions are."
-        level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
+        level = breakable(level_of(self.level))
         point = "by no factor" if math.isinf(self.point) else f"by a factor of {self.point:.3g}"
         return (
             f"{who} earns {said} than {other} unless odds of logged actions are wrong by a factor of {self.sure:.3g} or more "
@@ -103,7 +118,7 @@ class TippingPoint:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sensitivity:
+class Sensitivity(Display):
     """How far the answers about every target rest on the propensities being right; see `sensitivity`."""
 
     log: LogMoments
@@ -112,6 +127,7 @@ class Sensitivity:
     gammas: tuple[float, ...] = GAMMAS
     against: str = ""  # the target that lifts are over; the policy that wrote the log, if none is named
     caveats: Mapping[str, Sequence[Caveat]] = field(default_factory=dict)  # what checks of single rows say of a target
+    _known: dict[tuple[str, float, Which], tuple[End, End]] = field(default_factory=dict, init=False)
 
     @property
     def over(self) -> str:
@@ -170,87 +186,87 @@ class Sensitivity:
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
         """The bounds of every target at every Γ as a tidy polars frame."""
-        return Table([_row(bounds) for bounds in self._all(gamma)], infer_schema_length=None)
+        return frame(self.cells(gamma))
 
-    def _all(self, gamma: Sequence[float] | None = None) -> list[Bounds]:
+    def cells(self, gamma: Sequence[float] | None = None) -> Table:
+        """The bounds of every target at every Γ."""
         gammas = self.gammas if gamma is None else checked_gammas(gamma)
-        return [self.bounds(factor, name) for name in self.targets for factor in gammas]
+        rows = [_row(self.bounds(factor, name)) for name in self.targets for factor in gammas]
+        return Table(rows, ("target", *TITLES), TITLES)
 
     def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
         return cast("Axes", above().sensitivity.bands(self, known_target(target, self.targets), ax=ax))
 
-    def __repr__(self) -> str:
-        heads = ["target", "Γ", "value from", "to", "lift from", "to", "interval from", "to"]
-        rows = [heads, *(_cells(bounds) for bounds in self._all())]
-        said = [str(self.tipping(name)) for name in self.targets]
-        level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
-        basis = f"{self.n:,} rows; {level} intervals of the {self.over.split()[0]}. See .table(), .tipping(target), .plot()."
-        return "\n".join([*aligned(rows), "", *said, basis])
+    def document(self) -> dict[str, Any]:
+        """What `counterpoise sensitivity --json` prints."""
+        tips = [self.tipping(name) for name in self.targets]
+        points = [{"target": tip.target, "lift": tip.lift, "point": tip.point, "sure": tip.sure} for tip in tips]
+        said = {"n": self.n, "level": self.level, "against": self.against or LOGGING, "bounds": self.cells().records()}
+        return cast("dict[str, Any]", finite(said | {"tipping_points": points, "dropped_rows": self.log.dropped}))
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """The bounds of every target, and how wrong propensities must be for its conclusion to flip."""
+        yield self.cells()
+        yield ""
+        hint = "" if rows is None else " See .table(), .tipping(target), .plot()."
+        yield f"{self.n:,} rows; {level_of(self.level)} intervals of the {self.over}.{hint}"
+        for name in self.targets:
+            verdict = self.verdict(name)
+            if verdict.verdict != "ok":
+                yield Judged(f"{shortened(name)}: ", verdict.verdict, verdict.reasons)
+            yield str(self.tipping(name))
 
     # -- how it is made ------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _kept(self) -> dict[Any, Any]:
-        return {}  # made when it is first asked for
 
     def _ends(self, name: str, gamma: float, which: Which) -> tuple[End, End]:
         """The smallest and the largest of what odds within [1/Γ, Γ] allow, with the ends of their intervals."""
         key = (name, gamma, which)
-        if key not in self._kept:
-            bins = self._bins(name)
-            below, above = self._stretch(name, which)
-            low, high = (self._estimate(bins.moments(bins.extreme(gamma, upper=up)), which) for up in (False, True))
-            self._kept[key] = (
-                End(low.value, low.value - below * low.stderr),
-                End(high.value, high.value + above * high.stderr),
-            )
-        return cast("tuple[End, End]", self._kept[key])
+        if key not in self._known:
+            below, above = self._stretches[name, which]
+            low, down = self._extreme(name, gamma, which, upper=False)
+            high, up = self._extreme(name, gamma, which, upper=True)
+            self._known[key] = (End(low, low - below * down), End(high, high + above * up))
+        return self._known[key]
 
-    def _estimate(self, groups: Moments, which: Which) -> Estimate:
-        """An estimate from moments by group; its error is the delta method's, or the jackknife's if there are clusters.
+    def _extreme(self, name: str, gamma: float, which: Which, *, upper: bool) -> tuple[float, float]:
+        """The largest or smallest value or lift, and its error: the delta method's, or the jackknife's if there are clusters.
 
         The odds are chosen from the same rows, which changes nothing to first order: at an extreme, the value does not move with them.
         """
+        bins = self._bins[name]
+        groups = bins.moments(bins.extreme(gamma, upper=upper))
         whole = which(groups.merge(axis=0))
         if self.log.cluster is None or not whole.identified:
-            return whole
+            return float(whole.value), float(whole.stderr)
         error, _ = jackknife_error(np.asarray(which(groups.others).value), groups.n)
-        return Estimate(whole.name, whole.value, float(error), whole.n, whole.baseline)
+        return float(whole.value), float(error)
 
-    def _stretch(self, name: str, which: Which) -> tuple[float, float]:
+    @cached_property
+    def _stretches(self) -> dict[tuple[str, Which], tuple[float, float]]:
         """How many errors the interval reaches to either side: as many as that of `evaluate`, and at Γ = 1 at least as far.
 
         Propensities that were estimated have an error of their own, which is in the interval of `evaluate` and in no error here.
         """
-        key = (name, which)
-        if key not in self._kept:
-            plain, usual = self._plain(name, which), normal_quantile(self.level)
-            lower, upper = plain.interval
-            if plain.identified and 0.0 < plain.stderr < math.inf and math.isfinite(upper - lower):
-                value, error = self._right(name, which)
-                sides = ((plain.value - lower, value - lower), (upper - plain.value, upper - value))
-                self._kept[key] = tuple(
-                    max(own / plain.stderr, side / error if error > 0 else 0.0) for own, side in sides
-                )
-            else:
-                self._kept[key] = (usual, usual)
-        return cast("tuple[float, float]", self._kept[key])
+        return {(name, which): self._stretch(name, which) for name in self.targets for which in (VALUE, LIFT)}
 
-    def _right(self, name: str, which: Which) -> tuple[float, float]:
-        """The value or lift if the propensities are right, and its error."""
-        right = self._estimate(self._bins(name).moments(Worst(0, 1.0, 1.0)), which)
-        return float(right.value), float(right.stderr)
+    def _stretch(self, name: str, which: Which) -> tuple[float, float]:
+        plain, usual = self._plain(name, which), normal_quantile(self.level)
+        lower, upper = plain.interval
+        if not (plain.identified and 0.0 < plain.stderr < math.inf and math.isfinite(upper - lower)):
+            return usual, usual
+        value, error = self._extreme(name, 1.0, which, upper=True)  # as it is if the propensities are right
+        below, above = (side / error if error > 0 else 0.0 for side in (value - lower, upper - value))
+        return max((plain.value - lower) / plain.stderr, below), max((upper - plain.value) / plain.stderr, above)
 
     def _plain(self, name: str, which: Which) -> Estimate:
         """The estimate of `evaluate` whose interval reaches as far, in errors."""
         estimator = _LIKE[which]
         return estimates(self._view(name), {estimator: ESTIMATORS[estimator]}, self.options)[name, estimator, None]
 
-    def _bins(self, name: str) -> OddsBins:
-        if name not in self._kept:
-            self._kept[name] = OddsBins(self.log, name)
-        return cast(OddsBins, self._kept[name])
+    @cached_property
+    def _bins(self) -> dict[str, OddsBins]:
+        return {name: OddsBins(self.log, name) for name in self.targets}
 
     def _view(self, name: str) -> View:
         """The log as `evaluate` sees it, without its bins."""
@@ -326,10 +342,22 @@ def _check_gamma(gamma: Any) -> None:
         )
 
 
-def _row(bounds: Bounds) -> dict[str, Any]:
-    return {
-        "target": bounds.target,
-        "gamma": bounds.gamma,
+TITLES = {
+    "gamma": "Γ",
+    "value_from": "value from",
+    "value_to": "to",
+    "lift_from": "lift from",
+    "lift_to": "to",
+    "lift_lower": "interval from",
+    "lift_upper": "to",
+}
+
+
+def _row(bounds: Bounds) -> dict[str, Cell]:
+    error = (
+        bounds.lift_interval.width - (bounds.lift[1] - bounds.lift[0])
+    ) / 4.0  # an interval reaches about two to either side
+    ends = {
         "value_from": bounds.value[0],
         "value_to": bounds.value[1],
         "value_lower": bounds.value_interval.lower,
@@ -339,12 +367,8 @@ def _row(bounds: Bounds) -> dict[str, Any]:
         "lift_lower": bounds.lift_interval.lower,
         "lift_upper": bounds.lift_interval.upper,
     }
-
-
-def _cells(bounds: Bounds) -> list[str]:
-    error = (bounds.lift_interval.width - (bounds.lift[1] - bounds.lift[0])) / 4.0
-    numbers = (*bounds.value, *bounds.lift, *bounds.lift_interval)
-    return [shortened(bounds.target), f"{bounds.gamma:g}", *(number(x, error) for x in numbers)]
+    cells = {name: Number(end, error, is_signed=name.startswith("lift")) for name, end in ends.items()}
+    return {"target": Name(bounds.target), "gamma": Worded(bounds.gamma, f"{bounds.gamma:g}"), **cells}
 
 
 # -- `DifferenceSensitivity`: how far apart two targets could be if the propensities were wrong ------------------------
@@ -369,36 +393,23 @@ class DifferenceSensitivity(Sensitivity):
         """Whether to believe a difference, if the propensities are right."""
         return self.verdicts[known_target(target, self.targets)]
 
-    def _ends(self, name: str, gamma: float, which: Which) -> tuple[End, End]:
-        key = (name, gamma, which)
-        if key not in self._kept:
-            pair, mix = self.pairs[name], DIFFERENCE if which is LIFT else OWN_VALUE
-            below, above = self._stretch(name, which)
-            (low, down), (high, up) = (
-                self._at(pair, pair.extreme(gamma, mix, upper=upper), mix) for upper in (False, True)
-            )
-            self._kept[key] = (End(low, low - below * down), End(high, high + above * up))
-        return cast("tuple[End, End]", self._kept[key])
-
-    def _at(self, pair: PairBins, odds: Floats, mix: Mix) -> tuple[float, float]:
-        """A value or a difference with these λ, and its error."""
+    def _extreme(self, name: str, gamma: float, which: Which, *, upper: bool) -> tuple[float, float]:
+        pair, mix = self.pairs[name], DIFFERENCE if which is LIFT else OWN_VALUE
+        odds = pair.extreme(gamma, mix, upper=upper)
         value = float(pair.value(pair.sums_at(odds), mix))
         if self.log.cluster is None:
             return value, pair.stderr(odds, mix)
         error, _ = jackknife_error(pair.value(pair.others_at(odds), mix), pair.n)
         return value, float(error)
 
-    def _right(self, name: str, which: Which) -> tuple[float, float]:
-        pair, mix = self.pairs[name], DIFFERENCE if which is LIFT else OWN_VALUE
-        return self._at(pair, pair.extreme(1.0, mix, upper=True), mix)
-
     def _plain(self, name: str, which: Which) -> Estimate:
-        if which is LIFT:
-            view, estimators = View(self.log, (name, self.against)), {"beta_ips": DIFFERENCES["beta_ips"]}
-        else:
-            view, estimators = View(self.log, (name, "")), {"snips": ESTIMATORS["snips"]}
-        (estimator,) = estimators
-        return estimates(view, estimators, self.options)[name, estimator, None]
+        if which is VALUE:
+            return super()._plain(name, which)
+        view, estimators = View(self.log, (name, self.against)), {"beta_ips": DIFFERENCES["beta_ips"]}
+        return estimates(view, estimators, self.options)[name, "beta_ips", None]
+
+    def _view(self, name: str) -> View:
+        return View(self.log, (name, ""))
 
 
 def of_comparison(result: Comparison, question: Question, names: Sequence[str], **fields: Any) -> DifferenceSensitivity:
@@ -409,17 +420,18 @@ def of_comparison(result: Comparison, question: Question, names: Sequence[str], 
         sums: dict[str, PairBins] = {}
         grids: dict[str, _Grid] = {}
         for batch in batches:
-            rows = {name: batch.get_column(name).to_numpy() for name in (REWARD, PROPENSITY)}
+            if not batch.height:
+                continue
+            reward, p = (batch.get_column(name).to_numpy() for name in (REWARD, PROPENSITY))
             groups = _groups(batch, question)
             other = batch.get_column(f"t{places[result.against]}").to_numpy()
             for name in names:
                 target = batch.get_column(f"t{places[name]}").to_numpy()
-                grid = grids.setdefault(name, _Grid.of(rows[REWARD], target, other)) if batch.height else None
-                if grid is None:
-                    continue
-                bins, shape = grid.bins(rows[REWARD], target, other), (len(grid), question.groups)
-                columns = (rows[REWARD], rows[PROPENSITY], target, other)
-                more = PairBins.of(bins, groups, *columns, shape, grid.center)
+                if name not in grids:
+                    grids[name] = _Grid.of(reward, target, other)
+                grid = grids[name]
+                bins, shape = grid.bins(reward, target, other), (len(grid), question.groups)
+                more = PairBins.of(bins, groups, reward, p, target, other, shape, grid.center)
                 sums[name] = sums[name] + more if name in sums else more
         return sums
 
@@ -478,6 +490,7 @@ def _groups(batch: pl.DataFrame, question: Question) -> NDArray[np.int64]:
 # -- `sensitivity` itself ----------------------------------------------------------------------------------------------
 
 
+@takes_parts("sensitivity")
 def sensitivity(
     log: Log | Data = None,
     *,

@@ -1,63 +1,38 @@
-"""What a run tells while it trains: a progress bar, and your callbacks after every epoch."""
+"""What a run tells after every epoch, and your callbacks, which say whether it goes on."""
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.learn.policy import Policy
 
-if TYPE_CHECKING:
-    from counterpoise.learn.checkpoints import Epoch
 
-# -- The progress bar of training, which stays quiet if nobody is watching ---------------------------------------------
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches.
 
+    `effective_sample_size` is how many rows' worth the weights leave of the held-out rows, and `verdict` whether to believe the value:
+    ``"ok"``, ``"caution"`` or ``"not identified"``. The epoch with the largest `score` is kept: its value where the held-out rows measure
+    it (an effective sample of 30 rows or more, and a mean weight within three standard errors of 1), else a lower bound by logarithmic
+    smoothing; for an imitation, the mean of log π(a|x).
+    """
 
-class Progress:
-    """A bar of batches with the last epoch's value and gradient variance; nothing if there is no terminal or no rich."""
-
-    def __init__(self, wanted: bool | None, epochs: int, steps: int, run: str = "") -> None:
-        self._bar: Any = None
-        self._epochs, self._steps, self._run = epochs, steps, run
-        if wanted or (wanted is None and sys.stderr.isatty()):
-            try:
-                from rich.console import Console
-                from rich.progress import Progress as Bar
-            except ImportError:  # a bare machine
-                return
-            self._bar = Bar(console=Console(stderr=True))
-            self._task = self._bar.add_task(f"{run}epoch 1", total=epochs * steps)
-
-    def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def advance(self, batches: int) -> None:
-        """Report that some batches of the epoch are done."""
-        if self._bar is not None:
-            self._bar.advance(self._task, batches)
-
-    def epoch_done(self, epoch: int, value: float, variance: float) -> None:
-        """Report that an epoch is done, and what came of it."""
-        if self._bar is not None:
-            text = (
-                f"{self._run}epoch {min(epoch + 1, self._epochs)}  value {value:.4g}  gradient variance {variance:.3g}"
-            )
-            self._bar.update(self._task, completed=epoch * self._steps, description=text)
-
-
-# -- Callbacks: what you want to happen after every epoch of training, and whether training goes on --------------------
+    epoch: int
+    value: float
+    stderr: float
+    lower: float
+    upper: float
+    gradient_variance: float
+    baseline: float
+    effective_sample_size: float
+    verdict: str
+    score: float
 
 
 @dataclass(frozen=True)
@@ -133,30 +108,6 @@ class LogTo:
     def __deepcopy__(self, memo: dict[int, Any]) -> LogTo:
         # clones of a learner log to the same place, which often cannot be copied
         return LogTo(self.where, prefix=self.prefix)
-
-
-def wants_to_stop(
-    callbacks: Iterable[Callback], end: EpochEnd, rank: int, processes: int, device: torch.device
-) -> bool:
-    """Call every callback, in the first process only; all processes get to know whether one of them wants to stop."""
-    answers = [bool(callback(end)) for callback in callbacks] if rank == 0 else []
-    if processes == 1:
-        return any(answers)
-    stop = torch.tensor(any(answers), dtype=torch.int64, device=device)
-    torch.distributed.broadcast(stop, src=0)
-    return bool(stop)
-
-
-def callbacks_of(value: Any) -> tuple[Callback, ...]:
-    """The callbacks a user gave."""
-    several = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
-    for callback in several:
-        if not callable(callback):
-            raise OptionError(
-                [Argument("callbacks"), f" must be functions of an EpochEnd; found {type(callback).__name__}."],
-                do="Pass a list such as [lambda end: end.epoch.value > 0.9], which stops at the first epoch above 0.9.",
-            )
-    return several
 
 
 def _is_finite(value: Any) -> bool:

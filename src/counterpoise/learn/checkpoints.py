@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from counterpoise.errors import Argument, PolicyFileError
+from counterpoise.learn.callbacks import Epoch
 from counterpoise.learn.files import TensorFile, check_finite, check_tensors, opened, write_tensors
 from counterpoise.learn.norms import ACROSS_ROWS
-from counterpoise.learn.options import replay
+from counterpoise.learn.optimizers import replay
+from counterpoise.learn.options import Options
 from counterpoise.learn.policy import Policy
+from counterpoise.learn.source import Inspection
+from counterpoise.learn.steps import default_norms
 
 # -- What a run depends on: the part of a checkpoint that must be the same for the run to resume -----------------------
 
@@ -26,7 +30,27 @@ HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an o
 SHOWN = 4  # differences listed in an error
 
 
-def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def settings_of(
+    options: Options, policy: Policy, state: State, banditnet_lambda: float | list[float], log: Inspection
+) -> dict[str, Any]:
+    """What must be the same for a checkpoint to be continued: options, policy, log, optimizer and scheduler."""
+    return (
+        options.settings
+        | {
+            "policy": type(policy).__name__,
+            "n_actions": log.n_actions,
+            "rows": log.rows,
+            "digest of the log": log.digest,
+            "banditnet_lambda": banditnet_lambda,
+            "norms": options.norms or default_norms(policy),
+        }
+        | _of_optimizer(state.optimizer)
+        | _of_scheduler(state.scheduler)
+        | _of_policy(policy)
+    )
+
+
+def _of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The optimizer's class, and all options of all groups of parameters."""
     groups = optimizer.param_groups
     settings: dict[str, Any] = {"optimizer": type(optimizer).__name__}
@@ -37,7 +61,7 @@ def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return settings
 
 
-def settings_of_scheduler(scheduler: Any) -> dict[str, Any]:
+def _of_scheduler(scheduler: Any) -> dict[str, Any]:
     """The scheduler's class and options, before its first epoch."""
     if scheduler is None:
         return {}
@@ -45,7 +69,7 @@ def settings_of_scheduler(scheduler: Any) -> dict[str, Any]:
     return {"scheduler": type(scheduler).__name__} | settings
 
 
-def settings_of_policy(policy: Policy) -> dict[str, Any]:
+def _of_policy(policy: Policy) -> dict[str, Any]:
     """The policy's layers with their options, its precision, and the numbers that training leaves alone."""
     settings: dict[str, Any] = {f"layer {name!r}": text for name, text in _layers(policy)}
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in policy.state_dict().values()}
@@ -105,28 +129,6 @@ def _digest(tensors: Iterator[tuple[str, Tensor]]) -> str:
 
 FORMAT = "counterpoise checkpoint 4"
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches.
-
-    `effective_sample_size` is how many rows' worth the weights leave of the held-out rows, and `verdict` whether to believe the value:
-    ``"ok"``, ``"caution"`` or ``"not identified"``. The epoch with the largest `score` is kept: its value where the held-out rows measure
-    it (an effective sample of 30 rows or more, and a mean weight within three standard errors of 1), else a lower bound by logarithmic
-    smoothing; for an imitation, the mean of log π(a|x).
-    """
-
-    epoch: int
-    value: float
-    stderr: float
-    lower: float
-    upper: float
-    gradient_variance: float
-    baseline: float
-    effective_sample_size: float
-    verdict: str
-    score: float
 
 
 @dataclass
@@ -314,8 +316,3 @@ def _is_count(value: Any, least: int, most: int) -> bool:
 
 def _under(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def copy_of(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a module as they are now."""
-    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}

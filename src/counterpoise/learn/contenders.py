@@ -25,7 +25,8 @@ from counterpoise.learn.policy import Policy
 from counterpoise.learn.reward_models import reward_model
 from counterpoise.learn.rows import Batch, Rows, Share, Split, batches
 from counterpoise.learn.source import Source
-from counterpoise.learn.training import ALONE, IMITATION, LoggedActions, Machine, OneCycle, Training, adam
+from counterpoise.learn.steps import ALONE, LoggedActions, Machine
+from counterpoise.learn.training import IMITATION, OneCycle, Training, adam
 from counterpoise.models.estimators import fresh
 from counterpoise.models.reward import as_reward
 

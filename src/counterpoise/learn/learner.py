@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
-from counterpoise.learn.checkpoints import Epoch, copy_of
+from counterpoise.learn.callbacks import Epoch
 from counterpoise.learn.judging import (
     FOLDS,
     fold_policies,
@@ -46,9 +46,10 @@ from counterpoise.learn.policies import describe_columns, known_actions, new_pol
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
-from counterpoise.learn.training import IMITATION, beside, train
+from counterpoise.learn.training import IMITATION, beside, copy_of, train
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Columns, Data, Frame, LogFields, takes_parts
 
 # -- scikit-learn's contract, kept without scikit-learn ----------------------------------------------------------------
 
@@ -314,8 +315,14 @@ class PolicyLearner(Serves, ScikitLearn):
 
     # -- fitting -------------------------------------------------------------------------------------------------------
 
+    @takes_parts("PolicyLearner")
     def fit(
-        self, log: Any = None, y: Any = None, *, model_rewards: ArrayLike | None = None, **parts: Unpack[LogFields]
+        self,
+        log: Log | Data | ArrayLike = None,
+        y: Columns | Frame = None,
+        *,
+        model_rewards: ArrayLike | None = None,
+        **parts: Unpack[LogFields],
     ) -> Self:
         """Learn from a log: a `Log`, or its data and the parts of a log (`context`, `action`, `reward`, `propensity`, …).
 

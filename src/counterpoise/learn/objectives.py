@@ -379,11 +379,12 @@ def register(name: str, objective: Objective) -> None:
     OBJECTIVES[name] = objective
 
 
-def objective_of(name: str) -> Objective:
-    """The objective with this name."""
+def objective_of(name: str, *others: str) -> Objective:
+    """The objective with this name, among these others that a caller knows of."""
     if not isinstance(name, str) or name not in OBJECTIVES:
+        known = ", ".join((*others, *OBJECTIVES))
         raise OptionError(
-            f"there is no objective {name!r}; choose from {', '.join(OBJECTIVES)}.",
+            f"there is no objective {name!r}; choose from {known}.",
             do="Add one of your own with objectives.register.",
         )
     return OBJECTIVES[name]

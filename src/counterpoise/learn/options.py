@@ -5,10 +5,7 @@
 from __future__ import annotations
 
 import math
-import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral, Real
@@ -16,123 +13,22 @@ from os import PathLike
 from typing import Any, Literal, TypedDict, get_args
 
 import torch
-from torch import Tensor, nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch import nn
 
 from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.intervals import check_level
-from counterpoise.learn.callbacks import Callback, callbacks_of
+from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.kernels import Precision
 from counterpoise.learn.norms import is_split
 from counterpoise.learn.objectives import Objective, objective_of
+from counterpoise.learn.optimizers import A_SCHEDULER, LazyAdam, Scheduler
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Split
 from counterpoise.learn.softmax import check_precision
 from counterpoise.learn.source import Inspection, Source
 from counterpoise.learn.steps import Norms
 
-# -- Adam for a catalog of which every step sees a few items only ------------------------------------------------------
-
-
-class LazyAdam(torch.optim.Adam):
-    """Adam that leaves alone the rows of a parameter whose gradient is sparse and has no entry for them.
-
-    Such a row's moments do not fade in the meantime, as in `torch.optim.SparseAdam`, which takes no other parameters. Parameters with dense
-    gradients are treated as usual.
-
-    >>> vectors = torch.nn.Parameter(torch.ones(4, 2))
-    >>> optimizer = LazyAdam([vectors], lr=0.5)
-    >>> torch.nn.functional.embedding(torch.tensor([2]), vectors, sparse=True).sum().backward()
-    >>> _ = optimizer.step()
-    >>> vectors[:, 0].tolist()
-    [1.0, 1.0, 0.5, 1.0]
-    """
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """One step along the gradients."""
-        apart: list[tuple[torch.nn.Parameter, Tensor]] = []
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and parameter.grad.is_sparse:
-                    self._lazily(parameter, parameter.grad.coalesce(), group)
-                    apart.append((parameter, parameter.grad))
-                    parameter.grad = None
-        loss = super().step(closure)
-        for parameter, gradient in apart:
-            parameter.grad = gradient
-        return loss
-
-    def _lazily(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
-        if not state:
-            state["step"] = torch.tensor(0.0)
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["step"] += 1
-        rows, g = gradient.indices()[0], gradient.values()
-        first, second = group["betas"]
-        mean = state["exp_avg"][rows].lerp_(g, 1 - first)
-        square = state["exp_avg_sq"][rows].lerp_(g.square(), 1 - second)
-        state["exp_avg"][rows], state["exp_avg_sq"][rows] = mean, square
-        count = float(state["step"])
-        spread = square.div_(1 - second**count).sqrt_().add_(group["eps"])
-        parameter.index_add_(0, rows, mean / spread, alpha=-float(group["lr"]) / (1 - first**count))
-
-
-# -- Learning rates that change from epoch to epoch, by PyTorch's schedulers, and that a resumed run comes back to -----
-
-
-Scheduler = Callable[[torch.optim.Optimizer], Any]
-A_SCHEDULER = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"  # in errors
-
-
-def scheduler_of(make: Scheduler | None, optimizer: torch.optim.Optimizer, holdout: float) -> Any:
-    """The scheduler of an optimizer, if there is one."""
-    made = None if make is None else make(optimizer)
-    if made is not None and not (hasattr(made, "step") and hasattr(made, "state_dict")):
-        raise OptionError(
-            f"scheduler must be a function of the optimizer that gives a scheduler; it gave {type(made).__name__}.",
-            do=f"Pass one such as {A_SCHEDULER}.",
-        )
-    if isinstance(made, ReduceLROnPlateau):
-        _check_plateau(made, holdout)
-    return made
-
-
-def advance(scheduler: Any, value: float) -> None:
-    """Go on to the next epoch; a scheduler that waits for a plateau is told the held-out value."""
-    if isinstance(scheduler, ReduceLROnPlateau):
-        scheduler.step(value)
-    elif scheduler is not None:
-        scheduler.step()
-
-
-def replay(scheduler: Any, values: Iterable[float]) -> None:
-    """Take a fresh scheduler through epochs that were trained before, which leaves it, and the rates, as they were after them.
-
-    This needs nothing but the history that a checkpoint has anyway, and no state of a scheduler's own from a file.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that the optimizer has not moved: it did, before
-        for value in values:
-            advance(scheduler, value)
-
-
-def _check_plateau(scheduler: ReduceLROnPlateau, holdout: float) -> None:
-    if scheduler.mode != "max":
-        raise OptionError(
-            "ReduceLROnPlateau watches the held-out value, and larger ones are better.",
-            do=["Pass it ", Argument("mode", "max"), "."],
-        )
-    if not holdout:
-        raise OptionError(
-            "ReduceLROnPlateau watches the held-out value, and no rows are held out.",
-            do=["Raise ", Argument("holdout"), ", or choose another scheduler."],
-        )
-
-
-# -- Devices: which ones training can use, and which one each process gets ---------------------------------------------
+# -- Devices -----------------------------------------------------------------------------------------------------------
 
 
 def check_device(device: str) -> None:
@@ -148,70 +44,6 @@ def check_device(device: str) -> None:
             f"you asked for device {device!r}, but PyTorch finds no CUDA here.",
             do=["Use ", Argument("device", "cpu"), "."],
         )
-
-
-def join(device: str) -> tuple[int, int, torch.device]:
-    """Join the group that torchrun announces; returns this process's rank, how many processes there are, and its device."""
-    announced = int(os.environ.get("WORLD_SIZE", "1"))
-    if announced > 1 and not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return 0, 1, torch.device(device)
-    rank, processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    if device == "cuda":
-        local, gpus = int(os.environ.get("LOCAL_RANK", rank)), torch.cuda.device_count()
-        if local >= gpus:
-            raise OptionError(f"process {local} has no GPU to itself.", do=f"Start {gpus} processes.")
-        torch.cuda.set_device(local)
-        return rank, processes, torch.device("cuda", local)
-    return rank, processes, torch.device(device)
-
-
-def shared(module: nn.Module, processes: int, device: torch.device) -> nn.Module:
-    """A module whose gradients are averaged over the processes."""
-    if processes == 1:
-        return module
-    ids = [device.index] if device.type == "cuda" else None
-    return nn.parallel.DistributedDataParallel(module, device_ids=ids)
-
-
-def wait(processes: int) -> None:
-    """Wait until all processes get here, so that a file written by one of them is there for all."""
-    if processes > 1:
-        torch.distributed.barrier()
-
-
-# -- `torch.compile` for the layers below the last one, for as long as a policy trains ---------------------------------
-
-
-@contextmanager
-def compiled(policy: Policy, options: Mapping[str, Any] | None, norms: Norms) -> Iterator[None]:
-    """Run a policy's body compiled, with these options of `torch.compile`; afterwards it is as it was.
-
-    The last layer's gradient is written out by hand (see `steps`), so that the body is all there is to compile. Where we must watch
-    single layers as they run, there is nothing that could be compiled around them.
-    """
-    if options is None:
-        yield
-        return
-    if norms != "last_layer" or not is_split(policy):
-        raise OptionError(
-            [
-                Argument("compile"),
-                f" needs a policy with a body and a linear last layer, and {Argument('norms', 'last_layer')}; this is a "
-                f"{type(policy).__name__} with {Argument('norms', norms)}.",
-            ],
-            do="Make yours a subclass of Policy that has body and scores, or compile parts of your module yourself.",
-        )
-    try:
-        faster: Any = torch.compile(policy.body.forward, **options)
-    except TypeError as error:
-        raise OptionError(f"torch.compile does not take these options: {error}.") from error
-    policy.body.forward = faster  # not body.compile(), which leaves an nn.Sequential as it is
-    try:
-        yield
-    finally:
-        del policy.body.forward
 
 
 # -- The options of training, in groups --------------------------------------------------------------------------------
@@ -313,6 +145,17 @@ def _file(name: str, value: Any) -> str | PathLike[str]:
     if not isinstance(value, str | PathLike):
         raise OptionError(f"{name} must be the name of a file; found {type(value).__name__}.")
     return value
+
+
+def _callbacks(name: str, value: Any) -> tuple[Callback, ...]:
+    several = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
+    for callback in several:
+        if not callable(callback):
+            raise OptionError(
+                [Argument(name), f" must be functions of an EpochEnd; found {type(callback).__name__}."],
+                do="Pass a list such as [lambda end: end.epoch.value > 0.9], which stops at the first epoch above 0.9.",
+            )
+    return several
 
 
 _from_0 = partial(number, says="be 0 or more", allowed=lambda x: 0 <= x < math.inf)
@@ -425,7 +268,7 @@ class Schedule(Group):
     holdout: float = option(0.1, _share, fixed=True)
     patience: int | None = option(None, maybe(partial(whole, least=0)))
     checkpoint: str | PathLike[str] | None = option(None, maybe(_file))
-    callbacks: Sequence[Callback] | None = option(None, lambda _, value: callbacks_of(value))
+    callbacks: Sequence[Callback] | None = option(None, _callbacks)
     progress: bool | None = option(None)
 
 

@@ -17,15 +17,17 @@ from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
 from counterpoise.learn.contenders import Contender, Direct, Network, Reduction, imitation, portfolio
 from counterpoise.learn.judging import FOLDS, is_handed_out, is_surely_better, judge_rows, lesson_of
-from counterpoise.learn.objectives import OBJECTIVES
-from counterpoise.learn.options import join, whole
+from counterpoise.learn.objectives import objective_of
+from counterpoise.learn.options import whole
 from counterpoise.learn.policies import describe_columns, known_actions
 from counterpoise.learn.race import Found, Race, Served, Tell, at_temperature, by_bound, by_score
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
-from counterpoise.learn.training import IMITATION, Machine
+from counterpoise.learn.steps import Machine
+from counterpoise.learn.training import IMITATION
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.readers.progress import progress_line
 
 FALLBACKS = ("imitate", "warn", "raise")
@@ -38,8 +40,9 @@ SAMPLE = 4_000_000  # rows of files that are raced on in memory; where there are
 ALIKE = 30  # different contexts a fold must have for rows with the same one to stay together
 
 
+@takes_parts("learn_policy")
 def learn_policy(
-    log: Any = None,
+    log: Log | Data = None,
     *,
     minutes: float | None = 1.0,
     contenders: Sequence[Contender | str] | None = None,
@@ -115,7 +118,7 @@ def learn_policy(
         race = Race(source.chunk(source.starts[0]), _folds(source, folds), folds, n_actions, seed, opened.features)
         race.run(wanted, clock.after(RACE), tell)
         names = () if logged.is_arrays else None
-        machine = Machine(*join("cpu"))
+        machine = Machine.join("cpu")
         return _handed_out(_Search(opened, race, clock, tell, began, level, names, wanted, machine), fallback)
 
 
@@ -308,14 +311,7 @@ def _choose_contenders(
         return [Reduction(model)]
     if objective == "direct":
         return [Direct("auto" if model is None else model)]
-    if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise OptionError(
-            [
-                Argument("objective", objective),
-                f" is not known; choose from reduction, direct, {', '.join(OBJECTIVES)}.",
-            ],
-            do="Add one of your own with objectives.register.",
-        )
+    objective_of(objective, "reduction", "direct")  # says what is wrong with it
     return [Network(objective, objective)]
 
 

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.engines.polars_frames import prepare
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
+from counterpoise.engines.streaming import prepare
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import (
@@ -32,9 +32,9 @@ from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, readin
 from counterpoise.log.expressions import Plan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
-from counterpoise.log.guess import ids_among
 from counterpoise.log.lists import LIST
-from counterpoise.log.log import Log, LogFields
+from counterpoise.log.log import Log
+from counterpoise.log.parts import LISTS, ids_among
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -61,11 +61,6 @@ if TYPE_CHECKING:
 CHUNK = 2**18  # rows of a file in memory at a time
 NUMBER = "counterpoise row"  # the column of a row's number in the log
 SAMPLED = 20_000  # first rows in which the columns of a context are tried as a model of the reward, as the doctor does
-
-UNREAD: LogFields = {
-    "key": (), "model": None, "items": None, "value_samples": None, "model_value": None, "baseline": None,
-}  # fmt: skip
-"""The parts of a log that training does not look at."""
 
 Good = NDArray[np.bool_]
 
@@ -128,9 +123,9 @@ class Source:
 
     def _asked(self) -> Question:
         """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is judged."""
-        plain = self.log.but(**UNREAD).but(slate=None, position=None, propensity_of=None, discount=None)
+        log = self.log.without("key", "model", "items", "value_samples", "model_value", "baseline", *LISTS)
         ids = () if self.files is not None else tuple(self.id_columns)
-        return Question(plain, (), RowWeight(), segment=ids, learning=Learning())
+        return Question(log, (), RowWeight(), segment=ids, learning=Learning())
 
     def _ids_among(self, engine: LogEngine) -> list[str]:
         """The columns that look like ids of whoever came, where nobody said what moves together."""

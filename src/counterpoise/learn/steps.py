@@ -1,18 +1,21 @@
-"""One training step: the gradient of an objective on a batch, its baseline, and its variance."""
+"""Logged actions as a run sees them: one training step's gradient, baseline and variance, and what held-out rows say of the policy."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from counterpoise.errors import OptionError
 from counterpoise.learn.actions import among, are_few, logits_at
-from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
 from counterpoise.learn.blocks import ItemScores
+from counterpoise.learn.criterion import HeldOut, held_out_actions
 from counterpoise.learn.norms import (
-    LINEAR,
     RULES,
     ItemSampleGradients,
     LoggedItems,
@@ -31,10 +34,72 @@ from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import USUAL, Arithmetic
+from counterpoise.learn.source import Inspection
+from counterpoise.log.targets import is_ranker
 
 Norms = Literal["last_layer", "all"]
 BETA_IPS = OBJECTIVES["beta_ips"]
 UNKNOWN = torch.tensor(torch.nan)
+T = TypeVar("T")
+
+
+# -- Where a run computes ----------------------------------------------------------------------------------------------
+
+
+class Machine(NamedTuple):
+    """Where a run computes: its device, and which of how many processes this is."""
+
+    rank: int = 0
+    processes: int = 1
+    device: torch.device = torch.device("cpu")
+
+    @classmethod
+    def join(cls, device: str) -> Machine:
+        """Join the group of processes that torchrun announces, if it does."""
+        announced = int(os.environ.get("WORLD_SIZE", "1"))
+        if announced > 1 and not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+        if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+            return cls(device=torch.device(device))
+        rank, processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        if device != "cuda":
+            return cls(rank, processes, torch.device(device))
+        local, gpus = int(os.environ.get("LOCAL_RANK", rank)), torch.cuda.device_count()
+        if local >= gpus:
+            raise OptionError(f"process {local} has no GPU to itself.", do=f"Start {gpus} processes.")
+        torch.cuda.set_device(local)
+        return cls(rank, processes, torch.device("cuda", local))
+
+    def agree(self, value: T) -> T:
+        """The first process's value, in all of them."""
+        values = [value]
+        if self.processes > 1:
+            torch.distributed.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def wait(self) -> None:
+        """Wait until all processes get here, so that a file written by one of them is there for all."""
+        if self.processes > 1:
+            torch.distributed.barrier()
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if self.processes > 1:
+            torch.distributed.all_reduce(x)
+        return x
+
+    def share(self, module: nn.Module) -> nn.Module:
+        """A module whose gradients are averaged over the processes."""
+        if self.processes == 1:
+            return module
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(module, device_ids=ids)
+
+
+ALONE = Machine()
+
+
+# -- One training step -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -56,36 +121,31 @@ class Logged(nn.Module):
 
     def forward(self, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """π(a|x), and the squared norms of its gradient with respect to the last layer."""
-        if candidates is not None and _takes_few(self.policy, candidates):
-            return self._among_few(context, action, candidates)
-        many = candidates is None and self.arithmetic.by_items(len(context), self.policy.n_actions)
-        if many and is_split(self.policy):
-            items = LoggedItems(self.policy, context, action, self.arithmetic)
+        policy = self.policy
+        if candidates is None and self.arithmetic.by_items(len(context), policy.n_actions) and is_split(policy):
+            items = LoggedItems(policy, context, action, self.arithmetic)
             self.last = (items.layer,)
             return items.target, items.squared_norms
-        logits, layer, h = last_layer(self.policy, context, self.arithmetic)
-        self.last = (needed(layer, self.policy),)
-        logits = among(logits, candidates)
+        if candidates is not None and _takes_few(policy, candidates):
+            layer, h = policy.scores, features_of(policy, context, self.arithmetic)
+            assert isinstance(layer, nn.Linear)
+            # without the logits of actions that are no candidates
+            logits, action = logits_at(layer, h, candidates), (candidates == action[:, None]).int().argmax(1)
+        else:
+            logits, last, h = last_layer(policy, context, self.arithmetic)
+            logits, layer = among(logits, candidates), needed(last, policy)
+        self.last = (layer,)
         target, squares = logged_probability(logits, action)
         if isinstance(layer, ItemScores):
-            return target, _map_norms(layer, logits, action, h)
-        return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
-
-    def _among_few(self, context: Tensor, action: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, without the logits of actions that are no candidates."""
-        layer, h = self.policy.scores, features_of(self.policy, context, self.arithmetic)
-        assert isinstance(layer, nn.Linear)
-        self.last = (layer,)
-        place = (candidates == action[:, None]).int().argmax(1)
-        target, squares = logged_probability(logits_at(layer, h, candidates), place)
-        return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
+            return target, map_norms(layer, logits, action, h)
+        return target, last_layer_norms(logit_norms(target, squares), h, bias=has_bias(layer))
 
 
 def _takes_few(policy: Policy, candidates: Tensor | None) -> bool:
     return are_few(candidates, policy.n_actions) and type(policy.scores) is nn.Linear and is_split(policy)
 
 
-def _map_norms(layer: ItemScores, logits: Tensor, action: Tensor, h: Tensor) -> Tensor:
+def map_norms(layer: ItemScores, logits: Tensor, action: Tensor, h: Tensor) -> Tensor:
     """‖∇π_a‖² with respect to the map of item features."""
     probabilities = torch.softmax(logits.detach(), -1)
     target = probabilities.gather(1, action[:, None])
@@ -93,7 +153,8 @@ def _map_norms(layer: ItemScores, logits: Tensor, action: Tensor, h: Tensor) -> 
     return RULES[ItemScores].norms(layer, h.detach(), delta)
 
 
-def _has_bias(layer: nn.Module | None) -> bool:
+def has_bias(layer: nn.Module | None) -> bool:
+    """Whether a last layer adds a number of its own to every logit."""
     return isinstance(layer, nn.Linear) and layer.bias is not None
 
 
@@ -102,220 +163,219 @@ def default_norms(policy: Policy) -> Norms:
     return "last_layer" if is_split(policy) else "all"
 
 
-def backward(
-    policy: Policy,
-    batch: Batch,
-    baseline: Tensor | float | None,
-    *,
-    objective: Objective = BETA_IPS,
-    norms: Norms = "last_layer",
-    logged: nn.Module | None = None,
-    processes: int = 1,
-    measure: bool = True,
-    arithmetic: Arithmetic = USUAL,
-) -> Step:
-    r"""Put the gradient of an objective's negative on a batch into the parameters' `.grad`, which must be empty.
+class LoggedActions:
+    """What was logged, as a run sees it: an action in each row, with its steps, its baseline, and what held-out rows say of the policy.
 
-    `baseline` is what the objective subtracts from the rewards; None means β* of this very batch. With `norms="all"`, β* minimizes the
-    variance of the gradient of all parameters; with ``"last_layer"``, that of the last layer (for item features, of their map M).
-    The variance is that of the same parameters, over the rows of all processes. Without `measure`, the variance is nan and the step is a
-    little cheaper. `arithmetic` says in which precision to compute, and `logged` must have the same; very many actions are not written out.
+    With `norms="all"`, the β* of a step minimizes the variance of the gradient of all parameters; with ``"last_layer"``, that of the last
+    layer (for item features, of their map M). `arithmetic` says in which precision to compute; very many actions are not written out.
+    `settings` must be the same for a checkpoint to be continued, beyond the options. `LoggedLists` are the other kind.
     """
-    if objective.is_of_score:
-        return _backward_score(policy, batch, objective, processes, measure, arithmetic)
-    if objective.needs_model_rewards or objective.needs_score:
-        return _backward_logits(policy, batch, baseline, objective, processes, arithmetic)
-    if norms == "all":
-        return _backward_all(policy, batch, baseline, objective, processes, measure, arithmetic)
-    many = batch.candidates is None and arithmetic.by_items(len(batch.action), policy.n_actions)
-    fits = processes == 1 and not many and not _takes_few(policy, batch.candidates)
-    if fits and type(policy.scores) is nn.Linear and is_split(policy):
-        return _backward_linear(policy, policy.scores, batch, baseline, objective, measure, arithmetic)
-    logged = Logged(policy, arithmetic) if logged is None else logged
-    target, squared_norms = logged(batch.context, batch.action, batch.candidates)
-    weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, processes)
-    # DistributedDataParallel takes the mean over processes, and their parts of the batch may differ by a row
-    torch.autograd.backward(target, weight * (-processes / batch.total))
-    if not measure:
-        return Step(beta, sums, UNKNOWN)
-    inner: Any = getattr(logged, "module", logged)  # what DistributedDataParallel wraps
-    gradients = _gradients(inner.last[0])
-    return Step(beta, sums, _variance(squared_norms, weight, batch, gradients, processes))
 
+    splits = True  # several processes may share a batch
 
-def _gradients(layer: nn.Module | None) -> list[Tensor | None]:
-    """The gradients of a linear last layer."""
-    return [parameter.grad for parameter in layer.parameters()] if layer is not None and type(layer) in LINEAR else []
+    def __init__(
+        self, policy: Policy, machine: Machine = ALONE, norms: Norms | None = None, arithmetic: Arithmetic = USUAL
+    ) -> None:
+        if is_ranker(policy):
+            raise OptionError(
+                "this policy shows lists, which are not learned from single rows.", do="Use RankingLearner."
+            )
+        self.policy, self.machine, self.arithmetic = policy, machine, arithmetic
+        self.norms = norms or default_norms(policy)
+        self.settings: dict[str, Any] = {}
+        self._logged = Logged(policy, arithmetic)
+        self._shared = machine.share(self._logged)
 
+    def baselines(self, decay: float) -> RunningBaseline:
+        """The baseline of the batches before."""
+        return RunningBaseline(decay=decay)
 
-def _backward_linear(
-    policy: Policy,
-    scores: nn.Linear,
-    batch: Batch,
-    baseline: Tensor | float | None,
-    objective: Objective,
-    measure: bool,
-    arithmetic: Arithmetic,
-) -> Step:
-    """The last layer's gradient is written out, Σ c π_a (e_a − π) hᵀ, which is cheaper than autograd; autograd does the rest."""
-    h = features_of(policy, batch.context, arithmetic)
-    with torch.no_grad():
-        features, action = h.detach(), batch.action[:, None]
-        probabilities = torch.softmax(among(scores(features), batch.candidates), -1)
-        target = probabilities.gather(1, action)[:, 0]
-        if measure or objective.learns_baseline:
-            logits = logit_norms(target, squared_sum(probabilities))
-            squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
-        else:
-            squared_norms = torch.zeros_like(target)  # which nobody looks at
-        weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, 1)
-        coefficient = (target * weight).mul_(1 / batch.total)[:, None]
-        outer = probabilities.mul_(coefficient).scatter_add_(1, action, -coefficient)
-        # in this order, because BLAS is slow at the other where there are few features
-        scores.weight.grad = (features.T @ outer).T.contiguous()
-        if scores.bias is not None:
-            scores.bias.grad = outer.sum(0)
-    if h.requires_grad:
-        torch.autograd.backward(h, outer @ scores.weight.detach())
-    if not measure:
-        return Step(beta, sums, UNKNOWN)
-    return Step(beta, sums, _variance(squared_norms, weight, batch, [p.grad for p in scores.parameters()], 1))
+    def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
+        """What rows that the policy was not trained on say of it."""
+        return held_out_actions(self.policy, parts, log, level)
 
+    def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
+        """By what the better of two epochs is told."""
+        return (epoch["score"],)
 
-def _backward_logits(
-    policy: Policy,
-    batch: Batch,
-    baseline: Tensor | float | None,
-    objective: Objective,
-    processes: int,
-    arithmetic: Arithmetic,
-) -> Step:
-    """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' if that is not linear."""
-    logits, layer, h = last_layer(policy, batch.context, arithmetic)
-    possible = among(logits, batch.candidates)
-    target, squares = logged_probability(possible, batch.action)
-    sums = _over_processes(gradient_sums(logit_norms(target, squares), batch.reward, batch.propensity), processes)
-    beta = _as_baseline(baseline, sums, batch.reward)
-    known = {} if batch.model_rewards is None else {"model_rewards": batch.model_rewards}
-    value = objective(
-        target,
-        batch.reward,
-        batch.propensity,
-        baseline=beta,
-        probabilities=torch.softmax(possible, -1),
-        action=batch.action,
-        score=possible.gather(1, batch.action[:, None])[:, 0],
-        **known,
-    )
-    gradients: list[Tensor] = []
-    logits.register_hook(gradients.append)  # type: ignore[no-untyped-call]
-    # a mean over the rows that this process has, of which the last batch may leave it none
-    share = value * (len(batch.action) / batch.total) if len(batch.action) else logits.sum()
-    (-share).backward()  # type: ignore[no-untyped-call]
-    delta = gradients[0] * batch.total
-    _share_gradients(policy, processes)
-    norms = delta.square().sum(1) if layer is None else RULES[type(layer)].norms(layer, h.detach(), delta)
-    variance = _variance(norms, torch.ones_like(norms), batch, _gradients(layer), processes)
-    return Step(beta, sums, variance)
+    def backward(
+        self, batch: Batch, baseline: Tensor | float | None, objective: Objective = BETA_IPS, measure: bool = True
+    ) -> Step:
+        """Put the gradient of the objective's negative on a batch into the parameters' `.grad`, which must be empty.
 
+        `baseline` is what the objective subtracts from the rewards; None means β* of this very batch. The variance is that of the same
+        parameters as in β*, over the rows of all processes. Without `measure` it is nan, and the step is a little cheaper.
+        """
+        if objective.is_of_score:
+            return self._of_score(batch, objective, measure)
+        if objective.needs_model_rewards or objective.needs_score:
+            return self._of_logits(batch, baseline, objective, measure)
+        if self.norms == "all":
+            return self._of_all_layers(batch, baseline, objective, measure)
+        policy, processes = self.policy, self.machine.processes
+        fits = processes == 1 and not self._has_many(batch) and not _takes_few(policy, batch.candidates)
+        if fits and type(policy.scores) is nn.Linear and is_split(policy):
+            return self._of_linear(policy.scores, batch, baseline, objective, measure)
+        target, squared_norms = self._shared(batch.context, batch.action, batch.candidates)
+        weight, beta, sums = self._weights(target, squared_norms, batch, baseline, objective)
+        # DistributedDataParallel takes the mean over processes, and their parts of the batch may differ by a row
+        torch.autograd.backward(target, weight * (-processes / batch.total))
+        if not measure:
+            return Step(beta, sums, UNKNOWN)
+        return Step(beta, sums, self._variance(squared_norms, weight, batch, self._logged.last[0].parameters()))
 
-def _backward_score(
-    policy: Policy, batch: Batch, objective: Objective, processes: int, measure: bool, arithmetic: Arithmetic
-) -> Step:
-    """For objectives of the logged action's logit alone: no other logit is computed where the last layer is linear."""
-    scores, action = policy.scores, batch.action
-    zero = batch.reward.new_zeros(())
-    if type(scores) is nn.Linear and is_split(policy):
-        h = features_of(policy, batch.context, arithmetic)
+    def _of_linear(
+        self,
+        scores: nn.Linear,
+        batch: Batch,
+        baseline: Tensor | float | None,
+        objective: Objective,
+        measure: bool,
+    ) -> Step:
+        """The last layer's gradient is written out, Σ c π_a (e_a − π) hᵀ, which is cheaper than autograd; autograd does the rest."""
+        h = features_of(self.policy, batch.context, self.arithmetic)
         with torch.no_grad():
-            features, weights = h.detach(), scores.weight[action]
-            score = (features * weights).sum(1)
+            features, action = h.detach(), batch.action[:, None]
+            probabilities = torch.softmax(among(scores(features), batch.candidates), -1)
+            target = probabilities.gather(1, action)[:, 0]
+            if measure or objective.learns_baseline:
+                logits = logit_norms(target, squared_sum(probabilities))
+                squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
+            else:
+                squared_norms = torch.zeros_like(target)  # which nobody looks at
+            weight, beta, sums = self._weights(target, squared_norms, batch, baseline, objective)
+            coefficient = (target * weight).mul_(1 / batch.total)[:, None]
+            outer = probabilities.mul_(coefficient).scatter_add_(1, action, -coefficient)
+            # in this order, because BLAS is slow at the other where there are few features
+            scores.weight.grad = (features.T @ outer).T.contiguous()
             if scores.bias is not None:
-                score += scores.bias[action]
-            slope = objective.slopes(score, batch.reward, batch.propensity, zero)
-            each = (slope * (-1 / batch.total))[:, None]
-            scores.weight.grad = torch.zeros_like(scores.weight).index_add_(0, action, features * each)
-            if scores.bias is not None:
-                scores.bias.grad = torch.zeros_like(scores.bias).index_add_(0, action, each[:, 0])
+                scores.bias.grad = outer.sum(0)
         if h.requires_grad:
-            torch.autograd.backward(h, weights * each)
-        layer: nn.Module | None = scores
-        norms = last_layer_norms(torch.ones_like(score), features, bias=scores.bias is not None) if measure else zero
-    else:
-        if isinstance(scores, ItemScores) and is_split(policy):
-            h = features_of(policy, batch.context, arithmetic)
-            score = (h * (scores.features[action] @ scores.map.T)).sum(1)
+            torch.autograd.backward(h, outer @ scores.weight.detach())
+        return Step(
+            beta, sums, self._variance(squared_norms, weight, batch, scores.parameters()) if measure else UNKNOWN
+        )
+
+    def _of_logits(self, batch: Batch, baseline: Tensor | float | None, objective: Objective, measure: bool) -> Step:
+        """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' if that is not linear."""
+        logits, layer, h = last_layer(self.policy, batch.context, self.arithmetic)
+        possible = among(logits, batch.candidates)
+        target, squares = logged_probability(possible, batch.action)
+        beta, sums = self._baseline(logit_norms(target, squares), batch, baseline)
+        known = {} if batch.model_rewards is None else {"model_rewards": batch.model_rewards}
+        value = objective(
+            target,
+            batch.reward,
+            batch.propensity,
+            baseline=beta,
+            probabilities=torch.softmax(possible, -1),
+            action=batch.action,
+            score=possible.gather(1, batch.action[:, None])[:, 0],
+            **known,
+        )
+        gradients: list[Tensor] = []
+        logits.register_hook(gradients.append)  # type: ignore[no-untyped-call]
+        # a mean over the rows that this process has, of which the last batch may leave it none
+        share = value * (len(batch.action) / batch.total) if len(batch.action) else logits.sum()
+        (-share).backward()  # type: ignore[no-untyped-call]
+        self._add_up_gradients()
+        if not measure:
+            return Step(beta, sums, UNKNOWN)
+        delta = gradients[0] * batch.total
+        norms = delta.square().sum(1) if layer is None else RULES[type(layer)].norms(layer, h.detach(), delta)
+        return Step(beta, sums, self._variance(norms, torch.ones_like(norms), batch, _parameters(layer)))
+
+    def _of_score(self, batch: Batch, objective: Objective, measure: bool) -> Step:
+        """For objectives of the logged action's logit alone: no other logit is computed where the last layer is linear."""
+        policy, scores, action = self.policy, self.policy.scores, batch.action
+        zero = batch.reward.new_zeros(())
+        layer: nn.Module | None = None
+        if type(scores) is nn.Linear and is_split(policy):
+            h = features_of(policy, batch.context, self.arithmetic)
+            with torch.no_grad():
+                features, weights = h.detach(), scores.weight[action]
+                score = (features * weights).sum(1)
+                if scores.bias is not None:
+                    score += scores.bias[action]
+                slope = objective.slopes(score, batch.reward, batch.propensity, zero)
+                each = (slope * (-1 / batch.total))[:, None]
+                scores.weight.grad = torch.zeros_like(scores.weight).index_add_(0, action, features * each)
+                if scores.bias is not None:
+                    scores.bias.grad = torch.zeros_like(scores.bias).index_add_(0, action, each[:, 0])
+            if h.requires_grad:
+                torch.autograd.backward(h, weights * each)
+            layer, norms = scores, last_layer_norms(torch.ones_like(score), features, bias=scores.bias is not None)
         else:
-            score = policy(batch.context).gather(1, action[:, None])[:, 0]
-        slope = objective.slopes(score.detach(), batch.reward, batch.propensity, zero)
-        torch.autograd.backward(score, slope * (-1 / batch.total))
-        layer, norms = None, torch.ones_like(slope)
-    _share_gradients(policy, processes)
-    sums = batch.reward.new_zeros(2)
-    if not measure:
-        return Step(zero, sums, UNKNOWN)
-    return Step(zero, sums, _variance(norms, slope, batch, _gradients(layer), processes))
+            if isinstance(scores, ItemScores) and is_split(policy):
+                h = features_of(policy, batch.context, self.arithmetic)
+                score = (h * (scores.features[action] @ scores.map.T)).sum(1)
+            else:
+                score = policy(batch.context).gather(1, action[:, None])[:, 0]
+            slope = objective.slopes(score.detach(), batch.reward, batch.propensity, zero)
+            torch.autograd.backward(score, slope * (-1 / batch.total))
+            norms = torch.ones_like(slope)
+        self._add_up_gradients()
+        variance = self._variance(norms, slope, batch, _parameters(layer)) if measure else UNKNOWN
+        return Step(zero, batch.reward.new_zeros(2), variance)
+
+    def _of_all_layers(
+        self, batch: Batch, baseline: Tensor | float | None, objective: Objective, measure: bool
+    ) -> Step:
+        """With the gradient norms of all layers, row by row."""
+        policy, arithmetic = self.policy, self.arithmetic
+        rows: SampleGradients | ItemSampleGradients
+        if self._has_many(batch) and is_split(policy) and has_rules(policy):
+            rows = ItemSampleGradients(policy, batch.context, batch.action, arithmetic)
+        else:
+            rows = SampleGradients(policy, batch.context, batch.action, arithmetic, batch.candidates)
+        weight, beta, sums = self._weights(rows.target, rows.squared_norms, batch, baseline, objective)
+        gradients = rows.weighted_sum(weight / -batch.total)
+        for parameter, gradient in gradients.items():
+            parameter.grad = self.machine.total(gradient)
+        variance = self._variance(rows.squared_norms, weight, batch, gradients) if measure else UNKNOWN
+        return Step(beta, sums, variance)
+
+    def _has_many(self, batch: Batch) -> bool:
+        """Whether there are so many actions that their logits are not written out."""
+        return batch.candidates is None and self.arithmetic.by_items(len(batch.action), self.policy.n_actions)
+
+    def _weights(
+        self,
+        target: Tensor,
+        squared_norms: Tensor,
+        batch: Batch,
+        baseline: Tensor | float | None,
+        objective: Objective,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The c of each row in the gradient Σ c ∇π; β; and the two sums that β* comes from."""
+        beta, sums = self._baseline(squared_norms, batch, baseline)
+        return objective.slopes(target.detach(), batch.reward, batch.propensity, beta), beta, sums
+
+    def _baseline(self, squared_norms: Tensor, batch: Batch, baseline: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        """β, and the two sums that β* comes from."""
+        sums = self.machine.total(gradient_sums(squared_norms, batch.reward, batch.propensity))
+        beta = baseline_of(sums) if baseline is None else baseline
+        return torch.as_tensor(beta, dtype=batch.reward.dtype, device=batch.reward.device), sums
+
+    def _add_up_gradients(self) -> None:
+        """Add up every parameter's gradient over the processes."""
+        if self.machine.processes > 1:
+            for parameter in self.policy.parameters():
+                if parameter.requires_grad:
+                    own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                    parameter.grad = self.machine.total(own)
+
+    def _variance(self, norms: Tensor, weight: Tensor, batch: Batch, parameters: Iterable[Tensor]) -> Tensor:
+        """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; without parameters whose gradient is at hand, the second and smaller term is left out."""
+        second_moment = self.machine.total((norms * weight.square()).sum()) / batch.total
+        for parameter in parameters:
+            if parameter.grad is not None:
+                second_moment = second_moment - _squared(parameter.grad)
+        return second_moment / batch.total
 
 
-def _share_gradients(policy: Policy, processes: int) -> None:
-    """Add up every parameter's gradient over the processes."""
-    if processes > 1:
-        for parameter in policy.parameters():
-            if parameter.requires_grad:
-                own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                parameter.grad = _over_processes(own, processes)
-
-
-def _backward_all(
-    policy: Policy,
-    batch: Batch,
-    baseline: Tensor | float | None,
-    objective: Objective,
-    processes: int,
-    measure: bool,
-    arithmetic: Arithmetic,
-) -> Step:
-    many = batch.candidates is None and arithmetic.by_items(len(batch.action), policy.n_actions)
-    rows: SampleGradients | ItemSampleGradients
-    if many and is_split(policy) and has_rules(policy):
-        rows = ItemSampleGradients(policy, batch.context, batch.action, arithmetic)
-    else:
-        rows = SampleGradients(policy, batch.context, batch.action, arithmetic, batch.candidates)
-    weight, beta, sums = _weights(rows.target, rows.squared_norms, batch, baseline, objective, processes)
-    gradients = rows.weighted_sum(weight / -batch.total)
-    for parameter, gradient in gradients.items():
-        parameter.grad = _over_processes(gradient, processes)
-    if not measure:
-        return Step(beta, sums, UNKNOWN)
-    variance = _variance(rows.squared_norms, weight, batch, [p.grad for p in gradients], processes)
-    return Step(beta, sums, variance)
-
-
-def _weights(
-    target: Tensor,
-    squared_norms: Tensor,
-    batch: Batch,
-    baseline: Tensor | float | None,
-    objective: Objective,
-    processes: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The c of each row in the gradient Σ c ∇π; β; and the two sums that β* comes from."""
-    sums = _over_processes(gradient_sums(squared_norms, batch.reward, batch.propensity), processes)
-    beta = _as_baseline(baseline, sums, batch.reward)
-    return objective.slopes(target.detach(), batch.reward, batch.propensity, beta), beta, sums
-
-
-def _as_baseline(baseline: Tensor | float | None, sums: Tensor, like: Tensor) -> Tensor:
-    return torch.as_tensor(baseline_of(sums) if baseline is None else baseline, dtype=like.dtype, device=like.device)
-
-
-def _variance(norms: Tensor, weight: Tensor, batch: Batch, gradients: list[Tensor | None], processes: int) -> Tensor:
-    """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; if there are no gradients at hand, the second and smaller term is left out."""
-    second_moment = _over_processes((norms * weight.square()).sum(), processes) / batch.total
-    for gradient in gradients:
-        if gradient is not None:
-            second_moment = second_moment - _squared(gradient)
-    return second_moment / batch.total
+def _parameters(layer: nn.Module | None) -> Iterable[Tensor]:
+    return () if layer is None else layer.parameters()
 
 
 def _squared(gradient: Tensor) -> Tensor:
@@ -323,10 +383,3 @@ def _squared(gradient: Tensor) -> Tensor:
     numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
     size: Tensor = torch.linalg.vector_norm(numbers)
     return size.square()
-
-
-def _over_processes(x: Tensor, processes: int) -> Tensor:
-    """The sum over all processes."""
-    if processes > 1:
-        torch.distributed.all_reduce(x)
-    return x

@@ -3,105 +3,41 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from counterpoise.errors import OptionError, TrainingError
+from counterpoise.errors import Argument, OptionError, TrainingError
 from counterpoise.estimators.weighted import snips
 from counterpoise.learn.baselines import RunningBaseline
-from counterpoise.learn.callbacks import EpochEnd, Progress, wants_to_stop
-from counterpoise.learn.checkpoints import (
-    Epoch,
-    State,
-    copy_of,
-    restore_checkpoint,
-    save_checkpoint,
-    settings_of_optimizer,
-    settings_of_policy,
-    settings_of_scheduler,
-)
-from counterpoise.learn.criterion import HeldOut, held_out_actions, moments_of
+from counterpoise.learn.callbacks import Epoch, EpochEnd
+from counterpoise.learn.checkpoints import State, restore_checkpoint, save_checkpoint, settings_of
+from counterpoise.learn.criterion import held_out_actions, moments_of
+from counterpoise.learn.norms import is_split
 from counterpoise.learn.objectives import Objective, Rewards
-from counterpoise.learn.options import Options, advance, compiled, join, scheduler_of, shared, wait
+from counterpoise.learn.optimizers import advance, scheduler_of
+from counterpoise.learn.options import Options
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch, Share, batches
 from counterpoise.learn.softmax import USUAL, Arithmetic
 from counterpoise.learn.source import Inspection, Source
-from counterpoise.learn.steps import BETA_IPS, Logged, Norms, Step, backward, default_norms
-from counterpoise.log.targets import is_ranker
+from counterpoise.learn.steps import ALONE, LoggedActions, Machine, Norms, Step, default_norms
 from counterpoise.threads import threads
 
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU
 CheckpointPath = str | PathLike[str] | None
-T = TypeVar("T")
 
 # -- The loop, and what it is given ------------------------------------------------------------------------------------
-
-
-class Machine(NamedTuple):
-    """Where a run computes: its device, and which of how many processes this is."""
-
-    rank: int = 0
-    processes: int = 1
-    device: torch.device = torch.device("cpu")
-
-    def agree(self, value: T) -> T:
-        """The first process's value, in all of them."""
-        values = [value]
-        if self.processes > 1:
-            torch.distributed.broadcast_object_list(values, src=0)
-        return values[0]
-
-
-ALONE = Machine()
-
-
-class LoggedActions:
-    """What was logged, as a run sees it: an action in each row, with its steps, its baseline, and what held-out rows say of the policy.
-
-    `settings` must be the same for a checkpoint to be continued, beyond the options. `LoggedLists` are the other kind.
-    """
-
-    splits = True  # several processes may share a batch
-
-    def __init__(
-        self, policy: Policy, machine: Machine = ALONE, norms: Norms | None = None, arithmetic: Arithmetic = USUAL
-    ) -> None:
-        if is_ranker(policy):
-            raise OptionError(
-                "this policy shows lists, which are not learned from single rows.", do="Use RankingLearner."
-            )
-        self.policy: Policy = policy
-        self.settings: dict[str, Any] = {}
-        module = shared(Logged(policy, arithmetic), machine.processes, machine.device)
-        self._how: Any = {"norms": norms or default_norms(policy), "processes": machine.processes}
-        self._how |= {"logged": module, "arithmetic": arithmetic}
-
-    def baselines(self, decay: float) -> RunningBaseline:
-        """The baseline of the batches before."""
-        return RunningBaseline(decay=decay)
-
-    def backward(
-        self, batch: Batch, baseline: Tensor | float | None, objective: Objective = BETA_IPS, measure: bool = True
-    ) -> Step:
-        """Put the gradient of the objective's negative into the parameters."""
-        return backward(self.policy, batch, baseline, objective=objective, measure=measure, **self._how)
-
-    def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
-        """What rows that the policy was not trained on say of it."""
-        return held_out_actions(self.policy, parts, log, level)
-
-    def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
-        """By what the better of two epochs is told."""
-        return (epoch["score"],)
 
 
 class Course:
@@ -274,9 +210,9 @@ class Epochs(Course):
         self.steps = math.ceil(rows / (options.batch_size or log.rows))
         self.limit, self.patience = options.limits(self.steps)
         self.state = start_of(options, training.policy, training.past.sums)
-        settings = settings_of(options, training.policy, self.state, training.banditnet_lambda, log)
-        self.settings = settings | training.logged.settings
         if checkpoint is not None:
+            settings = settings_of(options, training.policy, self.state, training.banditnet_lambda, log)
+            self.settings = settings | training.logged.settings
             restore_checkpoint(checkpoint, self.state, self.settings, self.limit)
         training.past.sums = self.state.sums.to(machine.device)
         self.optimizer = self.state.optimizer
@@ -303,11 +239,11 @@ class Epochs(Course):
     def run(self) -> None:
         """Train for all epochs, or for those that the checkpoint does not have yet."""
         options, training, machine = self.options, self.training, self.machine
-        share = Share(machine.rank, machine.processes, machine.device)
+        share = Share(*machine)
         watched = options.progress if machine.rank == 0 else False
         with (
-            Progress(watched, self.limit, self.steps, self._name) as self._bar,
-            compiled(training.policy, options.compile, options.norms or default_norms(training.policy)),
+            _progress(watched, f"{self._name}epoch 1", self.limit * self.steps) as self._tell,
+            _compiled(training.policy, options.compile, options.norms or default_norms(training.policy)),
         ):
             training.run(
                 lambda epoch: batches(self.source, epoch, options.batch_size, options.split, share),
@@ -336,7 +272,7 @@ class Epochs(Course):
         self._bad = torch.where(broken & (self._bad < 0), self._count, self._bad)
         if self._count % LOOK == 0:
             self._check_finite()
-            self._bar.advance(LOOK)
+            self._tell(advance=LOOK)
 
     def end_epoch(self) -> None:
         self._check_finite()
@@ -355,7 +291,9 @@ class Epochs(Course):
             verdict=estimate.verdict,
             score=estimate.likelihood if options.objective == IMITATION else estimate.criterion,
         )
-        self._bar.epoch_done(report.epoch, report.value, report.gradient_variance)
+        said = f"value {report.value:.4g}  gradient variance {report.gradient_variance:.3g}"
+        next_epoch = f"{self._name}epoch {min(report.epoch + 1, self.limit)}  {said}"
+        self._tell(completed=report.epoch * self.steps, description=next_epoch)
         progress["history"].append(asdict(report))
         progress["done"] += 1
         self._select()
@@ -363,7 +301,7 @@ class Epochs(Course):
         if self.machine.rank == 0 and self.checkpoint is not None:
             self.state.sums = self.training.past.sums
             save_checkpoint(self.checkpoint, self.state, self.settings)
-        wait(self.machine.processes)
+        self.machine.wait()
         if not self.is_over:
             self._begin_epoch()
 
@@ -374,9 +312,11 @@ class Epochs(Course):
         runs = [] if options.fold is None else [f"fold-{options.fold + 1}"]
         runs += [f"lambda-{training.banditnet_lambda}"] if tuned else []
         end = EpochEnd(tuple(self.history), self.best_epoch, training.policy, self.optimizer, "/".join(runs))
-        if wants_to_stop(options.callbacks, end, *self.machine):
-            self.state.progress["stopped"] = True
-        advance(self.state.scheduler, end.epoch.value)
+        # in the first process only; all get to know whether a callback wants to stop
+        answers = [bool(callback(end)) for callback in options.callbacks] if self.machine.rank == 0 else []
+        self.state.progress["stopped"] |= self.machine.agree(any(answers))
+        if self.state.scheduler is not None:
+            advance(self.state.scheduler, end.epoch.value)
 
     def _select(self) -> None:
         """Keep the epoch with the largest score on the held-out rows; stop if that was long ago."""
@@ -401,32 +341,61 @@ class Epochs(Course):
         )
 
 
+def copy_of(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a module as they are now."""
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+@contextmanager
+def _progress(wanted: bool | None, doing: str, batches: int) -> Iterator[Callable[..., object]]:
+    """What moves a bar of batches, and says what is being done; it does nothing unless somebody is watching."""
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        yield lambda **_: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        yield partial(bar.update, bar.add_task(doing, total=batches))
+
+
+@contextmanager
+def _compiled(policy: Policy, options: Mapping[str, Any] | None, norms: Norms) -> Iterator[None]:
+    """Run a policy's body compiled, with these options of `torch.compile`; afterwards it is as it was.
+
+    The last layer's gradient is written out by hand (see `steps`), so that the body is all there is to compile. Where we must watch
+    single layers as they run, there is nothing that could be compiled around them.
+    """
+    if options is None:
+        yield
+        return
+    if norms != "last_layer" or not is_split(policy):
+        raise OptionError(
+            [
+                Argument("compile"),
+                f" needs a policy with a body and a linear last layer, and {Argument('norms', 'last_layer')}; this is a "
+                f"{type(policy).__name__} with {Argument('norms', norms)}.",
+            ],
+            do="Make yours a subclass of Policy that has body and scores, or compile parts of your module yourself.",
+        )
+    try:
+        faster: Any = torch.compile(policy.body.forward, **options)
+    except TypeError as error:
+        raise OptionError(f"torch.compile does not take these options: {error}.") from error
+    policy.body.forward = faster  # not body.compile(), which leaves an nn.Sequential as it is
+    try:
+        yield
+    finally:
+        del policy.body.forward
+
+
 def start_of(options: Options, policy: Policy, sums: Tensor) -> State:
     """A run before its first epoch."""
     progress = {"done": 0, "history": [], "best": 0, "stopped": False}
     optimizer = options.optimizer_of(policy)
-    scheduler = scheduler_of(options.scheduler, optimizer, options.holdout)
+    make = options.scheduler
+    scheduler = None if make is None else scheduler_of(make, optimizer, options.holdout)
     return State(policy, optimizer, sums, copy_of(policy), progress, scheduler)
-
-
-def settings_of(
-    options: Options, policy: Policy, state: State, banditnet_lambda: float | list[float], log: Inspection
-) -> dict[str, Any]:
-    """What must be the same for a checkpoint to be continued."""
-    return (
-        options.settings
-        | {
-            "policy": type(policy).__name__,
-            "n_actions": log.n_actions,
-            "rows": log.rows,
-            "digest of the log": log.digest,
-            "banditnet_lambda": banditnet_lambda,
-            "norms": options.norms or default_norms(policy),
-        }
-        | settings_of_optimizer(state.optimizer)
-        | settings_of_scheduler(state.scheduler)
-        | settings_of_policy(policy)
-    )
 
 
 # -- A learner's training: its runs, the temperature to serve with, and BanditNet's λ, tuned by SNIPS as published -----
@@ -473,7 +442,7 @@ def epochs_of(
     logged: LoggedActions | None = None,
 ) -> Epochs:
     """A run with some options on a log, ready to start or to go on, with one λ (which only some objectives use)."""
-    machine = Machine(*join(options.device))
+    machine = Machine.join(options.device)
     lazy = options.optimizer is None and machine.processes == 1  # only our own optimizer takes sparse gradients
     arithmetic = Arithmetic(options.precision, options.negatives, sparse=lazy)
     policy.to(machine.device)
@@ -529,7 +498,7 @@ def _share_start(options: Options, log: Inspection, policy: Policy, lambdas: tup
     state = start_of(options, policy, RunningBaseline(decay=options.decay).sums)
     settings = settings_of(options, policy, state, list(lambdas), log)
     restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
-    if not restored and join(options.device)[0] == 0:
+    if not restored and Machine.join(options.device).rank == 0:
         save_checkpoint(options.checkpoint, state, settings)
 
 

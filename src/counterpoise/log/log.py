@@ -2,21 +2,123 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from numbers import Integral
 from os import PathLike
 from os.path import exists
-from typing import Annotated, Any, Literal, Self, TypedDict, Unpack, get_type_hints
+from typing import Any, Self, Unpack
+from urllib.parse import unquote
 
 import numpy as np
 
 from counterpoise.errors import Argument, ColumnError, OptionError, Text
-from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.baseline import How, as_baseline
 from counterpoise.log.lists import DCG, check_lists, refuse_lists
+from counterpoise.log.parts import (
+    LIMITS,
+    LISTS,
+    PARTS,
+    Bounds,
+    Data,
+    Form,
+    LogFields,
+    Unlogged,
+    check_known,
+    with_parts,
+)
+
+# -- Addresses of databases: what looks like one, and how to show it without its password ------------------------------
+
+_ENGINES = (
+    "postgres|postgresql|mysql|mariadb|sqlite|duckdb|snowflake|bigquery|trino|clickhouse|mssql|oracle|redshift|jdbc"
+)
+_SETTING = r"(?i)(?:password|passwd|pwd)\s*=\s*"
+_VALUE = r"('(?:[^'\\]|\\.)*'?|[^\s&]+)"
+_SETTING_AND_VALUE = rf"(?i:password|passwd|pwd)\s*=\s*{_VALUE}"
+_SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
+
+
+def looks_like_address(text: str) -> bool:
+    """Whether a text is meant as the address of a database, mistyped or not: a scheme, a user with a password, or settings.
+
+    >>> [looks_like_address(text) for text in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
+    [True, True, False]
+    """
+    return (
+        "://" in text
+        or re.match(rf"(?i)(?:{_ENGINES})(?:[:;]|//)", text) is not None
+        or re.search(rf"{_SETTING}|(?i:\bdbname\s*=)", text) is not None
+        or re.search(r":[^\\].*@", text, re.DOTALL) is not None
+    )
+
+
+def mistyped(text: str) -> OptionError:
+    """The error for the address of a database that is mistyped."""
+    return OptionError(
+        f"{without_password(text)!r} looks like the address of a database, and there is no such file.",
+        do=[
+            "Write an address as postgresql://user:…@host/database, and name the log with ",
+            Argument("table"),
+            " or ",
+            Argument("query"),
+            ".",
+        ],
+    )
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown to others.
+
+    >>> without_password("postgresql://me:hunter2@db/logs?password=hunter3")
+    'postgresql://me:…@db/logs?password=…'
+    >>> without_password("host=db password='hunter 2' dbname=logs")
+    'host=db password=… dbname=logs'
+    """
+    return without(secrets_of(address), address)
+
+
+def forgetting_password(address: str) -> str:
+    """An address that still leads to its database, for those who bring the password themselves (PostgreSQL: PGPASSWORD, ~/.pgpass).
+
+    >>> forgetting_password("postgresql://me:hunter2@db/logs?password=hunter3&sslmode=require")
+    'postgresql://me@db/logs?sslmode=require'
+    >>> forgetting_password("host=db password='hunter 2' dbname=logs")
+    'host=db dbname=logs'
+    """
+    if not secrets_of(address):
+        return address
+    scheme = _SCHEME.match(address)
+    start = scheme.end() if scheme else 0
+    user, at, place = address[start:].rpartition("@")
+    bare = address[:start] + user.partition(":")[0] + at + place
+    bare = re.sub(rf"(?<=[?&]){_SETTING_AND_VALUE}&?|\s*{_SETTING_AND_VALUE}", "", bare).rstrip("?&").lstrip()
+    return without_password(bare)
+
+
+def without(secrets: Sequence[str], text: str) -> str:
+    """A text with dots in place of the secrets."""
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return text
+
+
+def secrets_of(address: str) -> list[str]:
+    """The parts of an address that nobody may see, longest first."""
+    if not looks_like_address(address):
+        return []
+    scheme = _SCHEME.match(address)
+    rest = address[scheme.end() :] if scheme else address
+    secrets = [
+        rest.rpartition("@")[0].partition(":")[2],
+        *re.findall(rf"{_SETTING}{_VALUE}", address),
+    ]
+    # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
+    secrets += [piece for secret in secrets for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]
+    return sorted({text for secret in secrets for text in (secret, unquote(secret)) if text}, key=len, reverse=True)
+
 
 # -- Arrays given without a log, collected under the names of their parts ----------------------------------------------
 
@@ -24,7 +126,7 @@ from counterpoise.log.lists import DCG, check_lists, refuse_lists
 class Arrays(dict[str, Any]):
     """A mapping of arrays that grows as parts are given; every name can be added only once."""
 
-    def put(self, name: str, value: Any) -> str:
+    def put(self, name: str, value: object) -> str:
         """Add one more array, and return the name of its column."""
         if name in self:
             raise OptionError(
@@ -38,187 +140,8 @@ class Arrays(dict[str, Any]):
         return Arrays(self)
 
 
-# -- Several loggers: the probability with which they took an action together, as SQL of their columns -----------------
-
-
-Quote = Callable[[str], str]  # a column or an expression, as it stands inside an expression of the log's SQL
-
-
-def check_loggers(propensity: Any, logger: Any, shares: Any) -> None:
-    """Several loggers have a propensity each; who wrote a row is a question only for them."""
-    several = isinstance(propensity, Mapping)
-    if several and len(propensity) < 2:
-        raise OptionError(
-            [Argument("propensity"), f" maps {len(propensity)} logger to its column: name two or more, or one column."]
-        )
-    extra = "logger" if logger is not None else "shares" if shares is not None else None
-    if extra and propensity is not None and not several:
-        raise OptionError(
-            [Argument(extra), " is about several loggers."],
-            do=[Argument("propensity"), " then maps each of them to its probability of the logged action."],
-        )
-
-
-def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
-    """Shares by name, adding up to 1: 50 and 50 will do.
-
-    >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
-    {'a': 0.75, 'b': 0.25}
-    """
-    by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
-    if set(by_name) != set(map(str, names)):
-        expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
-        raise OptionError([Argument("shares"), f" needs one entry for each of {expected}; found {entries}."])
-    is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
-    if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
-        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {by_name!r}."])
-    total = sum(by_name.values())
-    return {name: by_name[str(name)] / total for name in names}
-
-
-def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
-    """The probability that the row's own logger gave the logged action.
-
-    >>> own_sql({"a": "p_a", 2: "p_b"}, "who", '"{}"'.format)
-    '(CASE WHEN "who" = \\'a\\' THEN "p_a" WHEN "who" = 2 THEN "p_b" END)'
-    """
-    cases = (f"WHEN {quote(logger)} = {_literal(name)} THEN {quote(column)}" for name, column in propensity.items())
-    return f"(CASE {' '.join(cases)} END)"
-
-
-def balanced_sql(propensity: Mapping[Any, str], shares: Mapping[Any, float], logger: str, quote: Quote) -> str:
-    """Σ s·p over the loggers; null where one of the probabilities is none, or the row's own logger could not have written it."""
-    columns = {name: quote(column) for name, column in propensity.items()}
-    mixed = " + ".join(f"{shares[name]:.17e} * {column}" for name, column in columns.items())
-    ranges = " AND ".join(f"{column} >= 0 AND {column} <= 1" for column in columns.values())
-    return f"CASE WHEN {own_sql(propensity, logger, quote)} > 0 AND {ranges} THEN {mixed} END"
-
-
-def _literal(name: Any) -> str:
-    if isinstance(name, bool):
-        return "TRUE" if name else "FALSE"
-    return repr(name) if isinstance(name, int | float) else "'" + str(name).replace("'", "''") + "'"
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 MODEL = "model"  # as a propensity: it was not logged, and a model is to estimate it
 OWN = "counterpoise "  # what the names of columns begin with that we add to a log
-Data = Any  # where rows are: arrays, a frame, files, a database, Spark, or whatever an engine of your own holds
-Column = Any  # a name or an SQL expression; without data, the array itself
-Columns = Any  # one of them, or several
-
-
-class Unlogged:
-    """A propensity that is a model's word, and a column's only where that one has a number: `counterpoise.models.Propensity` is one."""
-
-    column: Any  # with the propensities that were logged, if some were
-
-
-class LogFields(TypedDict, total=False):
-    """The parts of a log, as `Log` and every verb take them. The command line and the docs take their wording from here."""
-
-    reward: Annotated[Columns, "the reward that came of the choice; list several to answer for all of them in one pass"]
-    propensity: Annotated[
-        Column | Mapping[Any, Column],
-        "the logging policy's probability of the logged action; of several loggers, that of each; where it was not logged, 'model' or a "
-        "models.Propensity",
-    ]
-    logger: Annotated[
-        Column, "which of several loggers wrote the row; their names are those of a mapping as propensity"
-    ]
-    shares: Annotated[Mapping[Any, float] | None, "the loggers' shares of the rows; by default, those that they have"]
-    action: Annotated[Column, "the logged action"]
-    context: Annotated[Columns, "what a policy looks at before it chooses"]
-    candidates: Annotated[Column, "the actions that there were to choose from: a list of them in every row"]
-    cluster: Annotated[
-        Column | Literal[False],
-        "the unit of randomization, such as the user; errors allow for its rows being alike",
-    ]
-    key: Annotated[Columns, "what identifies a row; repeated ones are counted"]
-    model_reward: Annotated[Column, "a reward model's prediction for the logged action"]
-    model_value: Annotated[Columns, "the model's value of each target"]
-    model: Annotated[
-        Any,
-        "a reward model to fit on other rows than it predicts: 'auto', 'logistic', 'ridge', 'boosted', or scikit-learn's",
-    ]
-    items: Annotated[Data, "what is known of the actions, for the model: a frame with one row for each"]
-    value_samples: Annotated[
-        int | None, "from how many actions the model's value of a target is drawn, where there are many"
-    ]
-    control: Annotated[Mapping[str, float] | None, "further control variates: each column and its known mean"]
-    baseline: Annotated[
-        Columns,
-        "what a reward may depend on and is known before the choice: columns that the baseline is linear in; text is a category",
-    ]
-    slate: Annotated[Column, "the list that a row is a position of: there is one row per position"]
-    position: Annotated[Column, "a row's place in its list, counted from 0 or from 1"]
-    propensity_of: Annotated[
-        str | None,
-        "what propensities of lists are of: item_at_position (whatever is elsewhere) or item_given_above (chosen after those above it)",
-    ]
-    discount: Annotated[
-        Column, "what the reward at a position counts in the value of a list: dcg, or a column; by default, 1"
-    ]
-    where: Annotated[str | None, "an SQL condition: only rows that meet it count"]
-    table: Annotated[str | Sequence[str] | None, "which table of a database is the log"]
-    query: Annotated[str | None, "which query of a database is the log"]
-    external_access: Annotated[bool, "let DuckDB read other files, as a view over Parquet needs"]
-    groups: Annotated[int | None, "into how many groups clusters (or rows) are hashed, for the jackknife and cross_fit"]
-    max_segments: Annotated[
-        int | None, "how many segments to answer for at most: above 1,000, only as many as you say here"
-    ]
-    reward_bounds: Annotated[
-        tuple[float, float] | Mapping[str, tuple[float, float]] | None,
-        "the least and the largest reward there can be, where that is known; of several rewards also by name",
-    ]
-    drop_bad_rows: Annotated[bool, "leave out rows with impossible values, and count them, instead of raising"]
-
-
-LISTS = ("slate", "position", "propensity_of", "discount")
-MODELS = ("model", "items", "value_samples", "model_reward", "model_value")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a verb makes no use of, and therefore refuses; `what` is how a sentence about it begins."""
-
-    what: str
-    parts: tuple[str, ...] = ()
-    does: str = "is estimated from weights and rewards alone"
-    one_reward: bool = True
-    instead: str = ""  # a part that does what the refused ones would
-
-
-_CONTROLLED = ("control",), "takes no further control variates"
-_LEARNS = "learns from contexts, actions and rewards"
-
-# Every part of a log is used by a verb, refused by it, or named here as one that no answer can depend on: `action`, `context` and
-# `candidates` where no policy or model looks at them, `key` where repeated rows are not counted, and for the doctor whatever says how to
-# estimate. A test walks through all of them.
-LIMITS = {
-    "evaluate": Limits("evaluate", one_reward=False),
-    "compare": Limits("compare", *_CONTROLLED, one_reward=False, instead="baseline"),
-    "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
-    "plan": Limits("plan", *_CONTROLLED, instead="baseline"),
-    "backtest": Limits("backtest", *_CONTROLLED, instead="baseline"),
-    "doctor": Limits("doctor", one_reward=False),
-    "ab_test": Limits("ab_test", (*LISTS, *MODELS, "control"), "compares the mean rewards of arms, row by row", instead="baseline"),
-    "distribution": Limits("a distribution", (*LISTS, *MODELS, "control", "baseline")),
-    "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline"), "is about weights and rewards alone"),
-    "sql": Limits(
-        "sql",
-        (*LISTS, *MODELS[:3], "baseline", "key", "query", "external_access", "reward_bounds"),
-        "writes one statement about a table, and looks at no row",
-    ),
-    # learning says in its own words that it is about one reward
-    "learn_policy": Limits("learn_policy", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
-    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
-    "RankingLearner": Limits(
-        "RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone", one_reward=False
-    ),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -238,7 +161,7 @@ class Log:
     'click = 1'
     """
 
-    data: Data
+    data: Any  # whatever an engine reads
     _: KW_ONLY
     reward: tuple[str, ...] = ()
     # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
@@ -267,14 +190,15 @@ class Log:
     external_access: bool = False
     groups: int | None = None
     max_segments: int | None = None
-    reward_bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
+    reward_bounds: Bounds = None
     drop_bad_rows: bool = False
     rows_are_independent: bool = False  # which ``cluster=False`` says
 
     def __init__(self, data: Data = None, **parts: Unpack[LogFields]) -> None:
-        unknown = sorted(set(parts) - set(LogFields.__annotations__))
-        if unknown:
-            raise TypeError(f"a log has no part {unknown[0]!r}; its parts are {', '.join(LogFields.__annotations__)}.")
+        check_known("Log", parts, PARTS)
+        self._fill(data, parts)
+
+    def _fill(self, data: Any, parts: Mapping[str, object]) -> None:
         # a table without its database is one that only its owner can reach: see `sql`
         arrays = Arrays() if data is None and not (parts.get("table") or parts.get("query")) else None
         normal = _normal(parts, arrays)
@@ -287,6 +211,7 @@ class Log:
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
         """The same log with some parts changed."""
+        check_known("but", changed, PARTS)
         return self._with(self.data, changed)
 
     def without(self, *parts: str) -> Self:
@@ -298,10 +223,12 @@ class Log:
         return self._with(data, {})
 
     def _with(self, data: Data, changed: Mapping[str, object]) -> Self:
-        kept: Any = {part: getattr(self, part) for part in LogFields.__annotations__}
+        kept: dict[str, object] = {part: getattr(self, part) for part in PARTS}
         if self.rows_are_independent:
             kept["cluster"] = False
-        return type(self)(data, **(kept | changed))
+        made = object.__new__(type(self))
+        made._fill(data, kept | dict(changed))
+        return made
 
     @property
     def is_arrays(self) -> bool:
@@ -331,7 +258,7 @@ class Log:
                 ["Name what rewards depend on with ", Argument(limits.instead), "."] if limits.instead else ""
             )
             raise OptionError([f"{limits.what} {limits.does}: leave out ", Argument(part), "."], do=instead)
-        if self.max_segments is not None and verb not in ("evaluate", "compare"):
+        if self.max_segments is not None and not limits.has_segments:
             raise OptionError([f"{limits.what} makes no segments: leave out ", Argument("max_segments"), "."])
         names_loggers = self.logger is not None or self.shares is not None
         if (
@@ -377,7 +304,10 @@ class Log:
         return f"Log({', '.join(shown)})"
 
 
-def as_log(log: Log | Data, parts: LogFields) -> Log:
+Log.__doc__ = with_parts(Log.__doc__, PARTS)
+
+
+def as_log(log: Any, parts: LogFields) -> Log:
     """The log that a verb was given, as a `Log` or as its data and parts; parts that a `Log` has not got yet are added to it.
 
     >>> as_log({"r": [1]}, {"reward": "r"})
@@ -419,13 +349,8 @@ def check_own_names(log: Log, *more: str) -> None:
 
 def logged_propensity(log: Log) -> str | None:
     """The column with the logged propensities; none, if a model is to estimate all of them."""
-    column: str | None = log.propensity.column if isinstance(log.propensity, Unlogged) else log.propensity
+    column: Any = log.propensity.column if isinstance(log.propensity, Unlogged) else log.propensity
     return None if column == MODEL else column
-
-
-def help_of(part: str) -> str:
-    """What a part of a log is, in a few words."""
-    return str(get_type_hints(LogFields, include_extras=True)[part].__metadata__[0])
 
 
 def _normal(raw: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
@@ -434,24 +359,16 @@ def _normal(raw: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     if parts.get("cluster") is False:
         del parts["cluster"]
         parts["rows_are_independent"] = True
-    if "propensity" in parts:
-        parts["propensity"] = _propensity(parts["propensity"], arrays)
-    for part in ("logger", "action", "candidates", "cluster", "model_reward", "slate", "position", "discount"):
-        if part in parts and not (part == "discount" and isinstance(parts[part], str) and parts[part] == DCG):
-            parts[part] = column_name(part, parts[part], arrays)
-    for part in ("reward", "key"):
-        if part in parts:
-            parts[part] = column_names(part, parts[part], arrays)
-    if "context" in parts:
-        parts["context"] = _table("context", parts["context"], arrays)
-    if "baseline" in parts:
-        parts["baseline"] = _baseline(parts["baseline"], arrays)
+    for form, read in _FORMS.items():  # in this order: what comes later may name the array of an earlier part
+        for part in PARTS:
+            if part in parts and PARTS[part].form == form:
+                parts[part] = read(part, parts[part], arrays)
     return parts
 
 
 def _check(data: Data, parts: Mapping[str, Any]) -> None:
-    for part in ("reward", "key", "context"):
-        columns = parts.get(part, ())
+    for part in PARTS:
+        columns = parts.get(part, ()) if PARTS[part].form in ("columns", "table") else ()
         if len(set(columns)) < len(columns):
             raise OptionError([Argument(part), f" names a column twice: {', '.join(map(repr, columns))}."])
     _check_known_before(parts)
@@ -470,6 +387,20 @@ def _check(data: Data, parts: Mapping[str, Any]) -> None:
         check_lists(parts)
 
 
+def check_loggers(propensity: object, logger: object, shares: object) -> None:
+    """Several loggers have a propensity each; who wrote a row is a question only for them."""
+    if isinstance(propensity, Mapping) and len(propensity) < 2:
+        raise OptionError(
+            [Argument("propensity"), f" maps {len(propensity)} logger to its column: name two or more, or one column."]
+        )
+    extra = "logger" if logger is not None else "shares" if shares is not None else None
+    if extra and propensity is not None and not isinstance(propensity, Mapping):
+        raise OptionError(
+            [Argument(extra), " is about several loggers."],
+            do=[Argument("propensity"), " then maps each of them to its probability of the logged action."],
+        )
+
+
 def _check_known_before(parts: Mapping[str, Any]) -> None:
     """Check that what a reward is explained by is not what follows from the choice, or the choice itself."""
     rewards = dict.fromkeys(parts.get("reward", ()), "reward")
@@ -484,7 +415,7 @@ def _check_known_before(parts: Mapping[str, Any]) -> None:
                 )
 
 
-def column_name(part: str, value: Any, arrays: Arrays | None) -> str:
+def column_name(part: str, value: object, arrays: Arrays | None) -> str:
     """The name of one column; an array joins the others under the name of its part."""
     if arrays is None or (isinstance(value, str) and value in arrays):
         if not isinstance(value, str):
@@ -521,7 +452,12 @@ def column_names(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...
     return (column_name(part, value, arrays),)
 
 
-def _propensity(value: Any, arrays: Arrays | None) -> Any:
+def _discount(part: str, value: Any, arrays: Arrays | None) -> str:
+    """The column of what positions count, or the name of a rule for it."""
+    return value if isinstance(value, str) and value == DCG else column_name(part, value, arrays)
+
+
+def _propensity(part: str, value: Any, arrays: Arrays | None) -> Any:
     """The column of the propensities, those of several loggers, or the model that takes its place; arrays join the others."""
     if isinstance(value, Mapping):
         return {name: _of_logger(name, column, arrays) for name, column in value.items()}
@@ -529,11 +465,11 @@ def _propensity(value: Any, arrays: Arrays | None) -> Any:
         model: Any = value
         if isinstance(model.column, Mapping):
             raise _no_models_of_loggers()
-        return model if model.column is None else replace(model, column=column_name("propensity", model.column, arrays))
-    return value if isinstance(value, str) and value == MODEL else column_name("propensity", value, arrays)
+        return model if model.column is None else replace(model, column=column_name(part, model.column, arrays))
+    return value if isinstance(value, str) and value == MODEL else column_name(part, value, arrays)
 
 
-def _of_logger(name: Any, column: Any, arrays: Arrays | None) -> str:
+def _of_logger(name: object, column: object, arrays: Arrays | None) -> str:
     """The column of one of several loggers; an array joins the others under a name of its own."""
     if isinstance(column, Unlogged) or (isinstance(column, str) and column == MODEL):
         raise _no_models_of_loggers()
@@ -553,11 +489,11 @@ def _no_models_of_loggers() -> OptionError:
     )
 
 
-def _baseline(value: Any, arrays: Arrays | None) -> dict[str, How] | None:
+def _baseline(part: str, value: Any, arrays: Arrays | None) -> dict[str, How] | None:
     """The columns of a baseline, and what is known of their levels; arrays, a mapping of names to them, or a table of numbers."""
     if isinstance(value, Mapping) and arrays is None:
         return as_baseline(value) or None
-    return as_baseline(_table("baseline", value, arrays)) or None
+    return as_baseline(_table(part, value, arrays)) or None
 
 
 def _table(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
@@ -568,7 +504,18 @@ def _table(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     return column_names(part, value, arrays)
 
 
-def _describe(data: Data) -> str:
+# how the value of a part becomes names of columns; an option stays as it is
+_FORMS: dict[Form, Callable[[str, Any, Arrays | None], object]] = {
+    "propensity": _propensity,
+    "column": column_name,
+    "discount": _discount,
+    "columns": column_names,
+    "table": _table,
+    "baseline": _baseline,
+}
+
+
+def _describe(data: object) -> str:
     if isinstance(data, Mapping):
         return f"{len(data)} array{'s' if len(data) != 1 else ''}"
     if isinstance(data, str | PathLike):
@@ -578,5 +525,5 @@ def _describe(data: Data) -> str:
     return type(data).__name__
 
 
-def _single(value: Any) -> Any:
+def _single(value: object) -> object:
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value

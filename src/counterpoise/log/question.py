@@ -11,7 +11,8 @@ from typing import Any
 from counterpoise.errors import Argument, OptionError
 from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_at
-from counterpoise.log.log import Log, LogFields, column_names
+from counterpoise.log.log import Log, column_names
+from counterpoise.log.parts import MODELS
 from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, targets_of
 from counterpoise.moments import MODEL, ROW
 from counterpoise.moments.log_moments import Contrast
@@ -602,10 +603,8 @@ def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Co
 
 def lean(question: Question) -> Question:
     """The same question about weights and rewards alone: without a reward model, controls and a baseline."""
-    extra: LogFields = {
-        "model": None, "items": None, "value_samples": None, "model_reward": None, "model_value": None, "control": None, "baseline": None,
-    }  # fmt: skip
-    return replace(question, log=question.log.but(**extra), model_value={}, features=(), model=None)
+    log = question.log.without(*MODELS, "control", "baseline")
+    return replace(question, log=log, model_value={}, features=(), model=None)
 
 
 def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> Target:

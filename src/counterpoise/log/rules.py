@@ -12,6 +12,7 @@ import narwhals as nw
 from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentence
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
+from counterpoise.log.parts import usual
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -87,7 +88,7 @@ def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
 
 def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
     """The error for a column that does not exist, which suggests the nearest names."""
-    near = difflib.get_close_matches(column, available, n=1) or _sounds_like(part, available)
+    near = difflib.get_close_matches(column, available, n=1) or [name for name in (usual(part, available),) if name]
     shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
     hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
     if inside:
@@ -96,15 +97,6 @@ def missing(part: str, column: str, available: Sequence[str], inside: str = "") 
         [argument_of(part, near[0]), "."] if near else [Argument(part), " one of these, or an SQL expression of them."]
     )
     return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=["Pass ", *advice])
-
-
-def _sounds_like(part: str, available: Sequence[str]) -> list[str]:
-    """The columns whose name is one of the usual ones for the part."""
-    usual = {
-        "reward": ("reward", "click", "clicked", "r"),
-        "propensity": ("propensity", "propensity_score", "pscore", "p", "action_prob"),
-    }
-    return [name for name in available if name.lower() in usual.get(part, ())]
 
 
 def check_type(part: str, column: str, dtype: Any) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol
+
+from numpy.typing import ArrayLike
 
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.log.log import Arrays, Log, column_names
@@ -95,7 +97,23 @@ class ActionGroup:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-Targets = Any  # one target, a list of them, or a mapping of names to them: see `evaluate`
+class Classifier(Protocol):
+    """A policy that gives the probabilities of all actions, as scikit-learn's classifiers do."""
+
+    @property
+    def predict_proba(self) -> Callable[..., object]:
+        """Contexts in, a table of probabilities out."""
+
+
+class Ranker(Protocol):
+    """A policy that shows lists."""
+
+    @property
+    def list_probabilities(self) -> Callable[..., object]:
+        """Contexts and the lists that were shown in, the probabilities of their rows out."""
+
+
+Policy = Callable[..., ArrayLike] | Classifier | Ranker
 CHOSEN = "chosen action"  # the part that the column of a `Chosen` plays
 LISTED = "list of probabilities"  # and that of a `Probabilities`
 SAVED = ".safetensors"  # a policy that counterpoise.learn saved
@@ -131,6 +149,11 @@ class Probabilities:
     def __post_init__(self) -> None:
         if not isinstance(self.column, str):
             raise OptionError(f"Probabilities names a column of lists, found {type(self.column).__name__}.")
+
+
+# one target: a column or an expression (without a log, the array itself), a saved policy's file, or one of those above
+OneTarget = str | ArrayLike | PathLike[str] | Chosen | Probabilities | ActionGroup | Policy
+Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
 
 
 def argument_of(part: str, column: str) -> Argument:

@@ -15,7 +15,8 @@ import polars as pl
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
-from counterpoise.log.log import MODEL, Log, Unlogged
+from counterpoise.log.log import MODEL, Log
+from counterpoise.log.parts import Unlogged
 from counterpoise.log.question import Question
 from counterpoise.models.design import Actions, Codes, blocks
 from counterpoise.models.folds import CrossFit

@@ -16,18 +16,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.engines.polars_frames import prepare
 from counterpoise.engines.registry import engine_of
+from counterpoise.engines.streaming import good_rows, prepare
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.groups import integer_ids
 from counterpoise.log.question import MODEL_REWARD, Question
 from counterpoise.log.question import PROPENSITY as P
-from counterpoise.log.rules import only_good
 from counterpoise.models.design import Codes
 from counterpoise.models.estimators import fit
 from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, sharpen
@@ -88,7 +86,7 @@ class _Sample:
         """What is in some completed rows."""
         step: FittedPropensity = question.propensity_model
         frame = prepare(rows, question, 0).with_row_index("place in the sample")
-        good = only_good(nw.from_native(frame, eager_only=True), question).to_native()
+        good = good_rows(frame, question)
         rows = rows[good.get_column("place in the sample").to_numpy()]
         numbers = {name: good.get_column(name).cast(pl.Float64).to_numpy() for name in question.numbers}
         is_logged = np.zeros(rows.height, dtype=bool)

@@ -18,8 +18,8 @@ from urllib.parse import unquote
 import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line
-from counterpoise.log.addresses import looks_like_address, mistyped
 from counterpoise.log.expressions import column, columns
+from counterpoise.log.log import looks_like_address, mistyped
 
 # -- Which files a path, folder, glob or list of them stands for -------------------------------------------------------
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from string import Template
 
 from counterpoise import __version__
+from counterpoise.engines.registry import engine_of
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.coverage import CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
-from counterpoise.readers.spark import is_spark
 from counterpoise.report import background, ladder, model, sections, segments, sensitivity, weights
 from counterpoise.report.coverage import coverage as coverage_of
 from counterpoise.report.markup import Safe, el, join, name_of, text
@@ -162,7 +162,7 @@ def _doubts(reading: Reading) -> Sensitivity | None:
     result = reading.result
     if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Ratio):
         return None
-    if is_spark(result.question.log.data):
+    if engine_of(result.question.log).is_cluster:
         return None
     known = result.targets if reading.is_difference else result.moments.targets
     return result.sensitivity(target=reading.foremost(TARGETS_DRAWN, known))

@@ -1,9 +1,17 @@
 """Weights, each of which turns a row's columns into w and knows what the mean of w should be."""
 
-from counterpoise.weights.biased import Clip, ExponentialSmoothing, Harmonic, ImplicitExploration, Shrink, Slope, Switch
+from counterpoise.weights.biased import (
+    Clip,
+    ExponentialSmoothing,
+    Harmonic,
+    ImplicitExploration,
+    Odds,
+    Shrink,
+    Slope,
+    Switch,
+)
 from counterpoise.weights.lists import Cascade, Independent, ListWeight, PseudoInverse, Standard, list_weight
 from counterpoise.weights.names import WEIGHTS
-from counterpoise.weights.odds import Odds
 from counterpoise.weights.weight import Balanced, Own, Ratio, Weight, as_weight
 
 __all__ = [

@@ -388,7 +388,7 @@ def test_contenders_of_ones_own_are_tried_like_any_other():
         ),
         ({"contenders": [Direct("ridge", temperatures=())]}, "contender 'direct' needs temperatures of 0 or more"),
         ({"contenders": [Direct("ridge", temperatures=(-1,))]}, "contender 'direct' needs temperatures of 0 or more"),
-        ({"objective": "magic"}, "objective='magic' is not known; choose from reduction, direct, beta_ips"),
+        ({"objective": "magic"}, "no objective 'magic'; choose from reduction, direct, beta_ips"),
         ({"contenders": ["magic"]}, "no objective 'magic'; choose from beta_ips"),
         ({"objective": "dr"}, "'dr' needs a reward model's predictions.*Use PolicyLearner"),
         ({"objective": "direct", "contenders": QUICK}, "objective= and contenders= exclude each other"),

@@ -1,0 +1,414 @@
+"""The parts of a log: the one list of them, with what each may be, what it means, and how it is read.
+
+Signatures, help, the answer to a misspelt argument, what a verb refuses and the options of the command line are all made from it. So the
+annotations of this module are looked at while the program runs, and are not postponed.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, wraps
+from inspect import Parameter, cleandoc, signature
+from os import PathLike
+from typing import Annotated, Literal, ParamSpec, Protocol, TypedDict, TypeVar
+
+from numpy.typing import ArrayLike
+
+from counterpoise.errors import Argument, Blank, ColumnError
+
+# -- What users pass ---------------------------------------------------------------------------------------------------
+
+
+class Frame(Protocol):
+    """A frame or a table, of pandas, polars, pyarrow, DuckDB, ibis, Spark, …: whatever has named columns."""
+
+    @property
+    def columns(self) -> object:
+        """The columns, or their names."""
+
+
+class Connection(Protocol):
+    """A connection to a database, of DuckDB or ibis."""
+
+    @property
+    def table(self) -> Callable[..., object]:
+        """What opens a table by its name."""
+
+
+class Learnable(Protocol):
+    """A model of scikit-learn, or one that is fitted as those are."""
+
+    @property
+    def fit(self) -> Callable[..., object]:
+        """What learns from rows."""
+
+
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+Data = Mapping[str, ArrayLike] | Frame | Connection | Paths | None  # where rows are; without it, parts are arrays
+Column = str | ArrayLike | None  # a name or an SQL expression; without data, the array itself
+Columns = Column | Mapping[str, ArrayLike]  # one of them, several, or several by their names
+Bounds = tuple[float, float] | Mapping[str, tuple[float, float]] | None
+
+
+class Unlogged:
+    """A propensity that is a model's word, and a column's only where that one has a number: `counterpoise.models.Propensity` is one."""
+
+    column: Column  # with the propensities that were logged, if some were
+
+
+# -- The list ----------------------------------------------------------------------------------------------------------
+
+Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "option"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part: its sentence, the form in which it is read, and the group of parts that a verb takes or refuses as one."""
+
+    sentence: str
+    form: Form = "column"
+    group: Literal["lists", "predictions", "fitting", ""] = ""
+
+
+class LogFields(TypedDict, total=False):
+    """The parts of a log, as `Log` and every verb take them."""
+
+    reward: Annotated[
+        Columns,
+        Part("the reward that came of the choice; list several to answer for all of them in one pass", "columns"),
+    ]
+    propensity: Annotated[
+        Column | Mapping[str, Column] | Unlogged,
+        Part(
+            "the logging policy's probability of the logged action; of several loggers, that of each; where it was not logged, 'model' or "
+            "a models.Propensity",
+            "propensity",
+        ),
+    ]
+    logger: Annotated[
+        Column, Part("which of several loggers wrote the row; their names are those of a mapping as propensity")
+    ]
+    shares: Annotated[
+        Mapping[str, float] | None, Part("the loggers' shares of the rows; by default, those that they have", "option")
+    ]
+    action: Annotated[Column, Part("the logged action")]
+    context: Annotated[Columns, Part("what a policy looks at before it chooses", "table")]
+    candidates: Annotated[Column, Part("the actions that there were to choose from: a list of them in every row")]
+    cluster: Annotated[
+        Column | Literal[False],
+        Part("the unit of randomization, such as the user; errors allow for its rows being alike"),
+    ]
+    key: Annotated[Columns, Part("what identifies a row; repeated ones are counted", "columns")]
+    model_reward: Annotated[Column, Part("a reward model's prediction for the logged action", group="predictions")]
+    model_value: Annotated[Columns, Part("the model's value of each target", "option", "predictions")]
+    model: Annotated[
+        str | Learnable | None,
+        Part(
+            "a reward model to fit on other rows than it predicts: 'auto', 'logistic', 'ridge', 'boosted', or scikit-learn's",
+            "option",
+            "fitting",
+        ),
+    ]
+    items: Annotated[
+        Frame | None,
+        Part("what is known of the actions, for the model: a frame with one row for each", "option", "fitting"),
+    ]
+    value_samples: Annotated[
+        int | None,
+        Part("from how many actions the model's value of a target is drawn, where there are many", "option", "fitting"),
+    ]
+    control: Annotated[
+        Mapping[str, float] | None, Part("further control variates: each column and its known mean", "option")
+    ]
+    baseline: Annotated[
+        Columns | Mapping[str, object],
+        Part(
+            "what a reward may depend on and is known before the choice: columns that the baseline is linear in; text is a category",
+            "baseline",
+        ),
+    ]
+    slate: Annotated[Column, Part("the list that a row is a position of: there is one row per position", group="lists")]
+    position: Annotated[Column, Part("a row's place in its list, counted from 0 or from 1", group="lists")]
+    propensity_of: Annotated[
+        str | None,
+        Part(
+            "what propensities of lists are of: item_at_position (whatever is elsewhere) or item_given_above (chosen after those above it)",
+            "option",
+            "lists",
+        ),
+    ]
+    discount: Annotated[
+        Column,
+        Part(
+            "what the reward at a position counts in the value of a list: dcg, or a column; by default, 1",
+            "discount",
+            "lists",
+        ),
+    ]
+    where: Annotated[str | None, Part("an SQL condition: only rows that meet it count", "option")]
+    table: Annotated[str | Sequence[str] | None, Part("which table of a database is the log", "option")]
+    query: Annotated[str | None, Part("which query of a database is the log", "option")]
+    external_access: Annotated[bool, Part("let DuckDB read other files, as a view over Parquet needs", "option")]
+    groups: Annotated[
+        int | None,
+        Part("into how many groups clusters (or rows) are hashed, for the jackknife and cross_fit", "option"),
+    ]
+    max_segments: Annotated[
+        int | None,
+        Part("how many segments to answer for at most: above 1,000, only as many as you say here", "option"),
+    ]
+    reward_bounds: Annotated[
+        Bounds,
+        Part(
+            "the least and the largest reward there can be, where that is known; of several rewards also by name",
+            "option",
+        ),
+    ]
+    drop_bad_rows: Annotated[
+        bool, Part("leave out rows with impossible values, and count them, instead of raising", "option")
+    ]
+
+
+PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
+LISTS, PREDICTIONS, FITTING = (
+    tuple(name for name in PARTS if PARTS[name].group == group) for group in ("lists", "predictions", "fitting")
+)
+MODELS = (*FITTING, *PREDICTIONS)
+
+# what people who come from other libraries, or from everyday talk, call an argument
+OTHER_WORDS = {
+    "target": ("policy", "policies", "targets", "evaluation_policy", "new_policy"),
+    "against": ("control_policy", "old_policy", "versus"),
+    "segment": ("by", "group_by", "slices"),
+    "level": ("alpha", "confidence"),
+    "reward": ("label", "outcome", "y"),
+    "propensity": ("action_prob", "behavior_prob", "pscore"),
+    "action": ("arm", "item", "treatment"),
+    "context": ("covariates", "features", "x"),
+    "cluster": ("unit", "user"),
+    "key": ("id", "row_id"),
+    "model": ("regression_model", "reward_model"),
+    "items": ("action_context", "item_features"),
+    "position": ("rank",),
+    "where": ("condition", "filter"),
+    "reward_bounds": ("bounds", "reward_range"),
+}
+
+
+def help_of(part: str) -> str:
+    """What a part of a log is, in a few words."""
+    return PARTS[part].sentence
+
+
+def check_known(caller: str, arguments: Collection[str], known: Collection[str]) -> None:
+    """Refuse the first argument that there is not, and name the one that was probably meant.
+
+    >>> check_known("evaluate", ["segments"], ["segment", "reward"])
+    Traceback (most recent call last):
+    TypeError: evaluate has no argument 'segments'. Did you mean segment?
+    """
+    for name in arguments:
+        if name in known:
+            continue
+        near = [word for word, others in OTHER_WORDS.items() if word in known and name.lower() in others]
+        near = near or difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Its arguments are {', '.join(known)}."
+        raise TypeError(f"{caller} has no argument {name!r}. {hint}")
+
+
+# -- Verbs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a verb makes no use of, and therefore refuses; `what` is how a sentence about it begins."""
+
+    what: str
+    parts: tuple[str, ...] = ()
+    does: str = "is estimated from weights and rewards alone"
+    one_reward: bool = True
+    instead: str = ""  # a part that does what the refused ones would
+    has_segments: bool = False
+
+    @property
+    def taken(self) -> list[str]:
+        """The parts that the verb makes use of, or could."""
+        return [part for part in PARTS if part not in self.parts and (self.has_segments or part != "max_segments")]
+
+
+_CONTROLLED = ("control",), "takes no further control variates"
+_LEARNS = "learns from contexts, actions and rewards"
+
+# Every part of a log is used by a verb, refused by it, or named here as one that no answer can depend on: `action`, `context` and
+# `candidates` where no policy or model looks at them, `key` where repeated rows are not counted, and for the doctor whatever says how to
+# estimate. A test walks through all of them.
+LIMITS = {
+    "evaluate": Limits("evaluate", one_reward=False, has_segments=True),
+    "compare": Limits("compare", *_CONTROLLED, one_reward=False, instead="baseline", has_segments=True),
+    "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
+    "plan": Limits("plan", *_CONTROLLED, instead="baseline"),
+    "backtest": Limits("backtest", *_CONTROLLED, instead="baseline"),
+    "doctor": Limits("doctor", one_reward=False),
+    "ab_test": Limits("ab_test", (*LISTS, *MODELS, "control"), "compares the mean rewards of arms, row by row", instead="baseline"),
+    "distribution": Limits("a distribution", (*LISTS, *MODELS, "control", "baseline")),
+    "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline"), "is about weights and rewards alone"),
+    "sql": Limits(
+        "sql",
+        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "reward_bounds"),
+        "writes one statement about a table, and looks at no row",
+    ),
+    # learning says in its own words that it is about one reward
+    "learn_policy": Limits("learn_policy", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
+    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
+    "RankingLearner": Limits(
+        "RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone", one_reward=False
+    ),
+}  # fmt: skip
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes_parts(verb: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Show the parts of a log that a verb takes in a function's signature and help, and answer misspelt arguments with the near ones."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        plain = signature(function)
+        own = {name: option for name, option in plain.parameters.items() if option.kind is not Parameter.VAR_KEYWORD}
+        parts = [part for part in LIMITS[verb].taken if part not in own]
+        known = dict.fromkeys([*own, *PARTS])
+
+        @wraps(function)
+        def run(*values: P.args, **arguments: P.kwargs) -> R:
+            if not arguments.keys() <= known.keys():
+                check_known(function.__name__, arguments, known)
+            return function(*values, **arguments)
+
+        further = [Parameter(part, Parameter.KEYWORD_ONLY, default=None) for part in parts]
+        run.__dict__["__signature__"] = plain.replace(parameters=[*own.values(), *further])
+        run.__doc__ = with_parts(function.__doc__, parts)
+        return run
+
+    return decorate
+
+
+def with_parts(docstring: str | None, parts: Collection[str]) -> str:
+    """A docstring with an entry for each of these parts, unless it has one of its own."""
+    text = cleandoc(docstring or "")
+    later = re.search(r"^(Returns|Notes|Examples|References)\n-+$", text, re.MULTILINE)
+    end = later.start() if later else len(text)
+    before = text[:end].rstrip()
+    if "\nParameters\n" not in before:
+        before += "\n\nParameters\n----------"
+    for part in parts:
+        if not re.search(rf"^(\w+, )*{part}(, \w+)*$", before, re.MULTILINE):
+            sentence = help_of(part)
+            before += f"\n{part}\n    {sentence[0].upper()}{sentence[1:]}."
+    return f"{before}\n\n{text[end:]}".rstrip()
+
+
+# -- Which column plays which part, guessed from their names -----------------------------------------------------------
+
+USUAL = {
+    "reward": ("reward", "click", "clicked", "r"),
+    "propensity": ("propensity", "propensity_score", "pscore", "p", "action_prob"),
+    "target": ("target", "pi", "pi_new", "target_prob", "evaluation_prob", "new"),
+    "action": ("action", "a", "arm", "item_id", "action_id"),
+}
+_TARGETS = re.compile(r"(pi|target)(_(?!action)\w+)?", re.IGNORECASE)  # pi_new, pi_old, target_b; not target_action
+_ID = r"(_?(id|key|uuid|guid|hash))"
+_WHO = (
+    "user|visitor|customer|client|session|device|member|household|account|cookie|person|people|patient|player|subscriber|guest|shopper|"
+    "buyer|driver|rider|student|viewer|reader|browser|consumer|panelist|subject|participant|employee|passenger|traveler|tenant|owner"
+)
+_UNIT = re.compile(rf"({_WHO}|uid|(.*_)?({_WHO}){_ID}|(anon|anonymous|visit|trip|unit|cluster){_ID})")
+# what is chosen, or where and when it is: rows of the same one are alike, and yet drawn one by one
+_THING = re.compile(
+    r"(.*_)?(action|arm|item|product|article|ad|ads|creative|banner|variant|treatment|campaign|offer|content|movie|film|song|track|video|doc|"
+    r"document|sku|listing|hotel|poi|policy|model|logger|experiment|test|bucket|group|segment|category|brand|store|shop|region|country|city|"
+    r"state|zip|zone|market|location|place|site|publisher|channel|hour|day|week|month|year|date|time|slot|position|rank|type|kind|class|"
+    r"topic|genre|language|template|version|choice|option|candidate|reward|label|row|index|event|impression|request|decision|log|record|"
+    r"click|order|query|search|page|list|slate|carousel|feed)s?" + _ID
+)
+_ANY_ID = re.compile(r".+_(id|uuid|guid)")
+
+
+@dataclass(frozen=True)
+class GuessedParts:
+    """Which columns play which part, and which of those were guessed."""
+
+    reward: str
+    propensity: str
+    target: tuple[str, ...]
+    guessed: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(f"{part} {column!r}" for part, column in self.guessed)
+
+
+def guess(
+    columns: Sequence[str], *, reward: str | None = None, propensity: str | None = None, target: Sequence[str] = ()
+) -> GuessedParts:
+    """What you give stays as it is; the rest is looked up among the usual names, in upper or lower case.
+
+    Every column called pi, target, pi_… or target_… is a target.
+
+    >>> guess(["Click", "pscore", "pi_new", "pi_old", "country"])
+    GuessedParts(reward='Click', propensity='pscore', target=('pi_new', 'pi_old'),
+                 guessed=(('reward', 'Click'), ('propensity', 'pscore'), ('target', 'pi_new'), ('target', 'pi_old')))
+    """
+    guessed: list[tuple[str, str]] = []
+    if reward is None:
+        reward = usual("reward", columns) or _unknown("reward", columns)
+        guessed.append(("reward", reward))
+    if propensity is None:
+        propensity = usual("propensity", columns) or _unknown("propensity", columns)
+        guessed.append(("propensity", propensity))
+    targets = tuple(target)
+    if not targets:
+        targets = targets_among(columns, (reward, propensity)) or (_unknown("target", columns),)
+        guessed += [("target", name) for name in targets]
+    return GuessedParts(reward, propensity, targets, tuple(guessed))
+
+
+def usual(part: str, columns: Sequence[str]) -> str | None:
+    """The column with the first of the usual names of a part."""
+    for name in USUAL.get(part, ()):
+        for column in columns:
+            if column.lower() == name:
+                return column
+    return None
+
+
+def targets_among(columns: Sequence[str], taken: Sequence[str | None] = ()) -> tuple[str, ...]:
+    """Every column whose name says that it is a target's probability."""
+    free = [column for column in columns if column not in taken]
+    named = tuple(column for column in free if _TARGETS.fullmatch(column))
+    usual_name = usual("target", free)
+    return named or ((usual_name,) if usual_name else ())
+
+
+def ids_among(columns: Collection[str], taken: Collection[str | None] = ()) -> dict[str, bool]:
+    """The columns whose names say that they tell who or what came, and whether that is sure: user_id is, and panel_id may be.
+
+    >>> ids_among(["click", "user_id", "sessionId", "item_id", "panel_id", "p"])
+    {'user_id': True, 'sessionId': True, 'panel_id': False}
+    """
+    return {name: sure for name in columns if name not in taken and (sure := _is_id(name)) is not None}
+
+
+@lru_cache(maxsize=10_000)  # of names, which are the same from call to call
+def _is_id(name: str) -> bool | None:
+    plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    if _UNIT.fullmatch(plain):
+        return True
+    return False if _ANY_ID.fullmatch(plain) and not _THING.fullmatch(plain) else None
+
+
+def _unknown(part: str, columns: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, columns[:20])) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
+    raise ColumnError(
+        f"which column is the {part}? None has a usual name ({', '.join(USUAL[part])}); the log has {shown or 'no columns'}.",
+        do=["Pass ", Argument(part, Blank("COLUMN")), "."],
+    )
