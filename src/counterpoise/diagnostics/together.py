@@ -13,7 +13,7 @@ from counterpoise.errors import Argument, Sentence
 from counterpoise.moments import Floats
 
 CODE = "rows-move-together"
-LEVEL = 0.005  # of the doubts of a log, over all of its id columns: benchmarks/mended_checks.py
+LEVEL = 0.005  # of the doubts of a log, over all of its id columns: benchmarks/verdicts.py rows
 WIDER = 1.1  # times as wide an interval is worth telling
 PERMUTATIONS = 399
 FEWEST = 20  # ids: fewer are a segment

@@ -35,10 +35,10 @@ class Caveat:
 VerdictWord = Literal["ok", "caution", "not identified"]
 
 FEW_ROWS = 30  # effective
-FEW_CARRYING = 7  # by simulation, benchmarks/coverage_grid.py
+FEW_CARRYING = 7  # by simulation, benchmarks/intervals.py grid
 FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20
-EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/mended_lists.py
+EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/lists.py early
 HEAVY_TAIL = 0.7  # Pareto k
 UNSUPPORTED = 0.5
 MANY_DROPPED = 0.05

@@ -36,6 +36,7 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.asking import Stored, question_of, read, with_errors
+from counterpoise.evaluation.distribution import bin_sql, thresholds_of
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Result, known_target
@@ -49,7 +50,6 @@ from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
 from counterpoise.log.targets import Targets
-from counterpoise.log.thresholds import bin_sql, thresholds_of
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.cuts import Bins, Cut
 from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, OddsBins, PairBins
