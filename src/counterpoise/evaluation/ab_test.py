@@ -235,8 +235,8 @@ class ABTest(Display):
         yield ""
         yield str(self.sample_ratio)
         yield from self.disagreements
-        doubts = {effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
-        for verdict in sorted(doubts, key=str):
+        doubts = {str(effect.verdict): effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
+        for _, verdict in sorted(doubts.items()):
             yield Judged("", verdict.verdict, verdict.reasons)
         yield self.assumption
 
