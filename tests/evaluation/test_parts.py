@@ -293,7 +293,7 @@ def test_no_part_and_no_verb_is_left_out():
                 takes.add((file.relative_to(source).as_posix(), node.name))
     named = {name for _, name in takes}
     assert named == (set(VERBS) - {"PolicyLearner", "RankingLearner"}) | {"from_sums", "fit"}
-    assert {file for file, name in takes if name == "fit"} == {"learn/learner.py", "learn/ranking/learner.py"}
+    assert {file for file, name in takes if name == "fit"} == {"learn/learner.py", "learn/ranking.py"}
 
 
 def test_a_propensity_that_a_model_is_to_estimate_is_no_column():

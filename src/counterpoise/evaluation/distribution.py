@@ -44,7 +44,6 @@ from counterpoise.log.log import Log, as_log, logged_propensity
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
-from counterpoise.log.thresholds import bin_sql, given_thresholds, thresholds_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall, with_unweighted
 from counterpoise.moments.effective import usual_ends
@@ -53,6 +52,74 @@ from counterpoise.weights import Weight
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+# -- Thresholds: chosen from a look at the rewards, and the bins between them as SQL -----------------------------------
+
+DISTINCT = 200  # rewards with no more distinct values than this have one threshold each
+LIMIT = 1000  # thresholds that may be given
+
+# evenly spaced, and ever closer toward either end, so that the far quantiles have thresholds, too
+_TAILS = 2.0 ** -np.arange(7.5, 17.5, 0.5)
+LEVELS = np.concatenate([_TAILS[::-1], np.arange(1, 128) / 128, 1.0 - _TAILS])
+
+
+def thresholds_of(rewards: Floats) -> tuple[float, ...]:
+    """Thresholds that suit a sample of the rewards: every value if there are few, or else about 170 quantiles.
+
+    A value that many rows share also gets a threshold just below it, halfway to the next smaller one in the sample, so that its bin holds
+    next to nothing else.
+
+    >>> thresholds_of(np.array([5.0, 1.0, 1.0, 4.0]))
+    (1.0, 2.5, 4.0, 4.5, 5.0)
+    """
+    if not len(rewards):
+        return (0.0,)
+    values, counts = np.unique(rewards, return_counts=True)
+    few = len(values) <= DISTINCT
+    chosen = values if few else np.quantile(rewards, LEVELS, method="inverted_cdf")
+    shared = np.flatnonzero(counts >= (1 if few else len(rewards) / DISTINCT))
+    inner = shared[shared > 0]
+    below = values[inner - 1] + (values[inner] - values[inner - 1]) / 2
+    return tuple(np.unique(np.concatenate([chosen, values[shared], below])).tolist())
+
+
+def given_thresholds(thresholds: Any) -> tuple[float, ...]:
+    """The thresholds that a user gave, in ascending order.
+
+    >>> given_thresholds([3, 1.5])
+    (1.5, 3.0)
+    """
+    try:
+        numbers = np.unique(np.asarray(thresholds, dtype=np.float64).ravel())
+    except (TypeError, ValueError):
+        numbers = np.array([np.nan])
+    if not 1 <= len(numbers) <= LIMIT or not np.isfinite(numbers).all():
+        raise OptionError([Argument("thresholds"), f" must be 1 to {LIMIT:,} finite numbers, in units of the reward."])
+    return cast("tuple[float, ...]", tuple(numbers.tolist()))
+
+
+def bin_sql(reward: str, thresholds: Sequence[float]) -> str:
+    """SQL for the number of thresholds below a reward, as a tree of comparisons: a database needs about eight of them for a row.
+
+    Literals have an exponent, which makes them floats, not decimals, wherever that is a difference.
+
+    >>> bin_sql('"r"', [0.0, 0.5])
+    'CASE WHEN "r" <= 0.5e0 THEN CASE WHEN "r" <= 0.0e0 THEN 0 ELSE 1 END ELSE 2 END'
+    """
+
+    def tree(first: int, last: int) -> str:
+        if first == last:
+            return str(first)
+        middle = (first + last) // 2
+        return f"CASE WHEN {reward} <= {_literal(thresholds[middle])} THEN {tree(first, middle)} ELSE {tree(middle + 1, last)} END"
+
+    return tree(0, len(thresholds))
+
+
+def _literal(value: float) -> str:
+    digits, _, exponent = repr(float(value)).partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}e{exponent or 0}"  # older polars cannot read 1e-09
+
 
 # -- `Curve`: a distribution function on bins, made monotone, with its intervals; and how to read quantiles off it -----
 
@@ -126,7 +193,7 @@ def error_of(interval: Interval) -> float:
 BETA_IPS = "beta_ips"
 TAIL = 6.0  # mean(d⁴)/mean(d²)² of distances d that fall off exponentially
 VARIANCE = 0.5  # Pareto k of rewards from which on they have none
-OPEN = 0.4  # from which on a mean is open on that side: most logs of rewards without a variance show more, benchmarks/mended_stats.py
+OPEN = 0.4  # from which on a mean is open on that side: most logs of rewards without a variance show more, benchmarks/verdicts.py tails
 COARSE = 0.02  # of the rewards in one bin, if it holds several rewards
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 WORST = (0.1,)
@@ -386,15 +453,13 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
     if not heavy or verdict.verdict == "not identified":
         return verdict
     (side, tail), *_ = sorted(heavy.items(), key=lambda pair: -pair[1].k)
-    reason = Sentence(
-        [
-            f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
-            "be below 0.5; their mean would then be further off than an interval says. Look at quantiles, which need no variance, or pass ",
-            Argument("reward_bounds"),
-            " if rewards are bounded.",
-        ]
+    text = (
+        f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
+        "be below 0.5; their mean would then be further off than an interval says."
     )
-    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
+    quantiles = "Look at quantiles, which need no variance, or pass "
+    do = Sentence([quantiles, Argument("reward_bounds"), " if rewards are bounded."])
+    return verdict.with_caveats([Caveat("heavy-tailed-rewards", text, {"k": tail.k, "error": tail.error}, do)])
 
 
 def _table(statistics: Sequence[Statistic]) -> Table:
@@ -476,7 +541,7 @@ def distribution(
     chosen = None if thresholds is None else given_thresholds(thresholds)
     is_clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
-    question = question_of(whole, {}, target, weight=weight, wants_groups=options.method.needs_groups)
+    question = question_of(whole, target, weight=weight, wants_groups=options.method.needs_groups)
     choose((BETA_IPS,), question.moment_columns, question.groups, options.method)  # before the log is read
     look = first_look(question)
     at = thresholds_of(look.rewards) if chosen is None else chosen

@@ -36,6 +36,7 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.asking import Stored, question_of, read, with_errors
+from counterpoise.evaluation.distribution import bin_sql, thresholds_of
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Result, known_target
@@ -49,7 +50,6 @@ from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
 from counterpoise.log.targets import Targets
-from counterpoise.log.thresholds import bin_sql, thresholds_of
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.cuts import Bins, Cut
 from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, OddsBins, PairBins
@@ -181,7 +181,8 @@ class Sensitivity(Display):
         """Whether to believe the estimates of a target, if the propensities are right."""
         name, estimated = known_target(target, self.targets), self.log.estimated
         verdict = judge(diagnostics(self._view(name))[None])
-        verdict = verdict if estimated is None else resting_on_model(verdict, estimated.model)
+        if estimated is not None and verdict.verdict != "not identified":
+            verdict = Verdict((resting_on_model(estimated.model), *verdict.caveats))
         return verdict.with_caveats(self.caveats.get(name, ()))
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
@@ -551,11 +552,11 @@ def sensitivity(
     whole = as_log(log, parts)
     whole.need("reward")
     if against is not None and not (isinstance(against, str) and against == LOGGING):
-        question = question_of(whole, {}, target, against=against)
+        question = question_of(whole, target, against=against)
         _check(question)
         comparison = compare(whole, target=target, against=against, level=level, progress=progress)
         return of_result(comparison, gammas, None, progress)
-    return of_question(question_of(whole, {}, target), gammas, level, progress)
+    return of_question(question_of(whole, target), gammas, level, progress)
 
 
 def of_result(

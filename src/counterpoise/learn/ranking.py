@@ -1,0 +1,241 @@
+"""`RankingLearner`: fits a policy that shows lists on a log of lists, and judges it on lists that it has not seen."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Self, Unpack
+
+import numpy as np
+import torch
+
+from counterpoise.errors import Argument, Blank, LogError, OptionError
+from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.evaluation.result import Result
+from counterpoise.learn.actions import places
+from counterpoise.learn.judging import is_handed_out, lesson_of
+from counterpoise.learn.learner import PolicyLearner
+from counterpoise.learn.lists import ListSource, LoggedLists, judged_log, refuse_depth
+from counterpoise.learn.options import (
+    Fallback,
+    Hardware,
+    Optimization,
+    Options,
+    Schedule,
+    ShortOptions,
+    Terms,
+    check_sizes,
+    options_of,
+)
+from counterpoise.learn.plackett_luce import PlackettLuce, check_depth
+from counterpoise.learn.policies import default_policy
+from counterpoise.learn.policy import delegated
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, inspect
+from counterpoise.learn.training import IMITATION, train
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Data, LogFields, takes_parts
+from counterpoise.weights.lists import ListWeight, list_weight
+
+# Options that are not there for lists, each with the value that leaves it alone and, if that is not the advice, what to do instead.
+REFUSED: dict[str, tuple[Any, str | None]] = {
+    "precision": (None, None),
+    "negatives": (None, None),
+    "compile": (None, None),
+    "imitation": (0.0, None),
+    "smoothing": (None, None),
+    "clip": (None, None),
+    "temperature": (1.0, None),
+    "fallback": ("imitate", "Choose 'warn' or 'raise'."),
+    "norms": ("all", "Leave it out: the baselines of lists look at the last layer, or at the logits."),
+}
+
+
+def check_options(options: Options) -> None:
+    """Check that the options and the objective are for lists."""
+    for name, (value, advice) in REFUSED.items():
+        own = getattr(options, name)
+        if advice is None and own != value:
+            raise _refusal(Argument(name))
+        if advice is not None and own == value:
+            raise _refusal(Argument(name, own), advice)
+    objective = options.trained
+    if objective.needs_model_rewards:
+        raise OptionError(
+            f"objective {options.objective!r} needs a reward model, which learning from lists has none of.",
+            do="Choose beta_ips, running_beta_ips, ips, lambda_ips, or (with batch_size=None) snips or value_beta_ips.",
+        )
+    if objective.needs_smoothing or objective.needs_score or options.objective == IMITATION:
+        raise OptionError(f"objective {options.objective!r} is not there for lists.", do="Choose beta_ips.")
+    if objective.needs_lambda and not isinstance(options.banditnet_lambda, float):
+        raise OptionError(
+            ["with lists, λ is not tuned: pass one number as ", Argument("banditnet_lambda"), "."],
+            do="It is subtracted from the reward at every position.",
+        )
+
+
+def _refusal(option: Argument, advice: str | None = None) -> OptionError:
+    """The error about an option that is not there for lists."""
+    return OptionError([option, " is not there for lists."], do=advice or ["Leave out ", Argument(option.name), "."])
+
+
+LEARNED = "learned"  # what the policy is called in `result_`
+
+
+class RankingLearner(PolicyLearner):
+    """Learns to rank from a log of lists.
+
+    The parameters, and the groups of options, are those of `PolicyLearner`, with these differences:
+
+    - `policy` is a `PlackettLuce`, of which a copy is trained; by default, one with a linear softmax over the items of the log, and as many
+      slots as the longest list.
+    - `objective` is computed for every position (or for the list as a whole, if its weight is one) and added up. β-IPS has a baseline for
+      each, solved together for the least variance of the gradient of the last layer (of the logits, if that is not linear). ``"dr"``,
+      ``"log_smoothing"``, ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`, `temperature` and tuning
+      of BanditNet's λ are not there for lists.
+    - `holdout` is the share of the lists that judges the policy. Of the others, the same share chooses the epoch (the one whose interval
+      has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all, and
+      `folds` makes no difference.
+    - `fallback` is ``"warn"`` or ``"raise"``: a ranker that is not surely better than what ran comes with a warning, or not at all.
+
+    After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of a list,
+    the lift over what was logged, and a verdict. It is not there with ``holdout=0``. `mean_reward_` is what the logging policy earned with
+    a list, and `dropped_rows_` is how many lists were left out because rows of theirs are bad.
+
+    Examples
+    --------
+    >>> from counterpoise.environments import SyntheticRanking
+    >>> log = SyntheticRanking(positions=2, items=4, contexts=1, seed=1).draw(4000)
+    >>> parts = {"slate": "list", "position": "position", "propensity_of": "item_given_above", "reward": "click"}
+    >>> learner = RankingLearner(epochs=3, batch_size=200, learning_rate=0.1)
+    >>> _ = learner.fit(log, context="context", action="item", propensity="p_given", **parts)
+    >>> learner.result_["learned", "lift"].value > 0
+    True
+    >>> learner.predict([[0.0]]).shape
+    (1, 2)
+    """
+
+    policy_: PlackettLuce
+    result_: Result
+
+    def __init__(
+        self,
+        objective: str = "beta_ips",
+        *,
+        policy: PlackettLuce | None = None,
+        n_actions: int | None = None,
+        terms: Terms | None = None,
+        optimization: Optimization | None = None,
+        schedule: Schedule | None = None,
+        hardware: Hardware | None = None,
+        fallback: Fallback = "warn",
+        level: float = 0.95,
+        seed: int = 0,
+        **options: Unpack[ShortOptions],
+    ) -> None:
+        super().__init__(
+            objective,
+            policy=policy,
+            n_actions=n_actions,
+            terms=terms,
+            optimization=optimization,
+            schedule=schedule,
+            hardware=hardware,
+            fallback=fallback,
+            level=level,
+            seed=seed,
+            **options,
+        )
+
+    @takes_parts("RankingLearner")
+    def fit(  # type: ignore[override]
+        self, log: Log | Data = None, *, weight: ListWeight | None = None, **parts: Unpack[LogFields]
+    ) -> Self:
+        """Learn from a log of lists, as `evaluate` takes it; all of them are read into memory.
+
+        `weight` says what the reward at a position depends on: `cp.weights.Cascade()`, `Standard()` or `Independent()`; by default, the one
+        that goes with `propensity_of`. The context must be the same on all rows of a list.
+        """
+        options = options_of(vars(self))
+        check_options(options)
+        if options.policy is not None and not isinstance(options.policy, PlackettLuce):
+            raise OptionError(
+                f"a ranking policy shows lists; found {type(options.policy).__name__}.",
+                do=["Pass ", Argument("policy", Blank("PlackettLuce(…, slots=…)")), "."],
+            )
+        lists = as_log(log, parts)
+        if lists.slate is None:
+            raise OptionError(
+                "learning to rank needs a log of lists, and nothing says which rows are one.",
+                do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
+            )
+        lists.need_only("RankingLearner")
+        source = ListSource(
+            lists, list_weight(weight, lists.propensity_of), Split(options.holdout, options.seed + 2**31)
+        )
+        inspection = inspect(source, None, options.split)
+        self._know(source, inspection, named=not lists.is_arrays)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            policy = _policy(options, source, inspection)
+            inspection = replace(inspection, n_actions=policy.n_actions, ids=policy.item_ids)
+            check_sizes(source, inspection, options)
+            source.number(inspection.ids)
+            policy.context_ = self.context_
+            self.policy_ = policy
+            self._train_lists(options, source, inspection, policy)
+        if options.holdout:
+            self._judge_lists(options, source, policy)
+        policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
+        return self
+
+    def _judge_lists(self, options: Options, source: ListSource, policy: PlackettLuce) -> None:
+        """Judge the policy on the lists held out; one that is not surely better comes with a warning, or not at all."""
+        self.result_ = evaluate(
+            judged_log(source), target={LEARNED: policy}, weight=source.weight, level=options.level, progress=False
+        )
+        is_handed_out(self.result_, options.fallback)
+
+    def _train_lists(self, options: Options, source: ListSource, inspection: Inspection, policy: PlackettLuce) -> None:
+        trained = train(options, source, inspection, policy, logged_lists(policy, source))
+        self.history_, self.best_epoch_ = trained.history, trained.best_epoch
+        if trained.banditnet_lambda is not None:
+            self.banditnet_lambda_ = trained.banditnet_lambda
+
+    sample = delegated(PlackettLuce.sample)  # type: ignore[arg-type]
+    list_probabilities = delegated(PlackettLuce.list_probabilities)
+
+
+def logged_lists(policy: PlackettLuce, source: ListSource) -> LoggedLists:
+    """The lists of a source as training sees them: with a baseline for every position, or for the list as a whole."""
+    assert source.memory is not None
+    terms = source.memory.reward.shape[1] if source.weight.by_position else 1
+    settings = {
+        "weight": type(source.weight).__name__,
+        "propensity_of": source.log.propensity_of,
+        "slots": policy.slots,
+    }
+    return LoggedLists(policy, source.weight, terms, settings)
+
+
+def _policy(options: Options, source: ListSource, inspection: Inspection) -> PlackettLuce:
+    """The policy to train: the one that was given, if it knows the items and has the slots, or a linear one."""
+    assert source.memory is not None
+    depth = source.memory.action.shape[1]
+    policy = deepcopy(options.policy)  # so that fitting twice is fitting once
+    if not isinstance(policy, PlackettLuce):
+        items = options.n_actions or inspection.n_actions
+        refuse_depth(depth, items)
+        policy = PlackettLuce(default_policy(inspection.columns, items), depth)
+        policy.actions_ = inspection.ids if options.n_actions is None else None
+    policy.check_width(len(source.names.context))
+    check_depth(policy, depth)
+    logged = np.arange(inspection.n_actions) if inspection.ids is None else inspection.ids
+    known = np.arange(policy.n_actions) if policy.item_ids is None else policy.item_ids
+    unknown = logged[places(known, logged) < 0]
+    if len(unknown):
+        raise LogError(
+            f"the policy has no item {unknown[0]:,}, which the log has ({len(unknown):,} of {len(logged):,} are unknown).",
+            do=["Leave those lists out, or change ", Argument("n_actions"), " or the policy."],
+        )
+    return policy
