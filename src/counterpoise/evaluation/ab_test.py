@@ -36,11 +36,18 @@ from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
-from counterpoise.evaluation.asking import Asked, features_of, groups_of
+from counterpoise.evaluation.asking import (
+    ONE,
+    RewardMoments,
+    by_value,
+    checked_shares,
+    features_of,
+    groups_of,
+    with_names,
+)
 from counterpoise.evaluation.checks import together_by
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
 from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
@@ -252,7 +259,7 @@ def _row(effect: Effect) -> dict[str, Cell]:
 
 
 def _why(verdict: Verdict) -> dict[str, Any]:
-    return {"reasons": verdict.reasons, "caveats": [vars(caveat) for caveat in verdict.caveats]}
+    return {"reasons": verdict.reasons, "caveats": [caveat.document() for caveat in verdict.caveats]}
 
 
 def worth_of(estimate: Estimate, plain: Estimate) -> float:
@@ -384,7 +391,7 @@ def _effects(
 ) -> list[Effect]:
     """The effect of one arm by each method."""
     name, rival = names_of_arms((arm, against))
-    pair = comparison_of(Asked((pair_of_arms(moments, arm, against),), log.reward), (options,))
+    pair = comparison_of(RewardMoments((pair_of_arms(moments, arm, against),), log.reward), (options,))
     plain = pair[name, "beta_ips"]
     verdict = pair.verdict(name)
     made: list[tuple[str, Estimate, Verdict]] = [(MEANS, plain, verdict)]

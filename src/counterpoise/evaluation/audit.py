@@ -18,7 +18,7 @@ from counterpoise.display import Block, Cell, Display, Name, Number, PValue, Tab
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
-from counterpoise.evaluation.loggers import of_own_logger
+from counterpoise.evaluation.asking import of_own_logger
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.log.expressions import Plan, column, columns
 from counterpoise.log.good import is_believable, is_probability, is_propensity

@@ -390,10 +390,9 @@ def doubtful_targets(patient: Patient) -> Iterator[Finding]:
     """What the verdicts say of targets, except for what the doctor's own checks say."""
     for overlap in patient.overlaps:
         severity: Severity = "fix" if overlap.verdict.verdict == "not identified" else "look"
-        own = [caveat.text for caveat in overlap.verdict.caveats if caveat.code in OWN]
-        for reason in overlap.verdict.reasons:
-            if reason not in own:
-                yield Finding(severity, overlap.target, Sentence([f"{overlap.target}: ", reason]))
+        for caveat in overlap.verdict.caveats:
+            if caveat.code not in OWN:
+                yield Finding(severity, overlap.target, Sentence([f"{overlap.target}: ", caveat.reason]))
 
 
 def wrong_mean_weights(patient: Patient) -> list[Finding]:

@@ -94,7 +94,7 @@ def _rest(result: Result) -> dict[str, Any]:
     rungs = [row for ladder in result.ladders.values() for row in ladder.rows()]
     verdicts = [
         {"target": target, "segment": _segment(segment), "verdict": verdict.verdict, "reasons": verdict.reasons}
-        | {"caveats": [vars(caveat) for caveat in verdict.caveats]}
+        | {"caveats": [caveat.document() for caveat in verdict.caveats]}
         for (target, segment), verdict in result.verdicts.items()
     ]
     return {"verdicts": verdicts, "dropped_rows": result.dropped_rows} | ({"ladder": rungs} if rungs else {})

@@ -181,7 +181,8 @@ class Sensitivity(Display):
         """Whether to believe the estimates of a target, if the propensities are right."""
         name, estimated = known_target(target, self.targets), self.log.estimated
         verdict = judge(diagnostics(self._view(name))[None])
-        verdict = verdict if estimated is None else resting_on_model(verdict, estimated.model)
+        if estimated is not None and verdict.verdict != "not identified":
+            verdict = Verdict((resting_on_model(estimated.model), *verdict.caveats))
         return verdict.with_caveats(self.caveats.get(name, ()))
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
@@ -551,11 +552,11 @@ def sensitivity(
     whole = as_log(log, parts)
     whole.need("reward")
     if against is not None and not (isinstance(against, str) and against == LOGGING):
-        question = question_of(whole, {}, target, against=against)
+        question = question_of(whole, target, against=against)
         _check(question)
         comparison = compare(whole, target=target, against=against, level=level, progress=progress)
         return of_result(comparison, gammas, None, progress)
-    return of_question(question_of(whole, {}, target), gammas, level, progress)
+    return of_question(question_of(whole, target), gammas, level, progress)
 
 
 def of_result(
