@@ -10,7 +10,7 @@ from scipy import stats
 
 import counterpoise as cp
 from counterpoise.diagnostics.diagnose import Dropped
-from counterpoise.diagnostics.repeats import Repeats
+from counterpoise.diagnostics.seeming import Repeats
 from counterpoise.moments import LogMoments, Powers
 
 pytestmark = pytest.mark.once

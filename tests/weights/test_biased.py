@@ -232,7 +232,7 @@ def test_sums_from_a_database_out_of_reach_have_the_ladder_too(log, duckdb):
 
 
 def test_what_looks_at_rows_again_sees_the_same_weights(log):
-    from counterpoise.evaluation.heaviest import heaviest
+    from counterpoise.evaluation.ranking import heaviest
     from counterpoise.report.profile import profile
 
     found = cp.evaluate(log, **PARTS, target="t", weight=Clip(2))

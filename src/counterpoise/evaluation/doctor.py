@@ -21,13 +21,13 @@ from counterpoise.diagnostics.findings import (
     about_bad_rows,
     about_lists,
     about_meaning,
+    about_misread,
     about_positions,
     about_propensities,
     about_rewards,
+    try_readings,
 )
-from counterpoise.diagnostics.list_logs import fall_of, faults_of, find_lists
-from counterpoise.diagnostics.misread import about_misread, try_readings
-from counterpoise.diagnostics.repeats import repeats, tells_apart
+from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.display import (
     ROWS,
     Block,
