@@ -337,7 +337,7 @@ class Distribution(Display):
             for row, statistic in zip(_table(chosen).records(), chosen, strict=True)
         ]
         numbers = {"n": self.n, "level": self.level, "thresholds": len(self.thresholds)}
-        return cast("dict[str, Any]", finite(numbers | {"statistics": rows, "dropped_rows": self.dropped_rows}))
+        return finite(numbers | {"statistics": rows, "dropped_rows": self.dropped_rows})
 
     def blocks(self, *, rows: int | None = ROWS, statistics: Sequence[Statistic] | None = None) -> Iterator[Block]:
         """These statistics, or the usual ones, and what is in doubt about them."""
@@ -453,15 +453,13 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
     if not heavy or verdict.verdict == "not identified":
         return verdict
     (side, tail), *_ = sorted(heavy.items(), key=lambda pair: -pair[1].k)
-    reason = Sentence(
-        [
-            f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
-            "be below 0.5; their mean would then be further off than an interval says. Look at quantiles, which need no variance, or pass ",
-            Argument("reward_bounds"),
-            " if rewards are bounded.",
-        ]
+    text = (
+        f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
+        "be below 0.5; their mean would then be further off than an interval says."
     )
-    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
+    quantiles = "Look at quantiles, which need no variance, or pass "
+    do = Sentence([quantiles, Argument("reward_bounds"), " if rewards are bounded."])
+    return verdict.with_caveats([Caveat("heavy-tailed-rewards", text, {"k": tail.k, "error": tail.error}, do)])
 
 
 def _table(statistics: Sequence[Statistic]) -> Table:
@@ -543,7 +541,7 @@ def distribution(
     chosen = None if thresholds is None else given_thresholds(thresholds)
     is_clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
-    question = question_of(whole, {}, target, weight=weight, wants_groups=options.method.needs_groups)
+    question = question_of(whole, target, weight=weight, wants_groups=options.method.needs_groups)
     choose((BETA_IPS,), question.moment_columns, question.groups, options.method)  # before the log is read
     look = first_look(question)
     at = thresholds_of(look.rewards) if chosen is None else chosen

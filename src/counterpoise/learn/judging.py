@@ -13,6 +13,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from counterpoise.diagnostics import CODES
 from counterpoise.errors import Argument, OptionError, Sentence, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
@@ -110,7 +111,12 @@ def judge_rows(
         sum(moments[1:], moments[0]), interval=interval, level=level, reward_bounds=source.log.reward_bounds
     )
     # moments have no rows left to check
-    caveats = {caveat.code: caveat for result in results for caveat in result.verdict(name).caveats}
+    caveats = {
+        caveat.code: caveat
+        for result in results
+        for caveat in result.verdict(name).caveats
+        if CODES[caveat.code].takes_rows
+    }
     return replace(whole, verdicts={key: each.with_caveats(caveats.values()) for key, each in whole.verdicts.items()})
 
 
