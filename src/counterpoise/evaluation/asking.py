@@ -133,13 +133,12 @@ def question_of(
     question = ask(log, target, weight=how, against=against, segment=segment, **sums)
     check_own_names(log, *(name for _, name in question.columns))
     if is_estimated:
-        from counterpoise.models.propensity import propensity_of
-        from counterpoise.models.propensity_fitting import with_propensities
+        from counterpoise.models.propensity import propensity_of, with_propensities
 
         model = propensity_of(log)
         question = question if model is None else with_propensities(question, model)
     if log.model is not None:
-        from counterpoise.models.reward_fitting import with_model
+        from counterpoise.models.reward import with_model
 
         return with_model(question)
     for extra in ("items", "value_samples"):
@@ -191,11 +190,11 @@ def _sum_up(question: Question, progress: bool | None) -> tuple[Question, tuple[
     from counterpoise.engines.registry import moments_of
 
     if question.propensity_model is not None:
-        from counterpoise.models.propensity_fitting import fit_propensity_model
+        from counterpoise.models.propensity import fit_propensity_model
 
         question = fit_propensity_model(question, progress)
     if question.model is not None:
-        from counterpoise.models.reward_fitting import fit_reward_model
+        from counterpoise.models.reward import fit_reward_model
 
         question = fit_reward_model(question, progress)
     try:
