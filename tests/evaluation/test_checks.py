@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.cli.typed import cluster_of
+from counterpoise.cli.options import cluster_of
 from counterpoise.cli.wording import as_option, options_are, written
 from counterpoise.diagnostics import CODES
 from counterpoise.diagnostics.together import moving_together

@@ -337,7 +337,7 @@ class Distribution(Display):
             for row, statistic in zip(_table(chosen).records(), chosen, strict=True)
         ]
         numbers = {"n": self.n, "level": self.level, "thresholds": len(self.thresholds)}
-        return cast("dict[str, Any]", finite(numbers | {"statistics": rows, "dropped_rows": self.dropped_rows}))
+        return finite(numbers | {"statistics": rows, "dropped_rows": self.dropped_rows})
 
     def blocks(self, *, rows: int | None = ROWS, statistics: Sequence[Statistic] | None = None) -> Iterator[Block]:
         """These statistics, or the usual ones, and what is in doubt about them."""

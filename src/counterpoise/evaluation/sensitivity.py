@@ -204,7 +204,7 @@ class Sensitivity(Display):
         tips = [self.tipping(name) for name in self.targets]
         points = [{"target": tip.target, "lift": tip.lift, "point": tip.point, "sure": tip.sure} for tip in tips]
         said = {"n": self.n, "level": self.level, "against": self.against or LOGGING, "bounds": self.cells().records()}
-        return cast("dict[str, Any]", finite(said | {"tipping_points": points, "dropped_rows": self.log.dropped}))
+        return finite(said | {"tipping_points": points, "dropped_rows": self.log.dropped})
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """The bounds of every target, and how wrong propensities must be for its conclusion to flip."""
