@@ -20,7 +20,7 @@ from counterpoise.evaluation.headline import headline
 from counterpoise.evaluation.reading import read
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render, write_report
-from counterpoise.report.fingerprint import fingerprint
+from counterpoise.report.background import fingerprint
 from counterpoise.report.glossary import ESTIMATOR_WORDS, GLOSSARY
 from counterpoise.report.markup import el, join, name_of, phrase
 from counterpoise.report.profile import profile
