@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
@@ -258,7 +259,7 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
     if question.propensity_model is not None:  # which has the verdict at most `caution` already
         return
     from counterpoise.diagnostics.findings import about_lists, meaning_of
-    from counterpoise.diagnostics.list_logs import fall_of, find_lists, says_list, says_position, shows_once
+    from counterpoise.diagnostics.seeming import fall_of, find_lists, says_list, says_position, shows_once
     from counterpoise.engines.rows import rows_of_ids
     from counterpoise.log.expressions import columns
 
@@ -289,7 +290,7 @@ def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Con
     if lists is None or question.is_binned or question.propensity_model is not None:
         return
     from counterpoise.diagnostics.findings import meaning_of
-    from counterpoise.diagnostics.list_logs import fall_of, shows_once
+    from counterpoise.diagnostics.seeming import fall_of, shows_once
     from counterpoise.engines.registry import columns_of
     from counterpoise.engines.rows import first_rows_with
 
@@ -341,7 +342,7 @@ def explanation_of(error: LogError, question: Question) -> LogError:
 
 def _misread(question: Question) -> tuple[str, float] | None:
     """What propensities seem to hold, by the doctor's readings of the first rows, and the share of those that can be propensities."""
-    from counterpoise.diagnostics.misread import FEW, about_misread, try_readings
+    from counterpoise.diagnostics.findings import FEW_VALID, about_misread, try_readings
     from counterpoise.engines.rows import first_rows_with
 
     frame = first_rows_with(question, FIRST, ())
@@ -353,7 +354,7 @@ def _misread(question: Question) -> tuple[str, float] | None:
     if named not in known:
         return None
     tried = try_readings(frame.lazy(), named, targets)
-    if tried[0].valid >= FEW and not tried[0].is_off:  # a few bad rows among good ones
+    if tried[0].valid >= FEW_VALID and not tried[0].is_off:  # a few bad rows among good ones
         return None
     said = about_misread(named, tried)
     return (said[0].message, tried[0].valid) if said else None
@@ -391,3 +392,55 @@ def _upper(said: str) -> Sentence:
     parts = said.parts if isinstance(said, Sentence) else (said,)
     first = parts[0]
     return Sentence([first[:1].upper() + first[1:] if isinstance(first, str) else first, *parts[1:]])
+
+
+# -- Columns of the context that leak the reward -----------------------------------------------------------------------
+
+LEAKS = 0.95  # the share of the variance from which a column is too good to be known before the choice
+VALUES = 100  # of a column that are told apart; of more, hundredths of the rows are
+ENOUGH = 50  # rows from which there is anything to say
+
+
+def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> dict[str, float]:
+    """The context columns that tell the reward almost exactly, and the share of its variance that they explain out of fold.
+
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"r": [0.0, 1.0] * 100, "paid": ["no", "yes"] * 100, "age": list(range(200))})
+    >>> leaks(rows, "r", ["paid", "age"]).keys()
+    dict_keys(['paid'])
+    """
+    import polars as pl
+
+    from counterpoise.log.good import is_number
+    from counterpoise.log.groups import folds_of, row_ids
+
+    known = [name for name in context if name in rows.collect_schema().names() and name != reward]
+    if not known:
+        return {}
+    frame = rows.select(reward, *known).collect().filter(is_number(pl.col(reward).cast(pl.Float64)))
+    r = frame.get_column(reward).cast(pl.Float64).to_numpy()
+    if len(r) < ENOUGH or r.std() <= 0:
+        return {}
+    folds = folds_of(row_ids(frame, (), 0), 2)
+    shares = {name: _r2(frame.get_column(name), r, folds) for name in known}
+    return {name: share for name, share in shares.items() if share >= LEAKS}
+
+
+def _r2(values: pl.Series, r: Floats, folds: NDArray[np.int64]) -> float:
+    """The out-of-fold R² of the mean reward by bin of the column: by value, or by hundredths of the rows where values are many."""
+    import polars as pl
+
+    if values.dtype.is_nested():
+        return 0.0
+    codes = values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+    if codes.max() > VALUES:
+        if not (values.dtype.is_numeric() or values.dtype.is_temporal()):
+            return 0.0
+        codes = (values.rank("average").fill_null(0).to_numpy() * VALUES / (len(r) + 1)).astype(np.int64)
+    predicted = np.empty(len(r))
+    for fold in (0, 1):
+        own = folds == fold
+        n = np.bincount(codes[~own], minlength=codes.max() + 1)
+        total = np.bincount(codes[~own], r[~own], minlength=codes.max() + 1)
+        predicted[own] = ((total + r[~own].mean()) / (n + 1))[codes[own]]
+    return float(1 - np.square(r - predicted).sum() / np.square(r - r.mean()).sum())

@@ -21,30 +21,21 @@ from counterpoise.diagnostics.findings import (
     about_bad_rows,
     about_lists,
     about_meaning,
+    about_misread,
     about_positions,
     about_propensities,
     about_rewards,
+    try_readings,
 )
-from counterpoise.diagnostics.list_logs import fall_of, faults_of, find_lists
-from counterpoise.diagnostics.misread import about_misread, try_readings
-from counterpoise.diagnostics.repeats import repeats, tells_apart
-from counterpoise.display import (
-    ROWS,
-    Block,
-    Display,
-    Judged,
-    Name,
-    Table,
-    above,
-    number,
-    percent,
-)
+from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
+from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect, rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
 from counterpoise.errors import Argument, Blank, LogError, OptionError, Sentence
 from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audit, audit, check_columns, columns_of
+from counterpoise.evaluation.checks import leaks
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_propensity
@@ -53,7 +44,6 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts, target
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Target
-from counterpoise.models.quality import leaks
 from counterpoise.weights import list_weight
 
 if TYPE_CHECKING:
@@ -79,7 +69,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Overlap:
+class TargetOverlap:
     """The weights of one target, and whether its value can be told."""
 
     target: str
@@ -97,7 +87,7 @@ class Examination(Display):
     reward: Rewards | None
     duplicates: int
     actions: int | None
-    overlap: tuple[Overlap, ...]
+    overlap: tuple[TargetOverlap, ...]
     findings: tuple[Finding, ...]
     audit: Audit | None = None
 
@@ -304,7 +294,7 @@ class Patient:
         return lean.but(reward=reward, propensity=propensity, drop_bad_rows=True)
 
     @cached_property
-    def overlaps(self) -> tuple[Overlap, ...]:
+    def overlaps(self) -> tuple[TargetOverlap, ...]:
         """The overlap of every usable target that has a good row."""
         overlaps = []
         for target in self.usable:
@@ -312,7 +302,7 @@ class Patient:
             own = self.judged.but(model_value=value, model_reward=None if value is None else self.judged.model_reward)
             with suppress(LogError):  # every row is bad, which the other findings explain
                 result = evaluate(own, target=target, estimator="beta_ips")
-                overlaps.append(Overlap(target, result.diagnostics(), result.verdict()))
+                overlaps.append(TargetOverlap(target, result.diagnostics(), result.verdict()))
         return tuple(overlaps)
 
     @cached_property
@@ -374,16 +364,16 @@ def leaking_context(patient: Patient) -> Iterator[Finding]:
     """Context columns that tell the reward."""
     if patient.rewards is None:
         return
-    for leak in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context):
+    for name, share in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context).items():
         said = Sentence(
             [
-                f"the context column {leak.column!r} tells {leak.r2:.0%} of the reward's variance, on rows it was not learned from: it was "
+                f"the context column {name!r} tells {share:.0%} of the reward's variance, on rows it was not learned from: it was "
                 "probably written after the choice. Leave it out of ",
                 Argument("context"),
                 ", or a model that uses it is worth nothing on new rows.",
             ]
         )
-        yield Finding("fix", leak.column, said)
+        yield Finding("fix", name, said)
 
 
 def doubtful_targets(patient: Patient) -> Iterator[Finding]:

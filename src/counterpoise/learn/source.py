@@ -19,6 +19,7 @@ from torch import Tensor
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.evaluation.checks import leaks
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import (
     NONE,
@@ -51,7 +52,6 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
-from counterpoise.models.quality import leaks
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
 
@@ -541,10 +541,9 @@ def refuse_leaks(source: Source) -> None:
     names = source.names
     rows = source.frame(source.starts[0], [names.reward, *names.context]).head(SAMPLED)
     rows = rows.with_columns(pl.col(names.reward).cast(pl.Float64, strict=False))
-    leaking = leaks(rows.lazy(), names.reward, names.context)
-    if leaking:
+    for column, share in leaks(rows.lazy(), names.reward, names.context).items():
         raise LogError(
-            f"the context column {leaking[0].column!r} tells {leaking[0].r2:.0%} of the reward's variance, on rows it was not learned "
+            f"the context column {column!r} tells {share:.0%} of the reward's variance, on rows it was not learned "
             "from: it was probably written after the choice, and a policy that uses it is worth nothing on new rows.",
             do=["Leave it out of ", Argument("context"), "; `counterpoise doctor` has more about the log."],
         )
@@ -582,11 +581,11 @@ def _check(totals: _Totals, problems: list[Problem], unknown: list[Problem], sou
 
 def _actions(distinct: DistinctIds, source: Source) -> tuple[int, Ids | None]:
     """How many actions there are, and their ids unless those are 0, 1, 2, …"""
-    span = int(distinct.found[-1]) + 1
+    span = int(distinct.ids[-1]) + 1
     model = None if source.memory is None else source.memory.model_rewards
     if not distinct.have_gaps or (model is not None and model.shape[1] == span):  # the model has a column for each gap
         return span, None
-    return len(distinct.found), distinct.found
+    return len(distinct.ids), distinct.ids
 
 
 def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, ids: Ids | None) -> list[Problem]:

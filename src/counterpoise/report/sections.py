@@ -9,9 +9,14 @@ from collections.abc import Iterator, Mapping
 from counterpoise.display import Phrase, Table, level_of, number
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.coverage import Coverage, CoverageCheck
-from counterpoise.evaluation.headline import headline
 from counterpoise.evaluation.ladder import Ladder
-from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, TARGETS_WITH_ALL_ESTIMATORS, Reading
+from counterpoise.evaluation.reading import (
+    TARGETS_DRAWN,
+    TARGETS_LISTED,
+    TARGETS_WITH_ALL_ESTIMATORS,
+    Reading,
+    headline,
+)
 from counterpoise.report.card import SIGNS
 from counterpoise.report.glossary import ESTIMATOR_WORDS, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of, phrase
