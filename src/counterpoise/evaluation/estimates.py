@@ -239,8 +239,8 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
     }
     estimators = {name: _consistent(view, estimator) for name, estimator in estimators.items()}
     own = {name: _own(view, estimator, options) for name, estimator in estimators.items()}
-    evidence = {name: _evidence(view, *own[name], estimator) for name, estimator in estimators.items()}
-    ends = cache(lambda name: options.method.ends(evidence[name], options.level))
+    evidence = cache(lambda name: _evidence(view, *own[name], estimators[name]))
+    ends = cache(lambda name: options.method.ends(evidence(name), options.level))
 
     def estimate(key: tuple[str, str, Segment]) -> Estimate:
         _, name, segment = key
@@ -249,7 +249,7 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
         # the ends of all segments at once, if one of them is asked for; what is hidden makes them one by one
         together = None if segment is None or hidden.is_open else ends(name)
         if together is None:
-            interval = _interval(replace(_at(evidence[name], k), smoothed=view.smoothed[k]), hidden, options)
+            interval = _interval(replace(_at(evidence(name), k), smoothed=view.smoothed[k]), hidden, options)
         else:
             interval = Interval(float(together[0][k]), float(together[1][k]), options.level, options.method.name)
         return replace(unstack(own[name][0], k), name=name, interval=interval)
@@ -257,8 +257,7 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
     target = view.contrast[0]
     # place by place, estimator by estimator: how a reader scans the table
     table = Lazily(dict.fromkeys(((target, name, place) for place in view.places for name in estimators), estimate))
-    for name in estimators:
-        table[target, name, None]  # at once, so that a method that refuses these rows does so now
+    table[target, next(iter(estimators)), None]  # at once, so that a method that refuses these rows does so now
     return table
 
 

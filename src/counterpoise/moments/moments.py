@@ -185,6 +185,8 @@ class Moments:
         """The stack added up along one of its leading axes."""
         axis %= len(self.shape)
         n = self.n
+        if n.shape[axis] == 1:
+            return self[(*[slice(None)] * axis, 0)]
         total = n.sum(axis=axis)
         first = np.take_along_axis(self.center, np.expand_dims(np.argmax(n > 0, axis=axis), axis), axis)
         # measured from the first center, so that equal centers stay equal to the last bit

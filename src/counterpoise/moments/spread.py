@@ -89,8 +89,8 @@ class Powers:
 
     def _around(self, order: int, center: Any) -> Any:
         """The sum of one power around another center, by the binomial theorem."""
-        shift, total, known = self.center - center, self.n, self.sums[..., order - 1]
-        if np.all(shift == 0.0):
+        shift, total, known = np.asarray(self.center - center), self.n, self.sums[..., order - 1]
+        if not shift.any():
             return known
         with np.errstate(over="ignore", invalid="ignore"):  # an infinite sum stays one
             for j in range(1, order + 1):
