@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 
+from counterpoise.display import signed
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.moments import Floats
 
@@ -69,11 +70,8 @@ def main() -> None:
         covers = "covers the truth" if truth in estimate.interval else "misses the truth"
         print(f"  {estimate}: {covers}")
     change = compare(log, reward="click", propensity="propensity", target="new", against="logging")
-    lower, upper = change.interval
-    print(
-        f"\nNew against old: {change.value:+.6f} clicks per banner (95 % interval: {lower:+.6f} to {upper:+.6f}); ",
-        end="",
-    )
+    gain, lower, upper = (signed(x, change.stderr) for x in (change.value, *change.interval))
+    print(f"\nNew against old: {gain} clicks per banner (95 % interval: {lower} to {upper}); ", end="")
     print(f"the truth is {truth - old_truth:+.6f}.")
 
 

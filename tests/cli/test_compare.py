@@ -10,6 +10,7 @@ from command_line import invoke, shop
 
 import counterpoise as cp
 from counterpoise.diagnostics.diagnose import holm
+from counterpoise.display import number, percent, signed
 from counterpoise.evaluation.ranking import drivers, rank
 
 
@@ -45,7 +46,9 @@ def test_text_says_the_difference_the_parts_and_the_verdict(log):
     found = invoke("compare", log, "--target", "pi_new", "--against", "pi_old", "--segment", "country")
     assert found.exit_code == 0
     change = compare(pl.read_parquet(log), target="pi_new", against="pi_old")
-    assert f"pi_new would have earned {change.value:+.5g} per row more than pi_old" in " ".join(found.stdout.split())
+    assert f"pi_new would have earned {signed(change.value, change.stderr)} per row more than pi_old" in " ".join(
+        found.stdout.split()
+    )
     for words in ("What drives the difference of pi_new", "(missing)", "pi_new: ok"):
         assert words in found.stdout
 
@@ -72,7 +75,9 @@ def test_a_misspelt_rival_is_named_as_such(log):
 def test_a_negative_difference_is_said_to_be_less(log):
     found = invoke("compare", log, "--target", "pi_bad").stdout
     change = compare(pl.read_parquet(log), target="pi_bad")
-    assert f"pi_bad would have earned {-change.value:.5g} per row less than the logging policy" in found
+    assert (
+        f"pi_bad would have earned {number(-change.value, change.stderr)} per row less than the logging policy" in found
+    )
     assert " more than" not in found
 
 
@@ -177,4 +182,4 @@ def test_the_heaviest_rows_are_those_of_a_plain_sort(tmp_path):
     share = expected["part"].abs()[:first].sum() / expected["part"].abs().sum()
     assert document["heaviest"]["top_share"] == pytest.approx(share)
     shown = invoke("compare", path, *options).stdout
-    assert f"The {first} heaviest of {len(kept)} rows carry {share:.1%}" in shown
+    assert f"The {first} heaviest of {len(kept)} rows carry {percent(share)}" in shown.replace(" %", "\u00a0%")

@@ -1,7 +1,6 @@
 """`counterpoise evaluate`: what it prints for people and machines, and how it refuses."""
 
 import json
-import math
 import re
 import subprocess
 import urllib.parse
@@ -13,6 +12,7 @@ import pytest
 from command_line import COMMAND, degenerate, invoke, shop
 
 import counterpoise as cp
+from counterpoise.display import number
 from counterpoise.evaluation.documents import schema
 
 
@@ -58,13 +58,13 @@ def test_json_holds_the_numbers_of_the_library(log):
     names = {None: None, "DE": "DE", "FR": "FR", "(missing)": (None,)}
     for one in found["estimates"]:
         expected = result[one["target"], one["estimator"], names[one["segment"]]]
-        for part, number in (
+        for part, value in (
             ("value", expected.value),
             ("stderr", expected.stderr),
             ("lower", expected.interval.lower),
         ):
             # another engine reads files than frames
-            assert one[part] == pytest.approx(number, rel=1e-9, abs=1e-12), (one, part)
+            assert one[part] == pytest.approx(value, rel=1e-9, abs=1e-12), (one, part)
         assert one["level"] == 0.95
     assert [one["verdict"] for one in found["verdicts"] if one["segment"] is None] == ["ok", "ok"]
 
@@ -248,12 +248,11 @@ def test_the_sentence_comes_first_and_every_number_is_there(log):
     lines = invoke("evaluate", log, "--target", "pi_new").stdout.splitlines()
     result = cp.evaluate(pl.read_parquet(log), reward="click", propensity="p", target="pi_new")
     best = result["pi_new", "beta_ips"]
-    assert f"pi_new would have earned {best.value:.5g} per row" in lines[2]
+    assert f"pi_new would have earned {number(best.value, best.stderr)} per row" in lines[1]
     for name in ("ips", "snips", "beta_ips"):
         row = next(line for line in lines if line.split()[:2] == ["pi_new", name])
-        value, error, *_ = map(float, row.split()[2:])
-        assert math.isclose(value, result["pi_new", name].value, rel_tol=1e-4)
-        assert math.isclose(error, result["pi_new", name].stderr, rel_tol=1e-4)
+        estimate = result["pi_new", name]
+        assert row.split()[2:4] == [number(x, estimate.stderr) for x in (estimate.value, estimate.stderr)]
     assert lines[-1] == "pi_new: ok"
 
 

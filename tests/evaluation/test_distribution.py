@@ -9,8 +9,7 @@ import pytest
 from command_line import invoke
 
 import counterpoise as cp
-from counterpoise.evaluation.distribution import Worst
-from counterpoise.log.thresholds import thresholds_of
+from counterpoise.evaluation.distribution import Worst, thresholds_of
 from counterpoise.moments.cuts import shortfall
 
 

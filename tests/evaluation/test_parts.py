@@ -103,7 +103,7 @@ CELLS = {
 
 
 def document(result):
-    return documents.as_text(documents.of_rewards(result, documents.evaluation))
+    return documents.as_text(result.document())
 
 
 def of_evaluate(log, **parts):
@@ -112,19 +112,21 @@ def of_evaluate(log, **parts):
 
 def of_compare(log, **parts):
     found = cp.compare(log, **parts)
-    return repr([(one.reward, one.estimates, one.verdicts, one.diagnostics()) for one in found.by_reward.values()])
+    return repr(
+        [(one.reward, one.estimates, one.verdicts, one.diagnostics().document()) for one in found.by_reward.values()]
+    )
 
 
 def of_rank(log, **parts):
-    return repr(cp.rank(log, **parts))
+    return repr(list(cp.rank(log, **parts)))
 
 
 def of_plan(log, **parts):
-    return repr(cp.plan(log, difference=0.1, **parts))
+    return repr(cp.plan(log, difference=0.1, **parts).document())
 
 
 def of_doctor(log, target, **parts):
-    return repr(cp.doctor(log, target="t", **parts))
+    return repr(cp.doctor(log, target="t", **parts).document())
 
 
 def of_ab_test(log, target, propensity, **parts):
@@ -291,7 +293,7 @@ def test_no_part_and_no_verb_is_left_out():
                 takes.add((file.relative_to(source).as_posix(), node.name))
     named = {name for _, name in takes}
     assert named == (set(VERBS) - {"PolicyLearner", "RankingLearner"}) | {"from_sums", "fit"}
-    assert {file for file, name in takes if name == "fit"} == {"learn/learner.py", "learn/ranking/learner.py"}
+    assert {file for file, name in takes if name == "fit"} == {"learn/learner.py", "learn/ranking.py"}
 
 
 def test_a_propensity_that_a_model_is_to_estimate_is_no_column():

@@ -14,14 +14,15 @@ from report_logs import HOSTILE, hostile, ordinary
 
 import counterpoise as cp
 from counterpoise.diagnostics import Diagnostics
+from counterpoise.display import Phrase
 from counterpoise.estimators import ESTIMATORS
+from counterpoise.evaluation.headline import headline
 from counterpoise.evaluation.reading import read
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render, write_report
-from counterpoise.report.answer import answer
 from counterpoise.report.fingerprint import fingerprint
 from counterpoise.report.glossary import ESTIMATOR_WORDS, GLOSSARY
-from counterpoise.report.markup import el, join, name_of
+from counterpoise.report.markup import el, join, name_of, phrase
 from counterpoise.report.profile import profile
 
 VOID = {"meta", "link", "input", "br", "path", "line", "rect", "circle"}
@@ -30,6 +31,10 @@ html head meta link title style body a header div h1 h2 h3 button p b bdi span u
 table caption thead tbody tfoot tr th td svg path line circle text figure figcaption
 label input select option output details summary dl dt dd code pre
 """
+
+
+def answer(reading):
+    return phrase(Phrase(headline(reading)))
 
 
 class Page(HTMLParser):

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import counterpoise as cp
 from counterpoise.cli.options import CLUSTERS, LOG, REWARD, takes
-from counterpoise.cli.printing import console, print_json, say
+from counterpoise.cli.printing import show
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed, table_of
-from counterpoise.cli.wording import written
 from counterpoise.errors import OptionError
 from counterpoise.log.parts import usual
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from counterpoise.evaluation.ab_test import ABTest
-    from counterpoise.evaluation.backtest import Backtest
 
 
 @ends_at_once
@@ -63,7 +56,9 @@ def ab_test(
         propensity=pairs("propensity", propensity),
         shares=_numbers(pairs("shares", shares)),
     )
-    _show(test, typed, html, {reason for effect in test.effects for reason in effect.verdict.reasons})
+    if html is not None:
+        test.report(html)
+    show(typed, test)
 
 
 @ends_at_once
@@ -97,21 +92,9 @@ def backtest(
         raise OptionError(f"{str(tests)!r} has no column {lacking[0]!r}: it needs test, log, measured and stderr.")
     logs = {str(row["test"]): str(row["log"]) for row in rows}
     outcome = cp.backtest(logs, rows, target=target, reward=reward, propensity=propensity, **typed.arguments())
-    _show(outcome, typed, html)
-
-
-def _show(answer: ABTest | Backtest, typed: Typed, html: Path | None, reasons: Collection[str] = ()) -> None:
-    """The page, and the document or the lines that the answer prints as, with the options of the command line in its reasons."""
     if html is not None:
-        answer.report(html)
-    if typed["json"]:
-        print_json(answer.document())
-        return
-    out, text = console(), repr(answer)
-    for reason in reasons:
-        text = text.replace(str(reason), written(reason))
-    for line in text.splitlines():
-        say(out, line)
+        outcome.report(html)
+    show(typed, outcome)
 
 
 def pairs(option: str, texts: list[str] | None) -> dict[str, str] | None:

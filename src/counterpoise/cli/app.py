@@ -10,10 +10,9 @@ import typer
 
 from counterpoise import __version__
 from counterpoise.cli.ab_test import ab_test, backtest
-from counterpoise.cli.compare import compare
 from counterpoise.cli.distribution import distribution
 from counterpoise.cli.doctor import doctor
-from counterpoise.cli.evaluate import evaluate
+from counterpoise.cli.evaluate import compare, evaluate
 from counterpoise.cli.learn import learn
 from counterpoise.cli.plan import plan
 from counterpoise.cli.reproduce import reproduce

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 import counterpoise as cp
 from counterpoise.cli.options import QUESTION, takes
-from counterpoise.cli.printing import console, number, print_json, say, say_verdict, show_table
+from counterpoise.cli.printing import console, print_json, show_blocks
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed
-from counterpoise.evaluation.distribution import QUANTILES, WORST, Distribution, Statistic
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
 
 
 @ends_at_once
@@ -50,52 +44,8 @@ def distribution(
       counterpoise distribution log.parquet --reward "-latency" --target pi_new --cvar 0.01
     """
     answer = cp.distribution(typed.data, **typed.question(), thresholds=threshold or None)
-    chosen = (quantile or (), cvar or ()) if quantile or cvar else (QUANTILES, WORST)
-    statistics = answer.statistics(*chosen)
+    chosen = answer.statistics(quantile or (), cvar or ()) if quantile or cvar else None
     if typed["json"]:
-        print_json(_document(answer, statistics))
+        print_json(answer.document(chosen))
     else:
-        _show(console(), answer, statistics)
-
-
-def _document(distribution: Distribution, statistics: Sequence[Statistic]) -> dict[str, Any]:
-    return {
-        "n": distribution.n,
-        "level": distribution.level,
-        "thresholds": len(distribution.thresholds),
-        "statistics": [
-            {
-                "target": statistic.target,
-                "statistic": statistic.name,
-                "q": statistic.q,
-                "value": statistic.value,
-                "stderr": statistic.stderr,
-                "lower": statistic.interval.lower,
-                "upper": statistic.interval.upper,
-                "verdict": statistic.verdict.verdict,
-                "reasons": statistic.verdict.reasons,
-                "note": statistic.note,
-            }
-            for statistic in statistics
-        ],
-        "dropped_rows": distribution.dropped_rows,
-    }
-
-
-def _show(out: Console, distribution: Distribution, statistics: Sequence[Statistic]) -> None:
-    rows = [
-        [statistic.target, statistic.name, f"{statistic.q:g}"]
-        + [number(x) for x in (statistic.value, *statistic.interval)]
-        + [statistic.verdict.verdict]
-        for statistic in statistics
-    ]
-    show_table(out, ["policy", "", "q ", "value ", "lower ", "upper ", "verdict"], rows)
-    say(out)
-    method = distribution.options.method.name
-    say(out, f"{distribution.n:,} rows, {100 * distribution.level:.4g} % intervals ({method}).")
-    for statistic in statistics:
-        where = f"{statistic.target}, {statistic.name} {statistic.q:g}"
-        if statistic.verdict.verdict != "ok":
-            say_verdict(out, where, statistic.verdict)
-        if statistic.note:
-            say(out, f"{where}: {statistic.note}")
+        show_blocks(console(), answer.blocks(rows=None, statistics=chosen))

@@ -1,9 +1,10 @@
-"""`counterpoise evaluate`."""
+"""`counterpoise evaluate` and `counterpoise compare`: what policies would have earned, alone and against each other."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,14 +12,16 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.options import ANSWER, INTERVALS, LISTS, MODELS, QUESTION, VALUES, takes
-from counterpoise.cli.printing import answer, console, coverage, each_reward, estimates, ladder, print_json
+from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.typed import Typed
+from counterpoise.display import Display, visible
 from counterpoise.log.log import without_password
+from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.coverage import CoverageCheck
-    from counterpoise.evaluation.result import Result
+    from counterpoise.evaluation.result import Comparison, Result
 
 
 @ends_at_once
@@ -57,44 +60,111 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
-    from counterpoise.evaluation import documents
-    from counterpoise.evaluation.sensitivity import with_tipping_points
-
     if html is not None:
         check_free(html, such_as="report.html")
     result = cp.evaluate(typed.data, **typed.question(), state=state, batch=batch, replace=replace)
-    checks = checks_of(typed, result)
-    result = with_tipping_points(result) if typed["sensitivity"] else result
-    if typed["json"]:
-
-        def document(single: Result) -> dict[str, Any]:
-            return documents.evaluation(single) | (documents.coverage(checks[single.reward]) if checks else {})
-
-        print_json(documents.of_rewards(result, document))
-    else:
-        out = console()
-        for single in each_reward(out, result):
-            answer(out, single)
-            estimates(out, single)
-            ladder(out, single)
-            coverage(out, checks.get(single.reward))
+    checks = _checks(typed, result)
+    result = _with_tipping_points(typed, result)
+    show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         result.report(html, command=command, coverage=list(checks.values()))
         print(f"Report: {html}", file=sys.stderr if typed["json"] else sys.stdout)
-    if typed["strict"] and is_unidentified(result):
-        raise typer.Exit(1)
+    _exit(typed, result)
 
 
-def checks_of(typed: Typed, result: Result) -> dict[str | None, CoverageCheck]:
+@ends_at_once
+@takes(QUESTION, ANSWER, MODELS, LISTS, INTERVALS)
+def compare(
+    typed: Typed,
+    *,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="[NAME=]EXPRESSION",
+            help="The other policy: the name of a target, whatever --target takes, or logging, which wrote the log.",
+        ),
+    ] = LOGGING,
+    rows: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
+        ),
+    ] = 0,
+) -> None:
+    """How much more policies would have earned than another, ranked, and which segments drive the difference.
+
+    With several targets the intervals hold all at once, and who is better or worse is decided by Holm's test. Exit code 0: done;
+    1: not identified, with --strict; 2: bad input.
+
+    \b
+    Examples:
+      counterpoise compare log.parquet --target pi_new --against pi_old --segment country
+      counterpoise compare log.parquet --target pi_new --rows 10
+      counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
+    """
+    result: Result = cp.compare(typed.data, **typed.question(against=against))
+    checks = _checks(typed, result)
+    result = _with_tipping_points(typed, result)
+    show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward), _heaviest(answer, rows)])))
+    _exit(typed, result)
+
+
+def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:
+    """The answer about every reward, under its name where there are several, and what a command has to show beside it."""
+    from counterpoise.evaluation.documents import document
+
+    if typed["json"]:
+        print_json(
+            document(
+                result, lambda answer: {k: part for extra in extras(answer) for k, part in extra.document().items()}
+            )
+        )
+        return
+    from rich.text import Text
+
+    out = console()
+    for k, (name, answer) in enumerate(result.by_reward.items()):
+        if result.others:
+            say(out, Text(f"{chr(10) if k else ''}Reward: {visible(str(name))}", style="bold"))
+        show_blocks(out, answer.blocks(rows=None))
+        for extra in extras(answer):
+            say(out)
+            show_blocks(out, extra.blocks(rows=None))
+
+
+def _checks(typed: Typed, result: Result) -> dict[str | None, CoverageCheck]:
     """The check of coverage of every reward, by its name; none without `--check-coverage`."""
     if not typed["check_coverage"]:
         return {}
     return {name: answer.check_coverage(typed["coverage_runs"]) for name, answer in result.by_reward.items()}
 
 
-def is_unidentified(result: Result) -> bool:
-    """Whether the log says nothing about one of the targets; segments are too many and too small to count."""
+def _with_tipping_points(typed: Typed, result: Result) -> Result:
+    from counterpoise.evaluation.sensitivity import with_tipping_points
+
+    return with_tipping_points(result) if typed["sensitivity"] else result
+
+
+def _exit(typed: Typed, result: Result) -> None:
+    """Exit 1, if that was wanted, where the log says nothing about one of the targets; segments are too many and too small to count."""
     verdicts = (pair for answer in result.by_reward.values() for pair in answer.verdicts.items())
     whole = (verdict for (_, segment), verdict in verdicts if segment is None)
-    return any(verdict.verdict == "not identified" for verdict in whole)
+    if typed["strict"] and any(verdict.verdict == "not identified" for verdict in whole):
+        raise typer.Exit(1)
+
+
+def _heaviest(result: Comparison, rows: int) -> Display | None:
+    """The rows that drive the difference of the best target; None where nobody wants them or the log knows none."""
+    from counterpoise.evaluation.heaviest import heaviest
+    from counterpoise.evaluation.ranking import rank
+
+    is_of_lists = result.question is not None and result.question.lists is not None  # of which no single row decides
+    if rows == 0 or is_of_lists:
+        return None
+    judged = (policy for policy in rank(result) if result.verdict(policy.target).verdict != "not identified")
+    best = next((policy.target for policy in judged if policy.value == policy.value), None)
+    if best is None:
+        return None
+    beta = float(result.estimates[best, "beta_ips", None].baseline)  # type: ignore[arg-type]
+    return heaviest(result.asked(best), target=best, against=result.against, baseline=beta, count=rows)

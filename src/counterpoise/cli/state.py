@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.compare import document_of, show_comparison
+from counterpoise.cli.evaluate import show_result
 from counterpoise.cli.options import INTERVALS, takes
-from counterpoise.cli.printing import answer, console, each_reward, estimates, print_json, say, show_table
+from counterpoise.cli.printing import console, print_json, show_blocks
 from counterpoise.cli.running import without_traceback
 from counterpoise.cli.typed import Typed
+from counterpoise.display import Block, Table
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Iterator
 
+    from counterpoise.evaluation.result import Result
     from counterpoise.moments.state import State
 
 state = typer.Typer(help="Look into the file of --state.", no_args_is_help=True, rich_markup_mode=None)
@@ -46,62 +48,49 @@ def show(
       counterpoise state show state.json
       counterpoise state show state.json --interval anytime --json
     """
-    from counterpoise.evaluation.documents import evaluation, of_rewards
     from counterpoise.moments.state import existing
 
     known = existing(file)
     how = typed.arguments()
     estimator = how.pop("estimator")
-    out = None if typed["json"] else console()
-    if out is not None:
-        _contents(out, file, known)
     if any(against for _, against in known.question["contrasts"]):
-        compared = cp.compare(state=file, **how)
-        document = of_rewards(compared, document_of)
-        if out is not None:
-            for single in each_reward(out, compared):
-                show_comparison(out, single)
+        result: Result = cp.compare(state=file, **how)
     else:
         result = cp.evaluate(state=file, estimator=estimator, **how)
-        document = of_rewards(result, evaluation)
-        if out is not None:
-            for each in each_reward(out, result):
-                answer(out, each)
-                estimates(out, each)
-    if typed["json"]:
-        batches = [
-            {
-                "batch": batch.key,
-                "files": list(batch.files),
-                "rows": batch.rows,
-                "dropped_rows": batch.dropped,
-                "replaceable": k >= known.first_apart,
-            }
-            for k, batch in enumerate(known.batches)
-        ]
-        print_json({"question": known.question, "batches": batches, "answer": document})
+    if not typed["json"]:
+        show_blocks(console(), _contents(file, known))
+        show_result(typed, result)
+        return
+    batches = [
+        {
+            "batch": batch.key,
+            "files": list(batch.files),
+            "rows": batch.rows,
+            "dropped_rows": batch.dropped,
+            "replaceable": k >= known.first_apart,
+        }
+        for k, batch in enumerate(known.batches)
+    ]
+    print_json({"question": known.question, "batches": batches, "answer": result.document()})
 
 
-def _contents(out: Console, file: Path, known: State) -> None:
+def _contents(file: Path, known: State) -> Iterator[Block]:
     """The question in words, and the last batches."""
-    say(
-        out,
-        f"The state {str(file)!r} has {len(known.batches):,} batches; the last {len(known.recent):,} can be replaced.",
-    )
+    yield f"The state {str(file)!r} has {len(known.batches):,} batches; the last {len(known.recent):,} can be replaced."
     said_already = (("groups", 1), ("contrasts", [[target, ""] for target in known.question["target"]]))
     for part, value in known.question.items():
         if value not in (None, [], {}, False) and (part, value) not in said_already:
-            say(out, f"{part}: {_words(value)}", indent=2)
-    say(out)
+            yield f"  {part}: {_words(value)}"
+    yield ""
     if len(known.batches) > SHOWN:
-        say(out, f"The last {SHOWN} of them (--json has all):")
+        yield f"The last {SHOWN} of them (--json has all):"
     rows = []
     for batch in known.batches[-SHOWN:]:
         first, more = next(iter(batch.files), ""), len(batch.files) - 1
         files = first + (f" and {more:,} more" if more > 0 else "")
-        rows.append([batch.key or "–", f"{batch.rows:,}", f"{batch.dropped:,}", files])
-    show_table(out, ["batch", "rows ", "dropped ", "file"], rows)
-    say(out)
+        rows.append({"batch": batch.key, "rows": batch.rows, "dropped": batch.dropped, "file": files})
+    yield Table(rows)
+    yield ""
 
 
 def _words(value: Any) -> str:

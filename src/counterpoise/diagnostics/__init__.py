@@ -6,7 +6,6 @@ from counterpoise.diagnostics.verdict import (
     Verdict,
     judge,
     judge_difference,
-    p_value,
     resting_on_model,
 )
 
@@ -21,6 +20,5 @@ __all__ = [
     "diagnose",
     "judge",
     "judge_difference",
-    "p_value",
     "resting_on_model",
 ]

@@ -13,7 +13,7 @@ from scipy.special import chdtrc, stdtrit
 
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight, holm
 from counterpoise.diagnostics.findings import Finding
-from counterpoise.diagnostics.verdict import p_value
+from counterpoise.display import p_value
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.moments import Powers
 

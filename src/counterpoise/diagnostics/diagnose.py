@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from counterpoise.display import ROWS, Block, Cell, Display, Number, PValue, Share, Table, Worded, percent
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.moments import Moments, Powers
 from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
@@ -171,8 +172,21 @@ WRONG_PROPENSITIES = 0.001  # p of the mean weight
 BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 
 
-@dataclass(frozen=True)
-class Diagnostics:
+WHOLE = 10.0  # as an error: a number of rows is written without decimals
+TITLES = {
+    "effective_sample_size": "effective",
+    "mean_weight": "mean weight",
+    "mean_weight_p": "p",
+    "max_weight": "largest",
+    "top_share": "top share",
+    "pareto_k": "Pareto k",
+    "zero_weight_share": "weight 0",
+    "carrying_rows": "carrying",
+}  # of the columns that show the weights of a target
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnostics(Display):
     """What the weights and rewards of one target look like.
 
     `carrying_rows` is how many rows carry the variance of the estimate, those with large weights whose reward is the rarer one;
@@ -220,6 +234,25 @@ class Diagnostics:
     def unit(self) -> str:
         """What is counted."""
         return "list" if self.of_lists else "row"
+
+    def cells(self) -> dict[str, Cell]:
+        """What there is to say of the weights in a row of a table."""
+        has_overlap = self.has_overlap
+        return {
+            "n": self.n,
+            "effective_sample_size": Number(self.effective_sample_size if has_overlap else 0.0, WHOLE),
+            "mean_weight": Number(self.mean_weight if has_overlap else 0.0, self.mean_weight_stderr),
+            "mean_weight_p": PValue(self.mean_weight_p if self.mean_is_one else math.nan),
+            "max_weight": self.max_weight,
+            "top_share": Worded(self.top_share, f"{percent(self.top_share)} in {self.top_rows:,}"),
+            "pareto_k": Number(self.pareto_k, 0.1),
+            "zero_weight_share": Share(self.zero_weight_share),
+            "carrying_rows": Number(self.carrying_rows, WHOLE),
+        }
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """The weights in one row of a table."""
+        yield Table([self.cells()], titles=TITLES | {"n": f"{self.unit}s"})
 
     @property
     def unknown_shift(self) -> float:

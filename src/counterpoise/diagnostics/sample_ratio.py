@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtr, chdtrc, fdtrc
 
-from counterpoise.diagnostics.verdict import p_value
+from counterpoise.display import p_value
 from counterpoise.moments import Floats
 
 MISMATCH = 0.001  # a test is looked at many times, and a false alarm costs it

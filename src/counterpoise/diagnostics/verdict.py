@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
+from counterpoise.display import p_value
 from counterpoise.errors import Argument, Pieces, Sentence, in_units
 from counterpoise.moments.effective import below
 
@@ -297,15 +298,6 @@ def _equal_rewards(reward: float) -> str:
         else ["The interval is unbounded unless you pass ", Argument("reward_bounds"), "."]
     )
     return Sentence([f"Every reward is {reward:g}, so the rows do not show how rewards vary. ", *unless])
-
-
-def p_value(p: float) -> str:
-    """A p-value to two digits, or a bound if it is too small to mean anything.
-
-    >>> p_value(0.0123), p_value(0.0)
-    ('= 0.012', '< 1e-12')
-    """
-    return f"= {p:.2g}" if p > 1e-12 else "< 1e-12"
 
 
 # -- The test that the columns of a context baseline were known before the choice: then (w − 1)·φ has mean 0, whatever φ is ---

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from counterpoise.display import number
 from counterpoise.errors import OptionError
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.moments import SQUARE
@@ -67,11 +68,12 @@ class Estimate:
     def __str__(self) -> str:
         if not self.identified:
             return f"{self.name}: not identified (n = {self.n:,})"
-        said = f"{self.name}: {self.value:.6g} ± {self.stderr:.2g}"
+        value, error = number(self.value, self.stderr), number(self.stderr, self.stderr)
+        said = f"{self.name}: {value} ± {error}"
         if isinstance(self.interval, NoInterval):
             return f"{said} (n = {self.n:,})"
-        lower, upper = self.interval
-        return f"{said} ({100 * self.interval.level:.4g} %: {lower:.6g} to {upper:.6g}, n = {self.n:,})"
+        lower, upper = (number(end, self.stderr) for end in self.interval)
+        return f"{said} ({100 * self.interval.level:.4g} %: {lower} to {upper}, n = {self.n:,})"
 
 
 def linear(

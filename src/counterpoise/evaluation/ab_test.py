@@ -14,20 +14,35 @@ import numpy as np
 from counterpoise.diagnostics import Verdict
 from counterpoise.diagnostics.sample_ratio import SampleRatio, sample_ratio
 from counterpoise.diagnostics.together import Together
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Name,
+    Table,
+    Worded,
+    above,
+    estimate_cells,
+    finite,
+    level_of,
+    number,
+    percent,
+    shortened,
+    signed,
+)
 from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
 from counterpoise.evaluation.asking import Asked, features_of, groups_of
 from counterpoise.evaluation.checks import together_by
-from counterpoise.evaluation.documents import finite
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
-from counterpoise.evaluation.result import Comparison, above
-from counterpoise.evaluation.showing import aligned
-from counterpoise.evaluation.table import Table
-from counterpoise.evaluation.wording import level_of, number, percent, shortened, signed
+from counterpoise.evaluation.result import Comparison
+from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.log.log import Log, as_log, column_name
@@ -95,8 +110,8 @@ class Arm:
     stderr: float
 
 
-@dataclass(frozen=True, eq=False)
-class ABTest:
+@dataclass(frozen=True, eq=False, repr=False)
+class ABTest(Display):
     """The answer of `ab_test`.
 
     ``test["new"]`` is the effect of an arm by the most certain method that it has, ``test["new", "difference in means"]`` by another;
@@ -159,7 +174,13 @@ class ABTest:
 
     def table(self) -> pl.DataFrame:
         """One row per arm and method."""
-        return Table([_row(effect) for effect in self.effects], infer_schema_length=None)
+        return frame(self.cells())
+
+    def cells(self) -> Table:
+        """The effects, one row per arm and method."""
+        titles = {"difference": "value", "worth_more_traffic": "worth"}
+        shown = ("arm", "method", "difference", "stderr", "lower", "upper", "worth_more_traffic", "verdict")
+        return Table([_row(effect) for effect in self.effects], shown, titles)
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise ab-test --json` prints."""
@@ -171,7 +192,10 @@ class ABTest:
                     "n": self.n,
                     "level": self.level,
                     "arms": [vars(arm) for arm in self.arms],
-                    "effects": [_row(effect) | _why(effect.verdict) for effect in self.effects],
+                    "effects": [
+                        row | _why(effect.verdict)
+                        for row, effect in zip(self.cells().records(), self.effects, strict=True)
+                    ],
                     "sample_ratio": {"planned": ratio.planned, "p": ratio.p, "is_mismatch": ratio.is_mismatch},
                     "disagreements": self.disagreements,
                     "assumption": self.assumption,
@@ -195,22 +219,19 @@ class ABTest:
                 f"({level_of(self.level)} interval: {low} to {high}; {effect.method}{more})."
             )
 
-    def __repr__(self) -> str:
-        rows = [["arm", "method", "value", "stderr", "lower", "upper", "worth", "verdict"]]
-        rows += [_cells(effect) for effect in self.effects]
-        verdicts = {str(effect.verdict) for effect in self.effects if effect.verdict.verdict != "ok"}
-        lines = [
-            *self.headline(),
-            f"{self.n:,} rows; {level_of(self.level)} intervals ({self.method}).",
-            "",
-            *aligned(rows),
-            "",
-            str(self.sample_ratio),
-            *self.disagreements,
-            *sorted(verdicts),
-            self.assumption,
-        ]
-        return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """A sentence for every arm, the effects, the shares of the arms, and what is in doubt."""
+        yield from self.headline()
+        yield f"{self.n:,} rows; {level_of(self.level)} intervals ({self.method})."
+        yield ""
+        yield self.cells()
+        yield ""
+        yield str(self.sample_ratio)
+        yield from self.disagreements
+        doubts = {effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
+        for verdict in sorted(doubts, key=str):
+            yield Judged("", verdict.verdict, verdict.reasons)
+        yield self.assumption
 
 
 def worth_text(worth: float) -> str:
@@ -224,29 +245,20 @@ def worth_text(worth: float) -> str:
     return f"{percent(abs(worth))} {'more' if worth >= 0 else 'less'} traffic"
 
 
-def _row(effect: Effect) -> dict[str, Any]:
+def _row(effect: Effect) -> dict[str, Cell]:
+    said = "" if effect.method == MEANS else worth_text(effect.worth)
     return {
-        "arm": effect.arm,
-        "against": effect.against,
+        "arm": Name(effect.arm),
+        "against": Name(effect.against),
         "method": effect.method,
-        "difference": effect.value if effect.estimate.identified else None,
-        "stderr": effect.stderr,
-        "lower": effect.interval.lower,
-        "upper": effect.interval.upper,
-        "worth_more_traffic": effect.worth,
+        **estimate_cells(effect.value, effect.stderr, effect.interval, name="difference", is_signed=True),
+        "worth_more_traffic": Worded(effect.worth, said),
         "verdict": effect.verdict.verdict,
     }
 
 
 def _why(verdict: Verdict) -> dict[str, Any]:
     return {"reasons": verdict.reasons, "caveats": [vars(caveat) for caveat in verdict.caveats]}
-
-
-def _cells(effect: Effect) -> list[str]:
-    ends = [signed(end, effect.stderr) for end in effect.interval]
-    value, error = signed(effect.value, effect.stderr), number(effect.stderr, effect.stderr)
-    worth = "" if effect.method == MEANS else worth_text(effect.worth)
-    return [shortened(effect.arm, 24), effect.method, value, error, *ends, worth, effect.verdict.verdict]
 
 
 def worth_of(estimate: Estimate, plain: Estimate) -> float:

@@ -13,14 +13,25 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import narwhals as nw
 from scipy.special import chdtrc, ndtri
 
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Name,
+    Number,
+    Table,
+    Worded,
+    above,
+    estimate_cells,
+    finite,
+    level_of,
+)
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.documents import finite
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.result import Comparison, above
-from counterpoise.evaluation.showing import aligned
-from counterpoise.evaluation.table import Table
-from counterpoise.evaluation.wording import level_of, number, shortened, signed
+from counterpoise.evaluation.result import Comparison
+from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.log.log import as_log
 from counterpoise.log.parts import LogFields, takes_parts
@@ -80,8 +91,8 @@ class Replayed:
         return 0.0 not in self.interval
 
 
-@dataclass(frozen=True, eq=False)
-class Backtest:
+@dataclass(frozen=True, eq=False, repr=False)
+class Backtest(Display):
     """The answer of `backtest`: ``tests["spring"]`` is one test, `table()` has all, `report` writes a page about them."""
 
     tests: tuple[Replayed, ...]
@@ -132,13 +143,29 @@ class Backtest:
 
     def table(self) -> pl.DataFrame:
         """One row per test."""
-        return Table([_row(test) for test in self.tests], infer_schema_length=None)
+        return frame(self.cells())
+
+    def cells(self) -> Table:
+        """A row for every test."""
+        shown = (
+            "test",
+            "predicted",
+            "lower",
+            "upper",
+            "measured",
+            "measured_stderr",
+            "covered",
+            "same_sign",
+            "verdict",
+        )
+        titles = {"predicted": "value", "measured_stderr": "stderr", "same_sign": "sign"}
+        return Table([_row(test) for test in self.tests], shown, titles)
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise backtest --json` prints."""
         numbers = ("coverage", "sign_agreement", "mean_off", "error_ratio", "is_calibrated", "level")
         said = {name: getattr(self, name) for name in numbers}
-        return cast("dict[str, Any]", finite(said | {"tests": [_row(test) for test in self.tests]}))
+        return cast("dict[str, Any]", finite(said | {"tests": self.cells().records()}))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """What was measured against what was predicted, with both intervals; the diagonal is where they agree."""
@@ -173,11 +200,11 @@ class Backtest:
         if len(known) < len(self.tests):
             yield f"About {len(self.tests) - len(known)} more tests, the logs said nothing."
 
-    def __repr__(self) -> str:
-        rows = [["test", "value", "lower", "upper", "measured", "stderr", "covered", "sign", "verdict"]]
-        rows += [_cells(test) for test in self.tests[:25]]
-        more = [f"… and {len(self.tests) - 25} more; see .table()"] if len(self.tests) > 25 else []
-        return "\n".join([*self.headline(), "", *aligned(rows), *more]).replace("\N{NO-BREAK SPACE}", " ")
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """What the tests say about us, and the tests themselves."""
+        yield from self.headline()
+        yield ""
+        yield self.cells().first(rows)
 
 
 def _share(flags: Any) -> float:
@@ -193,29 +220,25 @@ def _wilson(share: float, n: int) -> Interval:
     return Interval((middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n), 0.95, "wilson")
 
 
-def _row(test: Replayed) -> dict[str, Any]:
+def _row(test: Replayed) -> dict[str, Cell]:
+    predicted = test.predicted
+    known = {"covered": test.covered, "inside": test.inside, "same_sign": test.same_sign} if test.is_known else {}
+    said = known | {"same_sign": Worded(test.same_sign, "same" if test.same_sign else "other")} if known else {}
     return {
-        "test": test.name,
-        "predicted": test.predicted.value if test.is_known else None,
-        "stderr": test.predicted.stderr,
-        "lower": test.predicted.interval.lower,
-        "upper": test.predicted.interval.upper,
-        "measured": test.measured,
-        "measured_stderr": test.stderr,
-        "covered": test.covered if test.is_known else None,
-        "inside": test.inside if test.is_known else None,
-        "same_sign": test.same_sign if test.is_known else None,
+        "test": Name(test.name),
+        **estimate_cells(
+            predicted.value if test.is_known else math.nan,
+            predicted.stderr,
+            predicted.interval,
+            name="predicted",
+            is_signed=True,
+        ),
+        "measured": Number(test.measured, test.stderr, is_signed=True),
+        "measured_stderr": Number(test.stderr, test.stderr),
+        **{name: said.get(name) for name in ("covered", "inside", "same_sign")},
         "off": test.off,
         "verdict": test.verdict,
     }
-
-
-def _cells(test: Replayed) -> list[str]:
-    error = test.predicted.stderr
-    ends = [signed(end, error) for end in test.predicted.interval]
-    said = ["–", "–"] if not test.is_known else ["yes" if test.covered else "no", "same" if test.same_sign else "other"]
-    measured = [signed(test.measured, test.stderr), number(test.stderr, test.stderr)]
-    return [shortened(test.name, 24), signed(test.predicted.value, error), *ends, *measured, *said, test.verdict]
 
 
 # -- `backtest` itself, and the outcomes that it takes -----------------------------------------------------------------

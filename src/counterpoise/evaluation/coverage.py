@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from counterpoise.display import ROWS, Block, Display, above, finite, shortened
 from counterpoise.engines.resampling import Units, drawn_again, tilted, units_of, with_unseen
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.estimates import Options, View, estimates
 from counterpoise.evaluation.reading import read
-from counterpoise.evaluation.result import Comparison, Result, above
-from counterpoise.evaluation.wording import shortened
+from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.effective import below
@@ -97,8 +97,8 @@ class Coverage:
         return cast("Axes", above().pictures.coverage(self, ax=ax))
 
 
-@dataclass(frozen=True, eq=False)
-class CoverageCheck(Mapping[str, Coverage]):
+@dataclass(frozen=True, eq=False, repr=False)
+class CoverageCheck(Display, Mapping[str, Coverage]):
     """The answer of `check_coverage`: a `Coverage` for every target, by its name."""
 
     checks: Mapping[str, Coverage]
@@ -113,10 +113,15 @@ class CoverageCheck(Mapping[str, Coverage]):
     def __len__(self) -> int:
         return len(self.checks)
 
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.checks.values()))
+    def document(self) -> dict[str, Any]:
+        """What `--check-coverage` adds to a document."""
+        shares = ("covered", "stderr", "too_low", "too_high")
+        names = ("target", "estimator", "level", "runs", *shares, "can_tell", "carrying_rows", "drawn")
+        return {"coverage": finite([{name: getattr(each, name) for name in names} for each in self.checks.values()])}
 
-    __repr__ = __str__
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """A sentence for every target."""
+        yield from map(str, self.checks.values())
 
     def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """The intervals of one target (the first, unless you name another) on logs drawn again. Needs the extra ``plot``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
@@ -13,23 +13,37 @@ import numpy as np
 import polars as pl
 
 from counterpoise.diagnostics import Caveat, Verdict, judge
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Name,
+    Table,
+    Worded,
+    above,
+    breakable,
+    estimate_cells,
+    finite,
+    level_of,
+    number,
+    shortened,
+)
 from counterpoise.engines.first_look import first_look
 from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.asking import Stored, question_of, read
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates, options_of
-from counterpoise.evaluation.result import above, choose, known_target
-from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.result import choose, known_target
 from counterpoise.evaluation.support import missing_by_target
-from counterpoise.evaluation.table import Table
-from counterpoise.evaluation.wording import level_of, number, shortened
+from counterpoise.evaluation.table import Frame, frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.log import Log, as_log, logged_propensity
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
-from counterpoise.log.thresholds import bin_sql, given_thresholds, thresholds_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall, with_unweighted
 from counterpoise.moments.effective import usual_ends
@@ -38,6 +52,74 @@ from counterpoise.weights import Weight
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+# -- Thresholds: chosen from a look at the rewards, and the bins between them as SQL -----------------------------------
+
+DISTINCT = 200  # rewards with no more distinct values than this have one threshold each
+LIMIT = 1000  # thresholds that may be given
+
+# evenly spaced, and ever closer toward either end, so that the far quantiles have thresholds, too
+_TAILS = 2.0 ** -np.arange(7.5, 17.5, 0.5)
+LEVELS = np.concatenate([_TAILS[::-1], np.arange(1, 128) / 128, 1.0 - _TAILS])
+
+
+def thresholds_of(rewards: Floats) -> tuple[float, ...]:
+    """Thresholds that suit a sample of the rewards: every value if there are few, or else about 170 quantiles.
+
+    A value that many rows share also gets a threshold just below it, halfway to the next smaller one in the sample, so that its bin holds
+    next to nothing else.
+
+    >>> thresholds_of(np.array([5.0, 1.0, 1.0, 4.0]))
+    (1.0, 2.5, 4.0, 4.5, 5.0)
+    """
+    if not len(rewards):
+        return (0.0,)
+    values, counts = np.unique(rewards, return_counts=True)
+    few = len(values) <= DISTINCT
+    chosen = values if few else np.quantile(rewards, LEVELS, method="inverted_cdf")
+    shared = np.flatnonzero(counts >= (1 if few else len(rewards) / DISTINCT))
+    inner = shared[shared > 0]
+    below = values[inner - 1] + (values[inner] - values[inner - 1]) / 2
+    return tuple(np.unique(np.concatenate([chosen, values[shared], below])).tolist())
+
+
+def given_thresholds(thresholds: Any) -> tuple[float, ...]:
+    """The thresholds that a user gave, in ascending order.
+
+    >>> given_thresholds([3, 1.5])
+    (1.5, 3.0)
+    """
+    try:
+        numbers = np.unique(np.asarray(thresholds, dtype=np.float64).ravel())
+    except (TypeError, ValueError):
+        numbers = np.array([np.nan])
+    if not 1 <= len(numbers) <= LIMIT or not np.isfinite(numbers).all():
+        raise OptionError([Argument("thresholds"), f" must be 1 to {LIMIT:,} finite numbers, in units of the reward."])
+    return cast("tuple[float, ...]", tuple(numbers.tolist()))
+
+
+def bin_sql(reward: str, thresholds: Sequence[float]) -> str:
+    """SQL for the number of thresholds below a reward, as a tree of comparisons: a database needs about eight of them for a row.
+
+    Literals have an exponent, which makes them floats, not decimals, wherever that is a difference.
+
+    >>> bin_sql('"r"', [0.0, 0.5])
+    'CASE WHEN "r" <= 0.5e0 THEN CASE WHEN "r" <= 0.0e0 THEN 0 ELSE 1 END ELSE 2 END'
+    """
+
+    def tree(first: int, last: int) -> str:
+        if first == last:
+            return str(first)
+        middle = (first + last) // 2
+        return f"CASE WHEN {reward} <= {_literal(thresholds[middle])} THEN {tree(first, middle)} ELSE {tree(middle + 1, last)} END"
+
+    return tree(0, len(thresholds))
+
+
+def _literal(value: float) -> str:
+    digits, _, exponent = repr(float(value)).partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}e{exponent or 0}"  # older polars cannot read 1e-09
+
 
 # -- `Curve`: a distribution function on bins, made monotone, with its intervals; and how to read quantiles off it -----
 
@@ -134,11 +216,11 @@ class Statistic:
         lower, upper = self.interval
         said = f"{self.name} {self.q:g}: {number(self.value, self.stderr)}"
         ends = f"{number(lower, self.stderr)} to {number(upper, self.stderr)}"
-        return f"{said} ({level_of(self.interval.level)}: {ends})".replace("\N{NO-BREAK SPACE}", " ")
+        return breakable(f"{said} ({level_of(self.interval.level)}: {ends})")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Distribution:
+class Distribution(Display):
     """The distribution of the reward under every target, and under the policy that wrote the log, ``"logging"``.
 
     `bins` has the moments of the rows between the `thresholds`, and `tails` how slowly the lowest and the highest rewards fall off, as a
@@ -229,7 +311,7 @@ class Distribution:
         labels = np.array([cast(int, label) for (label,) in self.bins.log.segments])
         place = np.searchsorted(labels, np.arange(len(self.thresholds)), side="right")
         columns = {"value": curve.value, "lower": curve.lower, "upper": curve.upper}
-        return Table({"threshold": self.thresholds} | {name: column[place] for name, column in columns.items()})
+        return Frame({"threshold": self.thresholds} | {name: column[place] for name, column in columns.items()})
 
     def statistics(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> list[Statistic]:
         """These quantiles and CVaRs of every policy."""
@@ -241,18 +323,36 @@ class Distribution:
 
     def table(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> pl.DataFrame:
         """These quantiles and CVaRs of every policy as a tidy polars frame."""
-        return Table([_row(statistic) for statistic in self.statistics(quantile, cvar)], infer_schema_length=None)
+        return frame(_table(self.statistics(quantile, cvar)))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
         return cast("Axes", above().distribution.curves(self, ax=ax))
 
-    def __repr__(self) -> str:
-        heads = ["policy", "", "q", "value", "lower", "upper", "verdict"]
-        rows = [heads, *(_cells(statistic) for statistic in self.statistics())]
+    def document(self, statistics: Sequence[Statistic] | None = None) -> dict[str, Any]:
+        """What `counterpoise distribution --json` prints: these statistics, or the usual ones."""
+        chosen = self.statistics() if statistics is None else statistics
+        rows = [
+            row | {"reasons": statistic.verdict.reasons, "note": statistic.note}
+            for row, statistic in zip(_table(chosen).records(), chosen, strict=True)
+        ]
+        numbers = {"n": self.n, "level": self.level, "thresholds": len(self.thresholds)}
+        return cast("dict[str, Any]", finite(numbers | {"statistics": rows, "dropped_rows": self.dropped_rows}))
+
+    def blocks(self, *, rows: int | None = ROWS, statistics: Sequence[Statistic] | None = None) -> Iterator[Block]:
+        """These statistics, or the usual ones, and what is in doubt about them."""
+        chosen = self.statistics() if statistics is None else statistics
+        yield _table(chosen)
+        yield ""
         method, level = self.options.method.name, level_of(self.level)
-        said = f"{self.n:,} rows; {level} intervals ({method}); {len(self.thresholds):,} thresholds. See .table(), .cdf(), .plot()."
-        return "\n".join([*aligned(rows), "", said.replace("\N{NO-BREAK SPACE}", " ")])
+        hint = "" if rows is None else " See .table(), .cdf(), .plot()."
+        yield f"{self.n:,} rows; {level} intervals ({method}); {len(self.thresholds):,} thresholds.{hint}"
+        for statistic in chosen:
+            where = f"{shortened(statistic.target)}, {statistic.name} {statistic.q:g}: "
+            if statistic.verdict.verdict != "ok":
+                yield Judged(where, statistic.verdict.verdict, statistic.verdict.reasons)
+            if statistic.note:
+                yield f"{where}{statistic.note}"
 
     # -- how it is made ------------------------------------------------------------------------------------------------
 
@@ -364,17 +464,20 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
     return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
 
 
-def _row(statistic: Statistic) -> dict[str, Any]:
-    lower, upper = statistic.interval
-    numbers = {"value": None if math.isnan(statistic.value) else statistic.value, "stderr": statistic.stderr}
-    ends = {"lower": lower, "upper": upper, "verdict": statistic.verdict.verdict}
-    return {"target": statistic.target, "statistic": statistic.name, "q": statistic.q, **numbers, **ends}
+def _table(statistics: Sequence[Statistic]) -> Table:
+    rows = [_row(statistic) for statistic in statistics]
+    shown = ("target", "statistic", "q", "value", "lower", "upper", "verdict")
+    return Table(rows, shown, {"target": "policy", "statistic": ""})
 
 
-def _cells(statistic: Statistic) -> list[str]:
-    lower, upper = statistic.interval
-    shown = [number(x, statistic.stderr) for x in (statistic.value, lower, upper)]
-    return [shortened(statistic.target), statistic.name, f"{statistic.q:g}", *shown, statistic.verdict.verdict]
+def _row(statistic: Statistic) -> dict[str, Cell]:
+    return {
+        "target": Name(statistic.target),
+        "statistic": statistic.name,
+        "q": Worded(statistic.q, f"{statistic.q:g}"),
+        **estimate_cells(statistic.value, statistic.stderr, statistic.interval),
+        "verdict": statistic.verdict.verdict,
+    }
 
 
 def _check_share(what: str, q: float, *, is_one_allowed: bool) -> None:

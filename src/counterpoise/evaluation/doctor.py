@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Unpack, cast
 import polars as pl
 
 from counterpoise.diagnostics import Diagnostics, Verdict
-from counterpoise.diagnostics.audit import Audit, about_audit
+from counterpoise.diagnostics.audit import Audit, Check, about_audit
+from counterpoise.diagnostics.diagnose import TITLES
 from counterpoise.diagnostics.findings import (
     Finding,
     Propensities,
@@ -28,6 +29,21 @@ from counterpoise.diagnostics.findings import (
 from counterpoise.diagnostics.list_logs import fall_of, faults_of, find_lists
 from counterpoise.diagnostics.misread import about_misread, try_readings
 from counterpoise.diagnostics.repeats import repeats, tells_apart
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Name,
+    Number,
+    PValue,
+    Table,
+    above,
+    number,
+    p_value,
+    percent,
+)
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect, rows_of
@@ -35,7 +51,6 @@ from counterpoise.engines.streaming import Streaming, prepare_lazily
 from counterpoise.errors import Argument, Blank, LogError, OptionError, Sentence
 from counterpoise.evaluation.audit import Distribution, Parts, audit, check_columns, columns_of
 from counterpoise.evaluation.evaluate import evaluate
-from counterpoise.evaluation.result import above
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.log import Log, as_log, column_names, logged_propensity
@@ -55,6 +70,7 @@ OWN = (
     "propensity-meaning",
     "propensities-not-probabilities",
 )  # caveats that the doctor's findings are about
+PARTS_SHOWN = 12  # of the audit; documents have them all
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
 
@@ -77,8 +93,8 @@ class Overlap:
     verdict: Verdict
 
 
-@dataclass(frozen=True)
-class Examination:
+@dataclass(frozen=True, repr=False)
+class Examination(Display):
     """Everything the doctor saw; the first finding is what to fix first."""
 
     rows: int
@@ -91,9 +107,99 @@ class Examination:
     findings: tuple[Finding, ...]
     audit: Audit | None = None
 
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """The columns, what was checked, and what to fix first."""
+        yield f"{self.rows:,} rows, {len(self.columns):,} columns."
+        yield ""
+        titles = {"name": "column", "kind": "type", "part": "looks like"}
+        yield Table(
+            [vars(column) | {"name": Name(column.name), "part": column.part or ""} for column in self.columns],
+            titles=titles,
+        )
+        yield ""
+        yield Table([{"check": what, "found": said} for what, said in self._checks()])
+        if self.overlap:
+            yield ""
+            yield "The weights of each target; their mean should be 1:"
+            weights = [{"target": Name(overlap.target), **overlap.diagnostics.cells()} for overlap in self.overlap]
+            yield Table(weights, titles=TITLES | {"n": f"{self.overlap[0].diagnostics.unit}s"})
+        if self.audit is not None:
+            yield from _audited(self.audit)
+        yield ""
+        if not self.findings:
+            yield "Nothing to fix."
+            return
+        yield "What to do, the most urgent first:"
+        for k, finding in enumerate(self.findings, start=1):
+            yield Judged(f"{k}. ", finding.severity, (finding.message,), is_listed=True)
+
+    def _checks(self) -> Iterator[tuple[str, str]]:
+        """What was looked at, and what it is."""
+        if (p := self.propensity) is not None:
+            yield "propensity: range", f"{number(p.lowest)} to {number(p.highest)}, median {number(p.median)}"
+            yield "propensity: outside (0, 1]", f"{p.impossible:,} rows"
+            yield "propensity: rounding", "all digits" if p.decimals is None else f"{p.decimals} decimals"
+            yield "propensity: repeated values", f"{percent(p.repeated_share)}; {p.distinct:,} distinct"
+            error = p.mean_inverse_stderr
+            yield "propensity: mean of 1/p", f"{number(p.mean_inverse, error)} ± {number(error, error)}"
+        if self.actions is not None:
+            yield "actions", f"{self.actions:,} distinct"
+        if (r := self.reward) is not None:
+            yield "reward: range", f"{number(r.lowest)} to {number(r.highest)}, mean {number(r.mean)}"
+            yield "reward: zero", f"{percent(r.zero_share)}; {r.distinct:,} distinct values"
+            yield "reward: missing or infinite", f"{r.impossible:,} rows"
+        yield "repeated rows", f"{self.duplicates:,}"
+
     def plot_propensities(self, ax: Axes | None = None) -> Axes:
         """The mean weight of every part that was audited, against 1; alarms first. Needs the extra ``plot``."""
         return cast("Axes", above().audit_picture.means(self.audit, ax=ax))
+
+
+def _audited(audit: Audit) -> Iterator[Block]:
+    """The parts of the log that deviate most from a mean weight of 1, and the calibration of the logged probabilities."""
+    telling = [check for check in audit.checks if check.p == check.p]  # nan where nothing can be told
+    if audit.checks:
+        yield ""
+        silent = audit.looks - len(telling)
+        few = f" For {silent:,} parts, too few rows carry the weights to tell." if silent else ""
+        yield f"Mean weights of {len(telling):,} parts of the log, the most doubtful first; each should be 1.{few}"
+    if telling:
+        yield Table([_part_row(check) for check in sorted(telling, key=lambda check: check.p)[:PARTS_SHOWN]])
+        if len(telling) > PARTS_SHOWN:
+            yield f"{len(telling) - PARTS_SHOWN:,} more parts are in the audit's checks."
+    if (calibration := audit.calibration) is not None:
+        yield ""
+        test = (
+            "too little to tell"
+            if calibration.p != calibration.p
+            else f"corrected p {p_value(calibration.corrected_p)}"
+        )
+        yield f"How often actions were taken, by their probability in {calibration.column} ({test}):"
+        yield Table(
+            [
+                {
+                    "probability": f"{group.low:g} to {group.high:g}",
+                    "cases": group.pairs,
+                    "predicted": group.predicted,
+                    "taken": group.observed,
+                    "z": Number(group.z, 1.0, is_signed=True),
+                }
+                for group in calibration.bins
+            ]
+        )
+
+
+def _part_row(check: Check) -> dict[str, Cell]:
+    error = (check.upper - check.lower) / 4.0  # an interval reaches about two to either side
+    numbers = {"mean": check.mean, "lower": check.lower, "upper": check.upper}
+    return {
+        "by": Name(check.by),
+        "part": Name(check.part),
+        "target": Name(check.target or "1/p"),
+        **{name: Number(value, error) for name, value in numbers.items()},
+        "corrected p": PValue(check.corrected_p),
+        "looks": check.status,
+    }
 
 
 @takes_parts("doctor")

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from counterpoise.display import Name, Number, breakable, counted, level_of, percent
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.support import MISSING
-from counterpoise.evaluation.wording import level_of, number, percent, shortened, signed
 from counterpoise.intervals import Interval
 from counterpoise.log.question import LOGGING
-
-
-@dataclass(frozen=True)
-class Name:
-    """A name from the log, which may contain any character."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return shortened(self.text)
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number, with the error that says how many of its digits to believe; a difference always shows its sign."""
-
-    value: float
-    error: float
-    is_signed: bool = False
-
-    def __str__(self) -> str:
-        return (signed if self.is_signed else number)(self.value, self.error)
-
 
 Part = str | Name | Number
 
@@ -61,14 +37,14 @@ def headline(reading: Reading) -> list[Part]:
 def basis(reading: Reading) -> str:
     """What the estimates rest on: rows, the estimator behind the headline, and intervals."""
     result = reading.result
-    dropped = f"; {_count(result.dropped_rows, f'bad {reading.unit}')} dropped" if result.dropped_rows else ""
+    dropped = f"; {counted(result.dropped_rows, f'bad {reading.unit}')} dropped" if result.dropped_rows else ""
     intervals = f"{level_of(result.level)} intervals ({result.method}) by {reading.primary}"
-    return f"{_count(result.n, reading.unit)}; {intervals}{dropped}."
+    return f"{counted(result.n, reading.unit)}; {intervals}{dropped}."
 
 
 def plain(parts: list[Part]) -> str:
     """A sentence as plain text, in which a line may break at every space."""
-    return "".join(map(str, parts)).replace("\N{NO-BREAK SPACE}", " ")
+    return breakable("".join(map(str, parts)))
 
 
 def _cannot_say(reading: Reading, best: str) -> list[Part]:
@@ -76,7 +52,7 @@ def _cannot_say(reading: Reading, best: str) -> list[Part]:
     unknown: list[Part] = ["what ", which, " would have earned."]
     if reading.is_difference:
         unknown = ["how ", which, " compares with ", _rival(reading), "."]
-    return [f"This log of {_count(reading.result.n, reading.unit)} cannot say ", *unknown]
+    return [f"This log of {counted(reading.result.n, reading.unit)} cannot say ", *unknown]
 
 
 def _between(reading: Reading, best: str) -> list[Part]:
@@ -170,7 +146,3 @@ def _together(targets: int) -> str:
 def _span(interval: Interval, error: float, *, is_signed: bool = False) -> list[Part]:
     lower, upper = (Number(end, error, is_signed) for end in interval)
     return [lower, " to ", upper]
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

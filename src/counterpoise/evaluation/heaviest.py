@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import narwhals as nw
 import polars as pl
 
+from counterpoise.display import ROWS, Block, Display, Number, Table, finite, percent
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.log.question import LOGGING, PROPENSITY, Question
 
@@ -28,14 +30,28 @@ class Row:
     part: float
 
 
-@dataclass(frozen=True)
-class Heaviest:
+@dataclass(frozen=True, repr=False)
+class Heaviest(Display):
     """The rows with the largest parts, and the share of all parts (by size) that the largest one percent of rows carry."""
 
     n: int
     rows: tuple[Row, ...]
     top_rows: int
     top_share: float
+    target: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """What `counterpoise compare --rows` adds to a document."""
+        return {"heaviest": finite(self)}
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """How much the largest rows carry, and what they are."""
+        yield (
+            f"The {self.top_rows:,} heaviest of {self.n:,} rows carry {percent(self.top_share)} of what moves the difference of "
+            f"{self.target}. The heaviest, numbered from 0:"
+        )
+        cells = [vars(row) | {"part": Number(row.part, is_signed=True)} for row in self.rows]
+        yield Table(cells, titles={"other_weight": "other weight"}).first(rows)
 
 
 def heaviest(question: Question, *, target: str, against: str = LOGGING, baseline: float, count: int = 10) -> Heaviest:
@@ -68,6 +84,6 @@ def heaviest(question: Question, *, target: str, against: str = LOGGING, baselin
         first = min(max(1, n // 100), MOST)
         carried = float(top.head(first).select(size.sum()).item())
         rows = (Row(int(k), r, p, w, v, part / n) for k, r, p, w, v, part in top.head(count).iter_rows())
-        return Heaviest(n, tuple(rows), first, carried / total if total > 0 else 0.0)
+        return Heaviest(n, tuple(rows), first, carried / total if total > 0 else 0.0, target)
 
     return over_good_rows(question, largest, number=ROW)

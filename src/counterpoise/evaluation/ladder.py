@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
 
 from counterpoise.diagnostics import Verdict, judge
+from counterpoise.display import Cell, Name, estimate_cells, number
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
 from counterpoise.evaluation.estimates import Lazily, Options, View, diagnostics, estimates
 from counterpoise.evaluation.result import differences_of, foremost
-from counterpoise.evaluation.wording import number
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
 
 WIDTH = 0.5  # of SLOPE's intervals to either side, in standard errors
@@ -40,18 +39,15 @@ class Ladder:
         """The plain importance weight."""
         return self.rungs[0]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Cell]]:
         """A row for each rung, for tables and documents; without a number where there is none."""
         return [
             {
-                "target": self.target,
+                "target": Name(self.target),
                 "weight": rung.weight,
                 "constant": rung.constant,
                 "estimator": rung.estimate.name,
-                "value": rung.estimate.value if rung.estimate.identified else None,
-                "stderr": rung.estimate.stderr,
-                "lower": rung.estimate.interval.lower,
-                "upper": rung.estimate.interval.upper,
+                **estimate_cells(rung.estimate.value, rung.estimate.stderr, rung.estimate.interval),
                 "chosen": place == self.chosen,
             }
             for place, rung in enumerate(self.rungs)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import polars as pl
 
+from counterpoise.display import Cell, Share, Table, estimate_cells
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import evaluation_of
@@ -16,7 +16,7 @@ from counterpoise.evaluation.asking import Stored, read
 from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.loggers import by_logger, of_own_logger
 from counterpoise.evaluation.result import Result
-from counterpoise.evaluation.table import Table
+from counterpoise.evaluation.table import frame
 from counterpoise.intervals.method import normal
 from counterpoise.log.question import lean
 from counterpoise.weights import Balanced
@@ -64,18 +64,17 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
         _row("inverse variance", _mean(list(each.values()), result.level)),
     ]
     rows += [
-        _row(f"{name} alone", estimate) | {"weight_share": carried[name] / total} for name, estimate in each.items()
+        _row(f"{name} alone", estimate) | {"weight_share": Share(carried[name] / total)}
+        for name, estimate in each.items()
     ]
-    return Table([{name: row.get(name) for name in COLUMNS} for row in rows], infer_schema_length=None)
+    return frame(Table([{name: row.get(name) for name in COLUMNS} for row in rows]))
 
 
 COLUMNS = ("how", "value", "stderr", "lower", "upper", "n", "weight_share")
 
 
-def _row(how: str, estimate: Estimate) -> dict[str, Any]:
-    value = estimate.value if estimate.identified else None
-    ends = {"lower": estimate.interval.lower, "upper": estimate.interval.upper}
-    return {"how": how, "value": value, "stderr": estimate.stderr, **ends, "n": estimate.n}
+def _row(how: str, estimate: Estimate) -> dict[str, Cell]:
+    return {"how": how, **estimate_cells(estimate.value, estimate.stderr, estimate.interval), "n": estimate.n}
 
 
 def _mean(parts: Sequence[Estimate], level: float) -> Estimate:

@@ -15,6 +15,7 @@ from scipy.special import chdtri, stdtrit
 
 from counterpoise.diagnostics import Diagnostics, Verdict, judge
 from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_CLUSTERS, FEW_ROWS
+from counterpoise.display import ROWS, Block, Cell, Display, Judged, Number, Share, Table, level_of, shortened
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator
@@ -59,8 +60,8 @@ class Exploration:
     cost: float
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Display):
     """How many rows like those of the log a question needs; infinite if the log cannot tell.
 
     The verdict of `evaluate` on so many rows is ``ok`` from `ok_rows` on; never, if that is infinite, because something is wrong that more
@@ -79,6 +80,67 @@ class Plan:
     verdict: Verdict
     ok_rows: float = math.inf
     interval: str = "student"
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """How many rows each question needs, with and without exploring, and the verdict."""
+        yield f"The log has {self.n:,} rows."
+        yield ""
+        yield self.cells()
+        yield ""
+        sure = level_of(self.level)
+        yield f"At least and at most are what this log knows of these numbers ({sure}): their variances are estimates, too."
+        yield f"The intervals are those of {self.interval}. {self._verdict_later()}"
+        if self.exploration:
+            yield ""
+            yield "The same three, had the logging policy mixed in a share of uniform choice:"
+            yield Table([_mixture(mixture) for mixture in self.exploration])
+        yield ""
+        yield Judged(f"{shortened(self.target)}: ", self.verdict.verdict, self.verdict.reasons)
+
+    def cells(self) -> Table:
+        """The rows that each question needs, and how many more that is."""
+        size, sure, needs = f"{self.difference:g}", level_of(self.level), self.needs
+        questions = (
+            (f"the value of {shortened(self.target)} to ± {size} ({sure})", needs.value_rows, needs.value_range),
+            (
+                f"its difference from the logging policy to ± {size} ({sure})",
+                needs.difference_rows,
+                needs.difference_range,
+            ),
+            (f"a difference of {size}, with {level_of(self.power)} power", needs.power_rows, needs.power_range),
+        )
+        return Table(
+            [
+                {
+                    "to know": what,
+                    "rows": _count(rows),
+                    "at least": _count(low),
+                    "at most": _count(high),
+                    "more": _count(max(rows - self.n, 0.0)),
+                }
+                for what, rows, (low, high) in questions
+            ]
+        )
+
+    def _verdict_later(self) -> str:
+        """What the verdict will be on the rows that were asked for."""
+        if math.isinf(self.ok_rows):
+            return "More rows alone will not make the verdict ok: see below."
+        if self.ok_rows <= min(self.needs.value_rows, self.needs.difference_rows, self.needs.power_rows):
+            return "On that many rows, expect the verdict ok."
+        return f"Expect the verdict to be ok from about {self.ok_rows:,.0f} rows on, and caution on fewer."
+
+
+def _mixture(mixture: Exploration) -> dict[str, Cell]:
+    needs = mixture.needs
+    rows = {"value": needs.value_rows, "difference": needs.difference_rows, "power": needs.power_rows}
+    counts = {name: _count(count) for name, count in rows.items()}
+    return {"uniform": Share(mixture.share), **counts, "cost per row": mixture.cost}
+
+
+def _count(rows: float) -> Number:
+    """A number of rows, to the row; none where no number is large enough."""
+    return Number(rows if math.isfinite(rows) else None, 10.0)
 
 
 @takes_parts("plan")

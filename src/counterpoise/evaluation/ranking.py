@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 import numpy as np
 
 from counterpoise.diagnostics.diagnose import holm
+from counterpoise.display import ROWS, Block, Display, Name, PValue, Table, estimate_cells
 from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
 from counterpoise.evaluation.estimates import Options, View, interval_at
@@ -37,6 +38,27 @@ class Ranked:
     decision: Literal["better", "worse", "undecided"]
 
 
+class Ranking(Display, list[Ranked]):
+    """The answer of `rank`: the candidates, best first."""
+
+    def cells(self) -> Table:
+        """A row for each candidate."""
+        rows = [
+            {
+                "target": Name(policy.target),
+                **estimate_cells(policy.value, policy.stderr, policy.interval, is_signed=True),
+                "p": PValue(policy.p),
+                "decision": policy.decision,
+            }
+            for policy in self
+        ]
+        return Table(rows, titles={"value": "difference"})
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """The candidates as a table."""
+        yield self.cells()
+
+
 @dataclass(frozen=True)
 class Driver:
     """How much of the whole difference comes from one segment; the segments add up to the whole."""
@@ -58,7 +80,7 @@ def rank(
     interval: str | Method | None = None,
     level: float = 0.95,
     **parts: Unpack[LogFields],
-) -> list[Ranked]:
+) -> Ranking:
     r"""The candidates of a log, or of a comparison you have already made, best first and corrected for their number m.
 
     The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level. The
@@ -100,7 +122,10 @@ def rank(
             "undecided" if not sure else "better" if estimate.value > 0 else "worse"
         )
         ranked.append(Ranked(name, estimate.value, estimate.stderr, at(together), p, decision))
-    return sorted(ranked, key=lambda policy: -math.inf if math.isnan(policy.value) else policy.value, reverse=True)
+    best_first = sorted(
+        ranked, key=lambda policy: -math.inf if math.isnan(policy.value) else policy.value, reverse=True
+    )
+    return Ranking(best_first)
 
 
 def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:

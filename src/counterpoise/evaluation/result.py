@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
+from counterpoise.display import ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.intervals import Interval, Method
@@ -122,10 +121,11 @@ def _check(name: str, missing: dict[str, bool], method: Method) -> None:
 
 Segment = Label | None  # None is the whole log
 WHOLE = "(all)"
+COLUMNS = ("value", "stderr", "lower", "upper")  # of an estimate, in the order in which they are read
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Display):
     """The answer of `evaluate`.
 
     ``result["pi_new", "beta_ips"]`` is one `Estimate` over the whole log, and ``result["pi_new", "beta_ips", "DE"]`` is that of a
@@ -295,41 +295,55 @@ class Result:
 
     def table(self) -> pl.DataFrame:
         """Everything as a tidy polars frame, with one row per target, segment and estimator."""
-        from counterpoise.evaluation.table import Table
+        from counterpoise.evaluation.table import frame
 
-        return Table([self._row(*key) for key in self.estimates], infer_schema_length=None)
+        return frame(self.cells(self.estimates))
+
+    def cells(self, keys: Iterable[tuple[str, str, Segment]]) -> Table:
+        """The table of these estimates; `n` and `baseline` are for frames alone."""
+        shown = ("target", *(["segment"] if self.moments.segment_columns else []), "estimator", *COLUMNS, "verdict")
+        return Table([self._row(*key) for key in keys], shown=shown)
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """The headline, the estimates that matter most, and the verdicts."""
+        from counterpoise.evaluation.showing import blocks
+
+        return blocks(self, rows=rows)
 
     def ladder(self) -> pl.DataFrame:
         """The bias ladder: value and interval of every target over the whole log with each constant of its weight, the unbiased one first.
 
         For results with ``weight=Slope(…)``, which chose one of these rungs for each target.
         """
-        from counterpoise.evaluation.table import Table
+        from counterpoise.evaluation.table import frame
 
         if not self.ladders:
             raise OptionError(
                 "this result has a single weight, and no ladder to choose it from.",
                 do=["Pass ", Argument("weight", Blank("cp.weights.Slope(cp.weights.Clip)")), "."],
             )
-        return Table([row for ladder in self.ladders.values() for row in ladder.rows()], infer_schema_length=None)
+        return frame(Table([row for ladder in self.ladders.values() for row in ladder.rows()]))
 
-    def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Any]:
+    def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Cell]:
         estimate = self.estimates[target, estimator, segment]
-        interval, baseline = estimate.interval, estimate.baseline
+        baseline = estimate.baseline
+        place = {"segment": Name(WHOLE if segment is None else segment_text(segment))}
+        is_difference = self.is_difference(estimator)
         return {
-            "target": target,
-            **(
-                {"segment": WHOLE if segment is None else segment_text(segment)} if self.moments.segment_columns else {}
-            ),
+            "target": Name(target),
+            **(place if self.moments.segment_columns else {}),
             "estimator": estimator,
-            "value": estimate.value if estimate.identified else None,
-            "stderr": estimate.stderr,
-            "lower": interval.lower,
-            "upper": interval.upper,
+            **estimate_cells(estimate.value, estimate.stderr, estimate.interval, is_signed=is_difference),
             "verdict": self.verdict_on(target, estimator, segment),
             "n": estimate.n,
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
         }
+
+    def document(self) -> dict[str, Any]:
+        """What `counterpoise evaluate --json` (or `compare --json`) prints; `counterpoise.evaluation.documents.schema` describes it."""
+        from counterpoise.evaluation.documents import document
+
+        return document(self)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The forest plot: an interval for every target, or for every estimator of a single one. Needs the extra ``plot``."""
@@ -410,19 +424,6 @@ class Result:
         made = above().write_report(self, path, title=title, command=command, rows=rows, coverage=coverage)
         return cast("Path", made)
 
-    def __repr__(self) -> str:
-        from counterpoise.evaluation.showing import as_text
-
-        return as_text(self)
-
-    def _repr_html_(self) -> str:
-        return cast(str, above().card(self))
-
-
-def above() -> ModuleType:
-    """`counterpoise.report`, which lies above this folder: the one import that reaches upward, and only to show a result."""
-    return import_module("counterpoise.report")
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result):
@@ -467,9 +468,9 @@ class Comparison(Result):
         """The optimal baseline of the difference."""
         return self.difference.baseline
 
-    def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Any]:
+    def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Cell]:
         row = super()._row(target, estimator, segment)
-        return {"target": row.pop("target"), "against": self.against, **row}
+        return {"target": row.pop("target"), "against": Name(self.against), **row}
 
 
 def segment_text(label: Segment) -> str:

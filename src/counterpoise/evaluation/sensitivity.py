@@ -15,18 +15,33 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.diagnostics import Caveat, Verdict, judge, resting_on_model
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Name,
+    Number,
+    Table,
+    Worded,
+    above,
+    breakable,
+    finite,
+    level_of,
+    shortened,
+)
 from counterpoise.engines.first_look import first_look
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.asking import Stored, question_of, read, with_errors
+from counterpoise.evaluation.distribution import bin_sql, thresholds_of
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.result import Comparison, Result, above, known_target
-from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.result import Comparison, Result, known_target
 from counterpoise.evaluation.support import missing_by_target
-from counterpoise.evaluation.table import Table
-from counterpoise.evaluation.wording import level_of, number, shortened
+from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, check_level
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
@@ -35,7 +50,6 @@ from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
 from counterpoise.log.targets import Targets
-from counterpoise.log.thresholds import bin_sql, thresholds_of
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.cuts import Bins, Cut
 from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, OddsBins, PairBins
@@ -95,7 +109,7 @@ class TippingPoint:
             return f"The log does not show whether {who} earns more or less than {other}, even if all propensities are right."
         if math.isinf(self.sure):
             return f"{who} earns {said} than {other}, however wrong the odds of logged actions are."
-        level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
+        level = breakable(level_of(self.level))
         point = "by no factor" if math.isinf(self.point) else f"by a factor of {self.point:.3g}"
         return (
             f"{who} earns {said} than {other} unless odds of logged actions are wrong by a factor of {self.sure:.3g} or more "
@@ -104,7 +118,7 @@ class TippingPoint:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sensitivity:
+class Sensitivity(Display):
     """How far the answers about every target rest on the propensities being right; see `sensitivity`."""
 
     log: LogMoments
@@ -172,23 +186,36 @@ class Sensitivity:
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
         """The bounds of every target at every Γ as a tidy polars frame."""
-        return Table([_row(bounds) for bounds in self._all(gamma)], infer_schema_length=None)
+        return frame(self.cells(gamma))
 
-    def _all(self, gamma: Sequence[float] | None = None) -> list[Bounds]:
+    def cells(self, gamma: Sequence[float] | None = None) -> Table:
+        """The bounds of every target at every Γ."""
         gammas = self.gammas if gamma is None else checked_gammas(gamma)
-        return [self.bounds(factor, name) for name in self.targets for factor in gammas]
+        rows = [_row(self.bounds(factor, name)) for name in self.targets for factor in gammas]
+        return Table(rows, ("target", *TITLES), TITLES)
 
     def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
         return cast("Axes", above().sensitivity.bands(self, known_target(target, self.targets), ax=ax))
 
-    def __repr__(self) -> str:
-        heads = ["target", "Γ", "value from", "to", "lift from", "to", "interval from", "to"]
-        rows = [heads, *(_cells(bounds) for bounds in self._all())]
-        said = [str(self.tipping(name)) for name in self.targets]
-        level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
-        basis = f"{self.n:,} rows; {level} intervals of the {self.over.split()[0]}. See .table(), .tipping(target), .plot()."
-        return "\n".join([*aligned(rows), "", *said, basis])
+    def document(self) -> dict[str, Any]:
+        """What `counterpoise sensitivity --json` prints."""
+        tips = [self.tipping(name) for name in self.targets]
+        points = [{"target": tip.target, "lift": tip.lift, "point": tip.point, "sure": tip.sure} for tip in tips]
+        said = {"n": self.n, "level": self.level, "against": self.against or LOGGING, "bounds": self.cells().records()}
+        return cast("dict[str, Any]", finite(said | {"tipping_points": points, "dropped_rows": self.log.dropped}))
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """The bounds of every target, and how wrong propensities must be for its conclusion to flip."""
+        yield self.cells()
+        yield ""
+        hint = "" if rows is None else " See .table(), .tipping(target), .plot()."
+        yield f"{self.n:,} rows; {level_of(self.level)} intervals of the {self.over}.{hint}"
+        for name in self.targets:
+            verdict = self.verdict(name)
+            if verdict.verdict != "ok":
+                yield Judged(f"{shortened(name)}: ", verdict.verdict, verdict.reasons)
+            yield str(self.tipping(name))
 
     # -- how it is made ------------------------------------------------------------------------------------------------
 
@@ -315,10 +342,22 @@ def _check_gamma(gamma: Any) -> None:
         )
 
 
-def _row(bounds: Bounds) -> dict[str, Any]:
-    return {
-        "target": bounds.target,
-        "gamma": bounds.gamma,
+TITLES = {
+    "gamma": "Γ",
+    "value_from": "value from",
+    "value_to": "to",
+    "lift_from": "lift from",
+    "lift_to": "to",
+    "lift_lower": "interval from",
+    "lift_upper": "to",
+}
+
+
+def _row(bounds: Bounds) -> dict[str, Cell]:
+    error = (
+        bounds.lift_interval.width - (bounds.lift[1] - bounds.lift[0])
+    ) / 4.0  # an interval reaches about two to either side
+    ends = {
         "value_from": bounds.value[0],
         "value_to": bounds.value[1],
         "value_lower": bounds.value_interval.lower,
@@ -328,12 +367,8 @@ def _row(bounds: Bounds) -> dict[str, Any]:
         "lift_lower": bounds.lift_interval.lower,
         "lift_upper": bounds.lift_interval.upper,
     }
-
-
-def _cells(bounds: Bounds) -> list[str]:
-    error = (bounds.lift_interval.width - (bounds.lift[1] - bounds.lift[0])) / 4.0
-    numbers = (*bounds.value, *bounds.lift, *bounds.lift_interval)
-    return [shortened(bounds.target), f"{bounds.gamma:g}", *(number(x, error) for x in numbers)]
+    cells = {name: Number(end, error, is_signed=name.startswith("lift")) for name, end in ends.items()}
+    return {"target": Name(bounds.target), "gamma": Worded(bounds.gamma, f"{bounds.gamma:g}"), **cells}
 
 
 # -- `DifferenceSensitivity`: how far apart two targets could be if the propensities were wrong ------------------------

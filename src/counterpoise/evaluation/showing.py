@@ -1,29 +1,32 @@
-"""A result as a page of text: the headline, the rows that matter most, and the verdicts, in at most 40 lines."""
+"""What a result shows of itself: the headline, the rows that matter most, and the verdicts, in at most 40 lines of text."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from counterpoise.evaluation.headline import basis, headline, plain
+from counterpoise.diagnostics import WRONG_PROPENSITIES
+from counterpoise.display import ROWS, Block, Cell, Judged, Name, Number, Phrase, Share, Table, counted, shortened
+from counterpoise.evaluation.headline import basis, headline
+from counterpoise.evaluation.ranking import Driver, drivers, rank
 from counterpoise.evaluation.reading import Reading, read
-from counterpoise.evaluation.result import WHOLE, Result, Segment, segment_text
-from counterpoise.evaluation.wording import number, shortened, signed
+from counterpoise.evaluation.result import Comparison, Result, Segment, segment_text
 
-ROWS = 20  # of the table
 VERDICTS = 6  # of targets over the whole log
 DOUBTS = 3  # of segments
 JUDGED = 1000  # segments, the largest, among which doubts are looked for
+DRIVERS = 10  # segments of each target; documents have all
 
 Key = tuple[str, str, Segment]
 
 
-def as_text(result: Result) -> str:
-    """What `print(result)` shows.
+def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
+    """What `print(result)` shows, or the command line, which has room for everything.
 
     >>> from counterpoise import evaluate
     >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
-    >>> print(as_text(evaluate(log, reward="r", propensity="p", target="new", estimator=["ips", "beta_ips"])))
+    >>> print(evaluate(log, reward="r", propensity="p", target="new", estimator=["ips", "beta_ips"]))
     new would have earned 0.400 per row (95 % interval: 0.374 to 0.425), a lift of +0.0667 (+20 %) over the 0.3333 that was logged
     (+0.0605 to +0.0727).
     1,200 rows; 95 % intervals (student) by beta_ips.
@@ -35,20 +38,21 @@ def as_text(result: Result) -> str:
     new: ok
     """
     reading = read(result)
-    shown = important(reading, ROWS)
-    more = len(result.estimates) - len(shown)
-    return "\n".join(
-        [
-            plain(headline(reading)),
-            plain([basis(reading)]),
-            *other_rewards(result),
-            "",
-            *aligned([columns(reading), *(cells(reading, key) for key in shown)]),
-            *([f"… and {more:,} more row{'s' if more > 1 else ''}; see .table()"] if more else []),
-            "",
-            *verdict_lines(reading),
-        ]
-    )
+    yield Phrase(headline(reading))
+    yield basis(reading)
+    if rows is not None:
+        yield from other_rewards(result)
+    yield ""
+    if rows is None and isinstance(result, Comparison):
+        yield from _comparison(result)
+    else:
+        yield estimates(reading, rows)
+    yield ""
+    yield from verdicts(reading, is_whole=rows is None)
+    if rows is None and result.ladders:
+        yield ""
+        yield "The bias ladder, from the unbiased weight to the most biased:"
+        yield Table([row for ladder in result.ladders.values() for row in ladder.rows()])
 
 
 def other_rewards(result: Result) -> list[str]:
@@ -59,6 +63,15 @@ def other_rewards(result: Result) -> list[str]:
     names = list(result.others)
     listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
     return [f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}."]
+
+
+def estimates(reading: Reading, limit: int | None) -> Table:
+    """The estimates to show if there is room for so many; those of the estimator behind the headline stand out among others."""
+    keys = list(reading.result.estimates) if limit is None else important(reading, limit)
+    is_mixed = len({key[1:] for key in keys}) > 1
+    answers = (k for k, (_, name, place) in enumerate(keys) if name == reading.primary and place is None)
+    strong = frozenset(answers) if is_mixed else frozenset()
+    return replace(reading.result.cells(keys), strong=strong, left_out=len(reading.result.estimates) - len(keys))
 
 
 def important(reading: Reading, limit: int) -> list[Key]:
@@ -89,64 +102,78 @@ def _estimators(result: Result) -> list[str]:
     return list(dict.fromkeys(name for _, name, _ in result.estimates))
 
 
-def columns(reading: Reading) -> list[str]:
-    """The headings of a short table."""
-    has_segments = bool(reading.result.moments.segment_columns)
-    return [
-        "target",
-        *(["segment"] if has_segments else []),
-        "estimator",
-        "value",
-        "stderr",
-        "lower",
-        "upper",
-        "verdict",
+def _comparison(result: Comparison) -> Iterator[Block]:
+    """The ranking, and what drives the difference of each target."""
+    ranked = rank(result)
+    if len(ranked) > 1:
+        yield "These intervals hold for all targets at once:"
+    yield ranked.cells()
+    for policy in ranked:
+        if parts := drivers(result, policy.target):
+            yield ""
+            yield f"What drives the difference of {policy.target}; the parts add up to it:"
+            yield _drivers(parts, f"{result.moments.weight.unit}s")
+
+
+def _drivers(parts: Sequence[Driver], units: str) -> Table:
+    rest = parts[DRIVERS:]
+    rows: list[dict[str, Cell]] = [
+        {
+            "segment": Name(segment_text(part.segment)),
+            units: part.rows,
+            f"of {units}": Share(part.share_of_rows),
+            "part": Number(part.contribution, part.stderr, is_signed=True),
+            "stderr": Number(part.stderr, part.stderr),
+        }
+        for part in parts[:DRIVERS]
     ]
+    if rest:
+        total = Number(sum(part.contribution for part in rest), parts[0].stderr, is_signed=True)
+        share = Share(sum(part.share_of_rows for part in rest))
+        counts: dict[str, Cell] = {units: sum(part.rows for part in rest), f"of {units}": share}
+        rows.append({"segment": Name(f"{len(rest):,} others"), **counts, "part": total, "stderr": ""})
+    return Table(rows)
 
 
-def cells(reading: Reading, key: Key) -> list[str]:
-    """One row of a short table, as text."""
-    result, (target, name, place) = reading.result, key
-    estimate = result.estimates[key]
-    where = [WHOLE if place is None else shortened(segment_text(place), 24)] if result.moments.segment_columns else []
-    write = signed if result.is_difference(name) else number
-    value = write(estimate.value, estimate.stderr) if estimate.identified else "–"
-    ends = [write(end, estimate.stderr) for end in estimate.interval]
-    verdict = result.verdict_on(target, name, place)
-    return [shortened(target, 24), *where, name, value, number(estimate.stderr, estimate.stderr), *ends, verdict]
-
-
-def verdict_lines(reading: Reading) -> Iterator[str]:
+def verdicts(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
     """The verdict on each target, then on the segments in doubt; if there are many, the first of them and how many more there are."""
     result = reading.result
     targets = reading.foremost(len(result.targets))
     whole: list[tuple[str, Segment]] = [(target, None) for target in targets]
     places = sorted(result.segment_rows, key=result.segment_rows.__getitem__, reverse=True)
-    judged = ((target, place) for place in places[:JUDGED] for target in targets)
+    judged = ((target, place) for place in places[: None if is_whole else JUDGED] for target in targets)
     doubts = [key for key in judged if result.verdicts[key].verdict != "ok"]
     for keys, limit, what in ((whole, VERDICTS, "target"), (doubts, DOUBTS, "segment")):
-        for target, place in keys[:limit]:
-            where = "" if place is None else f" in {shortened(segment_text(place))}"
-            yield f"{shortened(target)}{where}: {result.verdicts[target, place]}"
-        if keys[limit:]:
-            yield _count(result, keys[limit:], what)
-    if places[JUDGED:]:
+        shown = keys if is_whole else keys[:limit]
+        for target, place in shown:
+            names = [target, *([] if place is None else [segment_text(place)])]
+            verdict = result.verdicts[target, place]
+            where = " in ".join(names if is_whole else map(shortened, names))
+            yield Judged(f"{where}: ", verdict.verdict, verdict.reasons)
+        if keys[len(shown) :]:
+            yield _count(result, keys[len(shown) :], what)
+    if not is_whole and places[JUDGED:]:
         yield f"Only the {JUDGED:,} largest of {len(places):,} segments were judged here; see .table() for all."
+    if is_whole:
+        yield from _wrong_segments(result)
+
+
+def _wrong_segments(result: Result) -> Iterator[str]:
+    """What is wrong with segments whose weights do not average 1, where all weights do."""
+    tested = {
+        key: diagnostics.mean_weight_p for key, diagnostics in result.all_diagnostics.items() if diagnostics.mean_is_one
+    }
+    whole = [p for (_, segment), p in tested.items() if segment is None]
+    parts = [p for (_, segment), p in tested.items() if segment is not None]
+    # of many segments some have a small p-value by chance
+    if parts and min(whole) >= WRONG_PROPENSITIES > min(parts) * len(parts):
+        yield (
+            "Weights have mean 1 in the whole log but not in every segment: a segment must be known before the choice, such as a country. "
+            "The action itself, or what came of it, makes right propensities look wrong."
+        )
 
 
 def _count(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> str:
     counts = Counter(result.verdicts[key].verdict for key in keys)
     said = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
-    return f"… and {len(keys):,} more {what}{'s' if len(keys) > 1 else ''}: {said}"
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows in aligned columns: names to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    numbers = {k for k, title in enumerate(rows[0]) if title in ("value", "stderr", "lower", "upper")}
-    for row in rows:
-        padded = [
-            f"{cell:>{w}}" if k in numbers else f"{cell:<{w}}"
-            for k, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(padded).rstrip()
+    return f"… and {counted(len(keys), f'more {what}')}: {said}"

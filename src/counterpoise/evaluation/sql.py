@@ -20,7 +20,7 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
-from counterpoise.readers import judge
+from counterpoise.readers.connections import tree_of
 from counterpoise.weights import Weight
 
 CENTER = "center"
@@ -195,7 +195,7 @@ def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: 
     taken = {choice.column: choice.source.column for choice in question.choices}
 
     def value(text: str) -> Any:
-        return sqlglot.exp.column(text, quoted=True) if _is_name(text) else judge.tree_of(parts[text], text, dialect)
+        return sqlglot.exp.column(text, quoted=True) if _is_name(text) else tree_of(parts[text], text, dialect)
 
     def made(text: str) -> Any:
         return (
@@ -203,7 +203,7 @@ def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: 
         )
 
     query = sqlglot.select(*(made(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
-    return query.where(judge.tree_of("where", where, dialect)) if where else query
+    return query.where(tree_of("where", where, dialect)) if where else query
 
 
 def _is_same(exp: Any, left: Any, right: Any) -> Any:

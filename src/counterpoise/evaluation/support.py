@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, UNSUPPORTED
+from counterpoise.display import number, percent, shortened, signed
 from counterpoise.errors import Argument, CounterpoiseError, Sentence
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.result import foremost
-from counterpoise.evaluation.wording import number, percent, shortened, signed
 from counterpoise.intervals import Interval
 from counterpoise.log.question import Question, lean
 from counterpoise.log.targets import Chosen, Probabilities, Target

@@ -1,32 +1,38 @@
-"""`Table`: a polars frame that prints in full."""
+"""`Frame`: the table of an answer as a polars frame, which prints as the answer does."""
 
 from __future__ import annotations
 
-import shutil
-
 import polars as pl
 
+from counterpoise.display import Table, above
 
-class Table(pl.DataFrame):
-    """A polars frame in every respect, except that it prints every row and column."""
+
+class Frame(pl.DataFrame):
+    """A polars frame in every respect, except that it prints every row and column, to the digits of their errors."""
+
+    cells: Table | None = None
+
+    def _cells(self) -> Table:
+        """The cells that it was made of; once it is changed, those of its own values."""
+        if self.cells is not None and self.equals(_as_frame(self.cells)):
+            return self.cells.whole()
+        return Table(self.to_dicts(), shown=self.columns)
 
     def __str__(self) -> str:
-        with _whole(), pl.Config(tbl_width_chars=max(shutil.get_terminal_size().columns, 120)):
-            return super().__str__()
+        return str(self._cells())
 
     __repr__ = __str__
 
     def _repr_html_(self, *, _from_series: bool = False) -> str:
-        with _whole():
-            return super()._repr_html_()
+        return str(above().table_card(self._cells()))
 
 
-def _whole() -> pl.Config:
-    return pl.Config(
-        tbl_rows=-1,
-        tbl_cols=-1,
-        tbl_hide_dataframe_shape=True,
-        tbl_hide_column_data_types=True,
-        tbl_formatting="UTF8_FULL_CONDENSED",
-        fmt_str_lengths=60,
-    )
+def frame(table: Table) -> Frame:
+    """All columns of a table as a frame."""
+    made = _as_frame(table)
+    made.cells = table
+    return made
+
+
+def _as_frame(table: Table) -> Frame:
+    return Frame(table.records(), infer_schema_length=None)

@@ -16,11 +16,11 @@ from counterpoise.learn.judging import LearningWarning, judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.options import Hardware, Optimization, Schedule, Terms
+from counterpoise.learn.plackett_luce import PlackettLuce, Shown
 from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.race import Found
-from counterpoise.learn.ranking.learner import RankingLearner
-from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown
+from counterpoise.learn.ranking import RankingLearner
 from counterpoise.learn.search import learn_policy
 
 __all__ = [

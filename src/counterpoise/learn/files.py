@@ -24,9 +24,9 @@ from counterpoise.features import Encoder
 from counterpoise.learn.actions import Names
 from counterpoise.learn.forest import Forest, Trees
 from counterpoise.learn.onnx_files import Probabilities, write_onnx
+from counterpoise.learn.plackett_luce import PlackettLuce
 from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModelPolicy, ModulePolicy, TwoTower
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.log.sketches import Lesson
 from counterpoise.whole_files import whole_file
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from counterpoise.display import ROWS, Block, Cell, Display, Number, Table, Worded, number
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.weighted import beta_ips
 from counterpoise.evaluation.result import Result
@@ -48,9 +49,22 @@ class Standing:
     score: float
     seconds: float
 
+    def cells(self) -> dict[str, Cell]:
+        """A row of the leaderboard."""
+        error = (self.upper - self.lower) / 4.0  # an interval reaches about two to either side
+        numbers = {"value": self.value, "lower": self.lower, "upper": self.upper}
+        return {
+            "contender": self.name,
+            "temperature": Worded(self.temperature, f"{self.temperature:g}"),
+            **{name: Number(value, error) for name, value in numbers.items()},
+            "rows": Number(self.effective_sample_size, 10.0),
+            "seconds": Number(self.seconds, 1.0),
+            "": "" if self.is_measured else "not measured by these rows",
+        }
 
-@dataclass(frozen=True, eq=False)
-class Found(Serves):
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Found(Serves, Display):
     """A policy that was found on a log.
 
     Attributes
@@ -104,10 +118,8 @@ class Found(Serves):
     def summary(self) -> str:
         """What was found, in a sentence or two."""
         value = self.result[self.result.targets[0], "beta_ips"]
-        earned = (
-            f"{value.value:.4g} per row, between {value.interval.lower:.4g} and {value.interval.upper:.4g}; the policy that ran earned "
-            f"{self.mean_reward:.4g}"
-        )
+        own, low, high, logged = (number(x, value.stderr) for x in (value.value, *value.interval, self.mean_reward))
+        earned = f"{own} per row, between {low} and {high}; the policy that ran earned {logged}"
         if self.rejected is not None:
             said = [
                 "Nothing was surely better than the policy that ran, so this policy imitates it.",
@@ -136,6 +148,10 @@ class Found(Serves):
         verdict = self.result.verdict()
         return "" if verdict.verdict == "ok" else f"But take the interval with care. {' '.join(verdict.reasons)}"
 
+    def document(self) -> dict[str, Any]:
+        """What `counterpoise learn --json` prints of it."""
+        return self.to_dict()
+
     def to_dict(self) -> dict[str, Any]:
         """All numbers, ready for JSON."""
         value = self.result[self.result.targets[0], "beta_ips"]
@@ -157,21 +173,13 @@ class Found(Serves):
             "n_actions": self.policy.n_actions,
         }
 
-    def __repr__(self) -> str:
-        wide = max(len(standing.name) for standing in self.leaderboard)
-        lines = [self.summary(), "", f"{'contender':<{wide}}  temperature     value  interval            rows  seconds"]
-        for standing in self.leaderboard:
-            bounds = f"{standing.lower:.4g} … {standing.upper:.4g}"
-            note = "" if standing.is_measured else "  not measured by these rows"
-            lines.append(
-                f"{standing.name:<{wide}}  {standing.temperature:>11g}  {standing.value:>8.4g}  {bounds:<18}"
-                f"{standing.effective_sample_size:>6,.0f}  {standing.seconds:>7.1f}{note}"
-            )
-        lines += [f"{name}: {why}" for name, why in self.skipped.items()]
-        lines.append(
-            "Contenders are judged by rows that they were not learned from; the best of several still looks a little too good."
-        )
-        return "\n".join(lines)
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """What was found, and the leaderboard."""
+        yield self.summary()
+        yield ""
+        yield Table([standing.cells() for standing in self.leaderboard])
+        yield from (f"{name}: {why}" for name, why in self.skipped.items())
+        yield "Contenders are judged by rows that they were not learned from; the best of several still looks a little too good."
 
 
 # -- A race: every contender is learned without each fold, and judged by the rows of that fold -------------------------

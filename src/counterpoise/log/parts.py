@@ -68,7 +68,7 @@ class Part:
 
     sentence: str
     form: Form = "column"
-    group: Literal["lists", "models", ""] = ""
+    group: Literal["lists", "predictions", "fitting", ""] = ""
 
 
 class LogFields(TypedDict, total=False):
@@ -100,23 +100,23 @@ class LogFields(TypedDict, total=False):
         Part("the unit of randomization, such as the user; errors allow for its rows being alike"),
     ]
     key: Annotated[Columns, Part("what identifies a row; repeated ones are counted", "columns")]
-    model_reward: Annotated[Column, Part("a reward model's prediction for the logged action", group="models")]
-    model_value: Annotated[Columns, Part("the model's value of each target", "option", "models")]
+    model_reward: Annotated[Column, Part("a reward model's prediction for the logged action", group="predictions")]
+    model_value: Annotated[Columns, Part("the model's value of each target", "option", "predictions")]
     model: Annotated[
         str | Learnable | None,
         Part(
             "a reward model to fit on other rows than it predicts: 'auto', 'logistic', 'ridge', 'boosted', or scikit-learn's",
             "option",
-            "models",
+            "fitting",
         ),
     ]
     items: Annotated[
         Frame | None,
-        Part("what is known of the actions, for the model: a frame with one row for each", "option", "models"),
+        Part("what is known of the actions, for the model: a frame with one row for each", "option", "fitting"),
     ]
     value_samples: Annotated[
         int | None,
-        Part("from how many actions the model's value of a target is drawn, where there are many", "option", "models"),
+        Part("from how many actions the model's value of a target is drawn, where there are many", "option", "fitting"),
     ]
     control: Annotated[
         Mapping[str, float] | None, Part("further control variates: each column and its known mean", "option")
@@ -171,7 +171,10 @@ class LogFields(TypedDict, total=False):
 
 
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
-LISTS, MODELS = (tuple(name for name in PARTS if PARTS[name].group == group) for group in ("lists", "models"))
+LISTS, PREDICTIONS, FITTING = (
+    tuple(name for name in PARTS if PARTS[name].group == group) for group in ("lists", "predictions", "fitting")
+)
+MODELS = (*FITTING, *PREDICTIONS)
 
 # what people who come from other libraries, or from everyday talk, call an argument
 OTHER_WORDS = {
@@ -252,7 +255,7 @@ LIMITS = {
     "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline"), "is about weights and rewards alone"),
     "sql": Limits(
         "sql",
-        (*LISTS, *MODELS[:3], "baseline", "key", "query", "external_access", "reward_bounds"),
+        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "reward_bounds"),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward

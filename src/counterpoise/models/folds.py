@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
 from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
-from counterpoise.log.identity import identity
 from counterpoise.moments import Floats
+from counterpoise.readers.batches import identity
 
 # -- folds -------------------------------------------------------------------------------------------------------------
 

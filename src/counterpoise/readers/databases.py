@@ -9,14 +9,12 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import Argument, CounterpoiseError, OptionError
-from counterpoise.log.expressions import adds_up, may_use
+from counterpoise.log.expressions import adds_up, cannot_compute, has_column, may_use, with_actions
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
 from counterpoise.readers import connections as postgres
-from counterpoise.readers import judge
-from counterpoise.readers.connections import database_of, dialect_of, is_of, opened
-from counterpoise.readers.elsewhere import cannot_compute, has_column, with_actions
+from counterpoise.readers.connections import check_expressions, database_of, dialect_of, is_of, opened
 
 BATCH = 1_000_000
 # text as a number, as `groups.integer_ids` does it
@@ -54,9 +52,7 @@ def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[s
 
 def _with_columns(native: Any, question: Question, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
     texts = {column: part for part, column in question.columns if not has_column(part, column, available)}
-    judge.check_expressions(
-        texts | ({} if question.log.where is None else {question.log.where: "where"}), dialect_of(native)
-    )
+    check_expressions(texts | ({} if question.log.where is None else {question.log.where: "where"}), dialect_of(native))
     names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
     try:
         if database_of(native) == "sqlite":

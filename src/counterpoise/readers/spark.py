@@ -11,11 +11,10 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import CounterpoiseError, LogError, first_line
-from counterpoise.log.expressions import may_use
+from counterpoise.log.expressions import cannot_compute, has_column, may_use, with_actions
 from counterpoise.log.groups import CLUSTER, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
-from counterpoise.readers.elsewhere import cannot_compute, has_column, with_actions
 
 
 def is_spark(data: object) -> bool:

@@ -3,7 +3,7 @@
 from counterpoise.report import audit_picture, backtest, distribution, pictures
 from counterpoise.report.ab_test import write_ab_test
 from counterpoise.report.backtest import write_backtest
-from counterpoise.report.card import card
+from counterpoise.report.card import card, table_card
 from counterpoise.report.page import render, write_report
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "distribution",
     "pictures",
     "render",
+    "table_card",
     "write_ab_test",
     "write_backtest",
     "write_report",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from counterpoise.display import level_of, number, signed
 from counterpoise.evaluation.ab_test import MEANS, ABTest, Effect, worth_text
-from counterpoise.evaluation.wording import level_of, number, signed
 from counterpoise.report.axes import forest_axis
 from counterpoise.report.markup import Safe, el, join, name_of
 from counterpoise.report.page import Part, assemble, write

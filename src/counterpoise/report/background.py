@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from counterpoise.display import level_of
 from counterpoise.errors import in_units, masked
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.result import Result
-from counterpoise.evaluation.wording import level_of
 from counterpoise.log.question import Question
 from counterpoise.report.fingerprint import fingerprint
 from counterpoise.report.glossary import GLOSSARY, glossary, term

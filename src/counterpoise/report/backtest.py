@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from counterpoise.display import level_of, number, signed
 from counterpoise.evaluation.backtest import Backtest, Replayed
-from counterpoise.evaluation.wording import level_of, number, signed
 from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, name_of
 from counterpoise.report.page import Part, assemble, write

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from counterpoise.display import level_of
 from counterpoise.evaluation.coverage import Coverage, CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN
-from counterpoise.evaluation.wording import level_of
 from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.plots import Line, Mark, chart

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from counterpoise.display import level_of
 from counterpoise.evaluation.distribution import Distribution
 from counterpoise.evaluation.reading import TARGETS_DRAWN
-from counterpoise.evaluation.wording import level_of
 from counterpoise.log.question import LOGGING
 from counterpoise.report.pictures import MARK, axes_of, frame, name_lines
 

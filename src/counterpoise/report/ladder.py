@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from counterpoise.display import level_of, number, signed
 from counterpoise.evaluation.ladder import Ladder, Rung
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading
-from counterpoise.evaluation.wording import level_of, number, signed
 from counterpoise.report.axes import Axis, forest_axis
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+from counterpoise.display import Name, Phrase
+
 VOID = {"meta", "input", "br", "path", "line", "rect", "circle"}  # SVG's are closed too, which HTML allows there
 # Control characters are not allowed in HTML; Unicode has a picture of each.
 PICTURES = {code: 0x2400 + code for code in range(32)} | {127: 0x2421} | dict.fromkeys(range(128, 160), 0xFFFD)
@@ -60,6 +62,11 @@ def name_of(value: object, limit: int = 120) -> Safe:
     if len(whole) <= limit:
         return el("bdi", whole)
     return el("bdi", whole[: limit - 1] + "…", title=whole[:500])
+
+
+def phrase(said: Phrase) -> Safe:
+    """A sentence, with names set apart."""
+    return join(name_of(part.value) if isinstance(part, Name) else part for part in said.parts)
 
 
 def left_out(count: int, shown: int, what: str, which: str, how: str = "shown") -> Safe:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from counterpoise.display import level_of, number, shortened
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result, segment_text
-from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.log.question import LOGGING
 from counterpoise.moments.spread import Tail
 from counterpoise.report.axes import forest_axis

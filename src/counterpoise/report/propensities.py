@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from counterpoise.diagnostics.audit import ALARMS, Audit, Check
-from counterpoise.diagnostics.verdict import p_value
+from counterpoise.display import p_value
 from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.plots import strip, strip_axis

@@ -6,18 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+from counterpoise.display import Phrase, level_of, number, signed
 from counterpoise.estimators import Estimate
+from counterpoise.evaluation.headline import headline
 from counterpoise.evaluation.reading import (
     TARGETS_DRAWN,
     TARGETS_LISTED,
     TARGETS_WITH_ALL_ESTIMATORS,
     Reading,
 )
-from counterpoise.evaluation.wording import level_of, number, signed
-from counterpoise.report.answer import SIGNS, answer
 from counterpoise.report.axes import forest_axis
+from counterpoise.report.card import SIGNS
 from counterpoise.report.glossary import ESTIMATOR_WORDS, term
-from counterpoise.report.markup import Safe, el, join, left_out, name_of
+from counterpoise.report.markup import Safe, el, join, left_out, name_of, phrase
 from counterpoise.report.plots import strip, strip_axis
 
 
@@ -38,7 +39,7 @@ def head(reading: Reading) -> Safe:
         for target, verdict in verdicts.items()
     ]
     first, rest = listed[:TARGETS_DRAWN], list(verdicts.values())[TARGETS_DRAWN:]
-    shown = [el("p", answer(reading), class_="answer"), el("ul", *first, class_="verdicts")]
+    shown = [el("p", phrase(Phrase(headline(reading))), class_="answer"), el("ul", *first, class_="verdicts")]
     if rest:
         counts = Counter[str](verdict.verdict for verdict in rest)
         said = ", ".join(f"{counts[name]:,} {name}" for name in SIGNS if counts[name])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from counterpoise.display import number, signed
 from counterpoise.errors import in_units
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.result import Segment
-from counterpoise.evaluation.wording import number, signed
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.sections import badge

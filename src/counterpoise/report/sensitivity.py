@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from counterpoise.display import level_of, shortened
 from counterpoise.evaluation.sensitivity import Bounds, Sensitivity
-from counterpoise.evaluation.wording import level_of, shortened
 from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, name_of
 from counterpoise.report.pictures import COLORS, MARK, axes_of, frame

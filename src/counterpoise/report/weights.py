@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from counterpoise.diagnostics import Diagnostics, judge
+from counterpoise.display import level_of, number, percent
 from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
-from counterpoise.evaluation.wording import level_of, number, percent
 from counterpoise.moments.spread import Tail
 from counterpoise.report.axes import Axis
 from counterpoise.report.glossary import term

@@ -154,7 +154,7 @@ def test_the_direct_method_takes_boosted_trees_with_a_seed():
 def test_what_cannot_be_a_reward_model_is_refused():
     with pytest.raises(OptionError, match="must have the methods fit and predict"):
         Direct(linear.Ridge)
-    with pytest.raises(OptionError, match="no objective 'magic'"):
+    with pytest.raises(OptionError, match="'magic' is not known"):
         Direct("magic")
     with pytest.raises(OptionError, match="the model Ridge cannot be fitted"):
         Direct(linear.Ridge(solver="magic")).fit(rest(), 0)

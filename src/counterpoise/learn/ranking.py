@@ -15,6 +15,7 @@ from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import places
 from counterpoise.learn.judging import is_handed_out, lesson_of
 from counterpoise.learn.learner import PolicyLearner
+from counterpoise.learn.lists import ListSource, LoggedLists, judged_log, refuse_depth
 from counterpoise.learn.options import (
     Fallback,
     Hardware,
@@ -26,11 +27,9 @@ from counterpoise.learn.options import (
     check_sizes,
     options_of,
 )
+from counterpoise.learn.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.policies import default_policy
 from counterpoise.learn.policy import delegated
-from counterpoise.learn.ranking.plackett_luce import PlackettLuce, check_depth
-from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
-from counterpoise.learn.ranking.steps import LoggedLists
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, train

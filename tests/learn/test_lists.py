@@ -6,9 +6,9 @@ import pytest
 from learning import torch
 
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PlackettLuce
+from counterpoise.learn.lists import LoggedLists, RunningBaselines, list_baselines, list_sums, weighed
 from counterpoise.learn.objectives import OBJECTIVES
-from counterpoise.learn.ranking.probabilities import ABSENT, pools
-from counterpoise.learn.ranking.steps import LoggedLists, RunningBaselines, list_baselines, list_sums, weighed
+from counterpoise.learn.plackett_luce import ABSENT, pools
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import LoggedActions
 from counterpoise.weights import Cascade, Independent, Standard

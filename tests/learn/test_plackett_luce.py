@@ -9,7 +9,7 @@ from learning import policies, torch
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn import LinearSoftmax, ModulePolicy, PlackettLuce, load_policy, save_policy
 from counterpoise.learn.files import read_tensors, write_tensors
-from counterpoise.learn.ranking.probabilities import ABSENT, at_slots, pools, prefix_products
+from counterpoise.learn.plackett_luce import ABSENT, at_slots, pools, prefix_products
 
 LISTS = torch.tensor(list(permutations(range(5), 3)))
 

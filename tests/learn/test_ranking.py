@@ -20,8 +20,7 @@ from counterpoise.learn import (
     RankingLearner,
     objectives,
 )
-from counterpoise.learn.ranking.sources import ListSource
-from counterpoise.learn.ranking.steps import held_out_lists, weighed_lists
+from counterpoise.learn.lists import ListSource, held_out_lists, weighed_lists
 from counterpoise.learn.rows import Split
 from counterpoise.moments import Moments
 from counterpoise.readers import frames
@@ -287,7 +286,7 @@ def test_what_does_not_fit_is_refused():
     ids=str,
 )
 def test_the_page_on_rankings_lists_what_is_refused(refused):
-    page = (Path(__file__).parents[3] / "docs" / "rankings.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "rankings.md").read_text(encoding="utf-8")
     (name, value), *_ = refused.items()
     assert f'`{name}="{value}"`' in page or f"`{name}=`" in page
     with pytest.raises(OptionError, match="lists"):

@@ -1,1 +1,0 @@
-"""Rankings: a policy that shows lists, and how it is learned from a log of lists."""
