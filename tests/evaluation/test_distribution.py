@@ -10,7 +10,7 @@ from command_line import invoke
 
 import counterpoise as cp
 from counterpoise.evaluation.distribution import Worst, thresholds_of
-from counterpoise.moments.cuts import shortfall
+from counterpoise.moments.bins import shortfall
 
 
 def a_log(n=3000, seed=3, reward="ratings"):

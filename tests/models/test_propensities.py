@@ -24,7 +24,7 @@ from counterpoise.log.question import PROPENSITY
 from counterpoise.models.propensity import sharpen
 from counterpoise.models.propensity_fitting import sharpness_of
 from counterpoise.moments import Moments
-from counterpoise.moments.estimated import Estimated
+from counterpoise.moments.weighed import Estimated
 
 pytestmark = pytest.mark.once
 

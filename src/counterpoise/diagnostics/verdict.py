@@ -10,7 +10,7 @@ from typing import Literal
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
 from counterpoise.errors import Argument, Pieces, Sentence, in_units
-from counterpoise.moments.effective import below
+from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
 

@@ -26,9 +26,9 @@ from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.question import Lane, Names, Question
 from counterpoise.log.rules import Problem, all_bad, refuse
 from counterpoise.moments import Floats, LogMoments, Powers, Tail
-from counterpoise.moments.effective import Weighed
 from counterpoise.moments.log_moments import Label, as_label, in_order
 from counterpoise.moments.spread import EMPTY, NOTHING
+from counterpoise.moments.weighed import Weighed
 from counterpoise.weights.weight import Balanced
 
 MOST_SEGMENTS = 1_000  # unless the log says otherwise

@@ -13,9 +13,9 @@ from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question, ask
 from counterpoise.moments import LogMoments, Moments
-from counterpoise.moments.effective import PLAIN
 from counterpoise.moments.log_moments import Contrast, in_order
 from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED
+from counterpoise.moments.weighed import PLAIN
 from counterpoise.weights import Balanced, Own, Ratio, Weight
 
 ONE = "2.0"  # a weight whose excess is 1

@@ -31,8 +31,8 @@ from counterpoise.models.estimators import fit
 from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, sharpen
 from counterpoise.models.propensity_fitting import out_of_fold, sharpness_of
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.estimated import Estimated, Place
 from counterpoise.moments.log_moments import Contrast, as_label
+from counterpoise.moments.weighed import Estimated, Place
 from counterpoise.threads import threads
 
 CELLS = 20_000_000  # of the table of rows × scores
