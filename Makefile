@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help setup demo report test lint types tests test-oldest test-newest docs statistics benchmark reproduce-check benchmark-reproduce \
-	benchmark-learning benchmark-quality audit clean
+	benchmark-learning benchmark-quality results audit check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make benchmark-learning  a β-IPS step against IPS, an epoch against the paper's recipe, as ratios"
 	@echo "make benchmark-quality  what learn_policy makes of 16 logs with a known truth (under an hour); OBP=/path/to/its/python for peers"
 	@echo "make audit       tries to break the command line: kills, signals, full disks, damaged files (about 5 minutes)"
+	@echo "make results     every benchmark again, into benchmarks/RESULTS.md (hours); QUICK=1 only shows that all of them run"
 	@echo "make benchmark   speed and memory as ratios, against the memory limit of this machine"
 
 # modules are compiled when they are first imported: most of them never are
@@ -91,12 +92,12 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 statistics: $(READY)
-	POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python benchmarks/coverage_grid.py
-	$(BIN)/python benchmarks/interval_coverage.py
+	POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python benchmarks/intervals.py grid
+	$(BIN)/python benchmarks/intervals.py jackknife
 
 benchmark: $(READY)
-	$(BIN)/python benchmarks/evaluate_arrays.py
-	$(BIN)/python benchmarks/evaluate_files.py
+	$(BIN)/python benchmarks/speed.py arrays
+	$(BIN)/python benchmarks/speed.py files
 
 # The published runs lie beside the repository; PUBLISHED=... names another file.
 PUBLISHED ?= ../shared/paper/ope_runs_seeds_0_to_9.csv
@@ -104,19 +105,26 @@ reproduce-check: $(READY)
 	$(BIN)/counterpoise reproduce check $(PUBLISHED)
 
 benchmark-reproduce: $(READY)
-	$(BIN)/python benchmarks/reproduce_cell.py
+	$(BIN)/python benchmarks/paper.py cell
 
 benchmark-learning: $(READY)
-	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python benchmarks/learning.py steps
+	$(BIN)/python benchmarks/learning.py epoch
 
 # OBP=... names a Python that has the Open Bandit Pipeline, whose learners then run on the same logs.
 benchmark-quality: $(READY)
-	$(BIN)/python benchmarks/learning_quality.py $(addprefix --obp ,$(OBP))
+	$(BIN)/python benchmarks/learning.py quality $(addprefix --obp ,$(OBP))
 
 # TRIALS=600 tries ten times as often, ONLY=states one kind alone
 TRIALS ?= 60
 audit: $(READY)
 	$(BIN)/python benchmarks/audit.py --trials $(TRIALS) $(addprefix --only ,$(ONLY))
+
+# every script, every experiment: their sections of RESULTS.md; QUICK=1 only shows that all of them run
+results: $(READY)
+	for script in speed intervals verdicts models lists learning items paper audit house; do \
+		$(BIN)/python benchmarks/$$script.py $(if $(QUICK),--quick,--write) || broken="$$broken $$script"; done; \
+	test -z "$$broken" || { echo "promises are broken in:$$broken"; exit 1; }
 
 clean:
 	rm -rf $(VENV) .venv-oldest .venv-newest build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -715,11 +715,15 @@ SECTIONS: dict[str, Callable[[Audit], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two trials of each kind")
+    parser.add_argument("--write", action="store_true", help="write the table into RESULTS.md")
     parser.add_argument("--trials", type=int, default=60, help="of each kind; dear ones get a part of them")
     parser.add_argument("--seed", type=int, default=0, help="of the dice; the same seed damages the same bits")
     parser.add_argument("--only", choices=list(SECTIONS), action="append", help="this kind alone; may be repeated")
     parser.add_argument("--keep", type=Path, help="a folder for the files of the trials that were lost")
     options = parser.parse_args()
+    from bench import recording  # beside this script, which tests import from elsewhere
+
     chosen = options.only or list(SECTIONS)
     needs_torch = {"learning", "disks", "signals", "unwritable"} & set(chosen)
     # imported, and not used: a fork of a process in which an engine's threads run may hang
@@ -727,15 +731,16 @@ def main() -> None:
         importlib.import_module(name)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="counterpoise-audit-") as folder:
-        audit = Audit(Path(folder), options.trials, options.seed, options.keep)
+        audit = Audit(Path(folder), 2 if options.quick else options.trials, options.seed, options.keep)
         for name in chosen:
             print(f"{name} …", file=sys.stderr, flush=True)
             SECTIONS[name](audit)
-    for kind, found in audit.lost.items():
-        print(f"\nLost, {kind}:")
-        print("\n".join(f"  {one}" for one in found[:5]))
-        print(f"  and {len(found) - 5:,} more" if len(found) > 5 else "", end="\n" if len(found) > 5 else "")
-    print(f"\n{audit.table()}\n{time.monotonic() - began:,.0f} s")
+    with recording("audit table", sys.argv[1:], is_on=options.write):
+        for kind, losses in audit.lost.items():
+            print(f"\nLost, {kind}:")
+            print("\n".join(f"  {loss}" for loss in losses[:5]))
+            print(f"  and {len(losses) - 5:,} more" if len(losses) > 5 else "", end="\n" if len(losses) > 5 else "")
+        print(f"\n{audit.table()}\n{time.monotonic() - began:,.0f} s")
     raise SystemExit(1 if audit.lost else 0)
 
 

@@ -496,6 +496,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the source alone: run nothing")
     parser.add_argument("--check", action="store_true", help="only figures with limits; exit with 1 if one is passed")
     parser.add_argument("--source", type=Path, default=SOURCE, help="the folder that holds the package")
+    parser.add_argument("--write", action="store_true", help="write the figures into RESULTS.md")
     options = parser.parse_args()
     source = options.source.resolve()
     sys.path.insert(0, str(source))
@@ -503,14 +504,32 @@ def main() -> int:
     every = list(figures(modules))
     if not options.quick:
         every += [*evaluating(), *learning()]
-    if not options.check:
-        print("\n".join(rooms(modules)), end="\n\n")
+    if options.write:
+        from bench import recording  # beside this script, which tests import from elsewhere
+
+        with recording("house figures", sys.argv[1:], is_on=True):
+            show(modules, [figure for figure in every if figure.limit is not None])
+    elif options.check:
+        for figure in every:
+            if figure.limit is not None:
+                print(figure if figure.is_kept else f"{figure}: TOO MANY")
+                print("".join(f"    {part}\n" for part in figure.parts if not figure.is_kept), end="")
+        return 0 if all(figure.is_kept for figure in every) else 1
+    else:
+        show(modules, every)
+        for figure in every:
+            print(f"\n{figure.name}:" if figure.parts else "")
+            print("".join(f"    {part}\n" for part in figure.parts), end="")
+    return 0
+
+
+def show(modules: dict[str, Module], every: list[Figure]) -> None:
+    """Print the rooms and the figures as tables."""
+    print("\n".join(rooms(modules)), end="\n\n")
+    print("| | figure | at most |\n|---|---|---|")
     for figure in every:
-        if not options.check or figure.limit is not None:
-            print(figure if figure.is_kept else f"{figure}: TOO MANY")
-            if not options.check or not figure.is_kept:
-                print("".join(f"    {part}\n" for part in figure.parts), end="")
-    return 1 if options.check and not all(figure.is_kept for figure in every) else 0
+        limit = "" if figure.limit is None else f"{figure.limit:,}"
+        print(f"| {figure.name} | {figure.value:,g} | {limit} |")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from importlib import import_module
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, cast, overload
 
 # -- Numbers, and names from a log -------------------------------------------------------------------------------------
 
@@ -194,7 +194,15 @@ def cell_text(cell: Cell, limit: int | None = NARROW) -> str:
     return breakable(number(cell) if isinstance(cell, float) else str(cell))
 
 
-def finite(value: Any) -> Any:
+@overload
+def finite(value: Mapping[str, object]) -> dict[str, Any]: ...
+
+
+@overload
+def finite(value: object) -> Any: ...
+
+
+def finite(value: object) -> Any:
     """Plain values all the way down; nan and infinities become null, the only thing JSON has for them.
 
     >>> finite({"a": (1.0, float("inf"))})

@@ -1,23 +1,123 @@
 """Options are declared once: every command that takes one has the same, and what is typed reaches the library."""
 
+import json
+import re
+from inspect import signature
 from typing import Annotated
 
+import numpy as np
+import polars as pl
 import pytest
 import typer
+from command_line import invoke, shop
 from typer.testing import CliRunner
 
+import counterpoise as cp
 from counterpoise.cli.app import app
-from counterpoise.cli.options import SHARED, TARGETS, takes
-from counterpoise.cli.typed import Typed
+from counterpoise.cli.options import FURTHER, Typed, takes
+from counterpoise.cli.verbs import ESTIMATING
 from counterpoise.errors import OptionError
-from counterpoise.log.parts import LogFields, help_of
+from counterpoise.intervals import INTERVALS
+from counterpoise.log.parts import PARTS, help_of
+from counterpoise.weights.lists import LIST_WEIGHTS
+from counterpoise.weights.names import WEIGHTS
 
 COMMANDS = typer.main.get_command(app).commands
 
 
-def test_evaluate_takes_every_part_of_a_log():
+# what only Python can say: objects, several loggers, the version of a policy in Python, and whether to show a bar
+PYTHON_ONLY = {"log", "logger", "shares", "progress", "version"}
+VERBS = {
+    "evaluate": set(),
+    "compare": set(),
+    "plan": set(),
+    "distribution": {"thresholds"},  # one at a time: --threshold
+    "sensitivity": set(),
+    "ab-test": {"action", "context", "candidates", "key"},  # which make no difference to it
+    "doctor": set(ESTIMATING),
+    "backtest": {"logs", "outcomes", "against", "table", "query", "external_access"},  # which its table names
+}
+
+
+@pytest.mark.parametrize("command", VERBS)
+def test_a_command_offers_what_its_verb_takes_and_nothing_else(command):
+    verb = getattr(cp, command.replace("-", "_"))
+    taken = {name for name, one in signature(verb).parameters.items() if one.kind is not one.VAR_KEYWORD}
+    offered = {option.name for option in COMMANDS[command].params}
+    assert taken - offered - PYTHON_ONLY == VERBS[command] - offered
+    of_the_command_line = {
+        "json",
+        "strict",
+        "html",
+        "target_action",
+        "no_cluster",
+        "propensity_model",
+        "tuned_for",
+        "max_weight",
+    }
+    of_the_command_line |= {
+        "check_coverage",
+        "coverage_runs",
+        "sensitivity",
+        "rows",
+        "quantile",
+        "cvar",
+        "threshold",
+        "tests",
+    }
+    assert offered - taken <= of_the_command_line
+
+
+def test_every_part_of_a_log_is_an_option_but_for_several_loggers():
     offered = {option.name for option in COMMANDS["evaluate"].params}
-    assert set(LogFields.__annotations__) - offered == {"logger", "shares", "control", "key"}
+    assert set(PARTS) - offered == {"logger", "shares"}
+
+
+def help_texts(name):
+    return {option.help for command in COMMANDS.values() for option in command.params if option.name == name}
+
+
+def test_help_names_what_is_in_the_registries():
+    """Whoever adds to a registry need not think of the help."""
+    from counterpoise.models.propensity import CLASSIFIERS
+    from counterpoise.models.reward import NAMES
+
+    weights = [name.replace("_", "-") for name in (*WEIGHTS, *LIST_WEIGHTS)]
+    registries = {"interval": INTERVALS, "estimator": cp.ESTIMATORS, "weight": weights}
+    registries |= {"model": NAMES, "propensity_model": CLASSIFIERS}
+    for option, names in registries.items():
+        (said,) = help_texts(option)
+        for name in names:
+            assert re.search(rf"\b{name}\b", said), (option, name)
+    for name, method in INTERVALS.items():
+        (said,) = help_texts("interval")
+        assert (name in said.partition(";")[2]) == (not method.allows_differences)
+
+
+def test_help_names_every_objective():
+    objectives = pytest.importorskip("counterpoise.learn.objectives").OBJECTIVES
+    (said,) = help_texts("objective")
+    for name in set(objectives) - {"dr", "predicted_reward"}:  # which need a reward model
+        assert re.search(rf"\b{name}\b", said), name
+
+
+def test_control_variates_are_typed_with_their_means(tmp_path):
+    random = np.random.default_rng(0)
+    noise = random.normal(size=900)
+    shop(900).with_columns(noise=noise, click=pl.col("click") + noise).write_parquet(tmp_path / "log.parquet")
+    asked = ("evaluate", tmp_path / "log.parquet", "--target", "pi_new", "--estimator", "optimal_dr", "--json")
+    found = json.loads(invoke(*asked, "--control", "noise=0").stdout)["estimates"][0]
+    expected = cp.evaluate(
+        tmp_path / "log.parquet",
+        reward="click",
+        propensity="p",
+        target="pi_new",
+        control={"noise": 0.0},
+        estimator="optimal_dr",
+    )["pi_new", "optimal_dr"]
+    assert (found["value"], found["stderr"]) == pytest.approx((expected.value, expected.stderr), rel=1e-12)
+    wrong = invoke(*asked, "--control", "noise")
+    assert (wrong.exit_code, "--control takes NAME=VALUE" in wrong.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["action", "context", "candidates", "cluster", "slate", "where", "drop_bad_rows"])
@@ -47,11 +147,11 @@ def test_an_option_is_the_same_in_every_command():
         assert len(declared) == 1, name
 
 
-def test_every_shared_option_becomes_an_argument_of_the_library():
-    typed = Typed(dict.fromkeys(SHARED) | {"no_cluster": True, "interval": "anytime", "tuned_for": 7.0})
-    values = typed.arguments()
+def test_every_option_that_commands_share_becomes_an_argument_of_the_library():
+    shared = {**dict.fromkeys(PARTS), **dict.fromkeys(FURTHER)}
+    values = Typed(shared | {"no_cluster": True, "interval": "anytime", "tuned_for": 7.0}).arguments()
     of_commands = {"log", "json", "strict", "check_coverage", "coverage_runs", "sensitivity"}
-    assert set(SHARED) - set(values) - of_commands == {"no_cluster", "tuned_for", "max_weight"}
+    assert set(shared) - set(values) - of_commands == {"no_cluster", "tuned_for", "max_weight"}
     assert values["cluster"] is False
     assert values["interval"].tuned_for == 7.0
     with pytest.raises(OptionError, match="--no-cluster"):
@@ -62,7 +162,7 @@ def test_a_command_gets_one_record_of_what_was_typed():
     application, received = typer.Typer(), []
 
     @application.command()
-    @takes(TARGETS, "where", "context", "json")
+    @takes("reward", "propensity", "target", "target_action", "where", "context", "json")
     def ask(typed: Typed, *, depth: Annotated[int, typer.Option(help="How far.")] = 3) -> None:
         received.append((typed, depth))
 

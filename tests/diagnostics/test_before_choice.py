@@ -57,9 +57,9 @@ def test_what_was_known_before_is_not(heavy):
 
 def test_clusters_and_rows_that_carry_the_weights_limit_what_is_sure():
     far = {"x": (10.0, 1.0)}
-    assert after_choice(far, carrying=400)
-    assert not after_choice(far, carrying=400, clusters=3)
-    assert not after_choice(far, carrying=2)
+    assert list(after_choice(far, carrying=400))
+    assert not list(after_choice(far, carrying=400, clusters=3))
+    assert not list(after_choice(far, carrying=2))
 
 
 @pytest.mark.once

@@ -150,6 +150,15 @@ def test_a_mismatch_is_said():
     assert "carry over" in repr(found)
 
 
+def test_doubts_are_printed_once():
+    user = np.repeat(np.arange(300), 10)
+    log = {"arm": user % 2, "r": np.random.default_rng(0).normal(size=300)[user], "x": user / 300, "user_id": user}
+    found = cp.ab_test(log, arm="arm", reward="r", baseline="x")
+    (caveat,) = found["1"].verdict.caveats
+    assert (caveat.code, len(found.effects)) == ("rows-move-together", 2)
+    assert repr(found).count(str(found["1"].verdict)) == 1
+
+
 def test_several_arms_are_compared_two_by_two(tmp_path):
     log, _ = simulated(900, 9)
     third = log.with_columns(arm=pl.lit("third"), r=pl.col("r") + 1.0)[:300]

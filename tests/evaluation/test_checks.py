@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.cli.typed import cluster_of
+from counterpoise.cli.options import cluster_of
 from counterpoise.cli.wording import as_option, options_are, written
+from counterpoise.diagnostics import CODES
 from counterpoise.diagnostics.together import moving_together
 from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
@@ -49,7 +50,7 @@ def test_rows_of_one_user_that_move_together_are_named_with_how_much_wider_the_i
     result = cp.evaluate(log, **ASKED)
     (one,) = caveats(result, TOGETHER)
     assert result.verdict().verdict == "caution"
-    assert "cluster='user_id'" in one.text
+    assert "cluster='user_id'" in one.do
     right = cp.evaluate(log, **ASKED, cluster="user_id")
     wider = right["t", "beta_ips"].stderr / result["t", "beta_ips"].stderr
     assert one.numbers["factor"] == pytest.approx(wider, rel=0.15)
@@ -96,7 +97,7 @@ def test_whole_ids_are_looked_at_wherever_the_rows_are(source, tmp_path):
 def test_of_nested_ids_the_one_that_widens_the_interval_most_is_named():
     log = a_log().with_columns(session_id=pl.col("user_id") * 10 + pl.int_range(pl.len()) % 3)
     (one,) = caveats(cp.evaluate(log, **ASKED), TOGETHER)
-    assert "cluster='user_id'" in one.text
+    assert "cluster='user_id'" in one.do
 
 
 def test_a_difference_is_judged_by_its_own_terms():
@@ -213,7 +214,8 @@ def test_lists_that_are_read_as_rows_are_never_ok():
         assert result.verdict().verdict == "caution"
         assert one.numbers["lists"] == 800
     as_lists = {"slate": "request_id", "position": "slot", "propensity_of": "item_given_above"}
-    assert not cp.evaluate(lists(), **ASKED, **as_lists).verdict().caveats
+    right = cp.evaluate(lists(), **ASKED, **as_lists).verdict()
+    assert not any(CODES[one.code].takes_rows for one in right.caveats)
 
 
 def test_rows_stand_alone_where_propensities_are_those_of_the_position():
@@ -231,7 +233,7 @@ def test_what_propensities_of_lists_are_of_is_tested(written):
     result = cp.evaluate(log, **ASKED, **as_lists, propensity_of=wrong)
     (one,) = caveats(result, MEANING)
     assert result.verdict().verdict != "ok"
-    assert f"propensity_of={written!r}" in one.text
+    assert f"propensity_of={written!r}" in one.do
 
 
 def test_items_that_may_be_shown_twice_say_nothing_of_what_propensities_are_of():
@@ -302,7 +304,7 @@ def test_the_command_line_has_an_option_to_refuse_clusters():
     with options_are({"cluster", "no_cluster"}):
         assert as_option(Argument("cluster", False)) == "--no-cluster"
         (one,) = caveats(cp.evaluate(a_log(), **ASKED), TOGETHER)
-        assert "--cluster user_id" in written(one.text)
+        assert "--cluster user_id" in written(one.do)
     with pytest.raises(OptionError, match="--no-cluster"):
         cluster_of("user_id", True)
 

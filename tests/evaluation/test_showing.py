@@ -14,7 +14,7 @@ from command_line import invoke, shop
 from report_logs import HOSTILE, crowded, hostile, ordinary
 
 import counterpoise as cp
-from counterpoise.diagnostics import Verdict
+from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.display import Table, number, signed
 from counterpoise.evaluation.documents import evaluation
 from counterpoise.evaluation.headline import basis, headline, plain
@@ -34,7 +34,9 @@ def enlarged(targets, segments, rows=4000):
     asked = {"reward": "r", "propensity": "p", "target": "pi_0", "estimator": ["ips", "snips", "beta_ips"]}
     one = cp.evaluate(log, **asked, segment="who" if segments > 1 else None)
     names = [f"pi_{k}" for k in range(targets)]
-    doubt = Verdict("caution", ("Few rows matter.", "Their weights are large."))
+    doubt = Verdict(
+        (Caveat("few-carrying-rows", "Few rows matter."), Caveat("few-effective-rows", "Their weights are large."))
+    )
     moments = replace(
         one.moments,
         moments={(name, ""): one.moments.moments["pi_0", ""] for name in names},

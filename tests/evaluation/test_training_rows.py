@@ -170,7 +170,7 @@ def test_learning_from_arrays_is_known_in_frames(log):
     learner = PolicyLearner(epochs=1, folds=None).fit(**arrays)
     frame = log.with_columns(action=pl.col("day") % 3)
     result = cp.evaluate(frame, **PARTS | {"context": ["x"]}, target={"new": learner})
-    assert caveat(result).text.endswith("Evaluate it on other rows.")
+    assert caveat(result).do == "Evaluate it on other rows."
 
 
 def test_going_on_with_other_rows_forgets_none(log):

@@ -16,7 +16,7 @@ from command_line import shop
 import counterpoise as cp
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
-from counterpoise.evaluation.asking import Asked
+from counterpoise.evaluation.asking import RewardMoments
 from counterpoise.evaluation.estimates import Options
 from counterpoise.evaluation.ranking import rank
 from counterpoise.intervals import (
@@ -240,7 +240,7 @@ def test_several_rewards_are_several_results_in_one():
     asked = {"propensity": "p", "target": "pi_new", "reward_bounds": (0, 10)}
     single = [cp.evaluate(log, reward=name, **asked) for name in ("click", "revenue")]
     rewards, how = ("click", "revenue"), [Options(0.95, Student(), (0, 10))] * 2
-    result = evaluation_of(Asked(tuple(one.moments for one in single), rewards, questions[None]), how, ())
+    result = evaluation_of(RewardMoments(tuple(one.moments for one in single), rewards, questions[None]), how, ())
     assert result.reward == "click"
     assert result.of("click") is result
     assert result.of("revenue").estimates == single[1].estimates
@@ -252,7 +252,7 @@ def test_several_rewards_are_several_results_in_one():
     ):
         result.of("revenu")
     single = [cp.compare(log, reward=name, **asked) for name in ("click", "revenue")]
-    change = comparison_of(Asked(tuple(one.moments for one in single), rewards, questions["logging"]), how)
+    change = comparison_of(RewardMoments(tuple(one.moments for one in single), rewards, questions["logging"]), how)
     assert change.of("revenue").value == single[1].value == pytest.approx(3.5 * change.value)
 
 

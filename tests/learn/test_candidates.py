@@ -11,10 +11,10 @@ from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.estimators.weighted import ips
 from counterpoise.learn import LinearSoftmax, PolicyLearner, export_onnx, load_policy
 from counterpoise.learn.criterion import moments_of
-from counterpoise.learn.norms import SampleGradients
+from counterpoise.learn.norms import SampleGradients, default_norms
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import LoggedActions, default_norms
+from counterpoise.learn.steps import LoggedActions
 
 ITEMS = np.array(["bread", "jam", "milk", "soap", "tea"])
 

@@ -12,11 +12,11 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner
 from counterpoise.learn.criterion import DELTA, FACTORS, pessimistic_value
-from counterpoise.learn.judging import LearningWarning, fold_policies, remarks
+from counterpoise.learn.judging import LearningWarning, remarks
 from counterpoise.learn.options import LOOKS, STEPS, WAIT, options_of
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Source, inspect
-from counterpoise.learn.training import copy_of
+from counterpoise.learn.training import copy_of, fold_policies
 from counterpoise.log.groups import folds_of
 from counterpoise.log.log import Log
 

@@ -7,10 +7,11 @@ from torch import nn
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.learn import MLP, ModulePolicy, PolicyLearner
+from counterpoise.learn.norms import default_norms
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import Arithmetic
-from counterpoise.learn.steps import LoggedActions, default_norms
+from counterpoise.learn.steps import LoggedActions
 
 HALF = Arithmetic("bfloat16")
 

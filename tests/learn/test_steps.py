@@ -7,10 +7,10 @@ from learning import policies, small_log, torch
 
 from counterpoise.learn import objectives
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.norms import reference_norms
+from counterpoise.learn.norms import default_norms, reference_norms
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import LoggedActions, default_norms
+from counterpoise.learn.steps import LoggedActions
 
 BATCH = Batch(*small_log(), 40)
 ROW = (BATCH.reward, BATCH.propensity)

@@ -21,8 +21,7 @@ from counterpoise.estimators import ESTIMATORS, gradient
 from counterpoise.evaluation.documents import as_text, evaluation, schema
 from counterpoise.log.groups import folds_of
 from counterpoise.log.question import PROPENSITY
-from counterpoise.models.propensity import sharpen
-from counterpoise.models.propensity_fitting import sharpness_of
+from counterpoise.models.propensity import sharpen, sharpness_of
 from counterpoise.moments import Moments
 from counterpoise.moments.weighed import Estimated
 

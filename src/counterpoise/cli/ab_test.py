@@ -8,16 +8,15 @@ from typing import Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import CLUSTERS, LOG, REWARD, takes
+from counterpoise.cli.options import Typed, numbers, pairs, table_of, takes
 from counterpoise.cli.printing import show
 from counterpoise.cli.running import ends_at_once
-from counterpoise.cli.typed import Typed, table_of
 from counterpoise.errors import OptionError
 from counterpoise.log.parts import usual
 
 
 @ends_at_once
-@takes(REWARD, "baseline", CLUSTERS, "interval", "level", "reward_bounds", "drop_bad_rows", LOG)
+@takes("no_cluster", "interval", "level", verb="ab_test", without=("action", "context", "candidates", "key"))
 def ab_test(
     typed: Typed,
     *,
@@ -54,7 +53,7 @@ def ab_test(
         arm=arm,
         against=against,
         propensity=pairs("propensity", propensity),
-        shares=_numbers(pairs("shares", shares)),
+        shares=numbers("shares", pairs("shares", shares)),
     )
     if html is not None:
         test.report(html)
@@ -62,7 +61,7 @@ def ab_test(
 
 
 @ends_at_once
-@takes(CLUSTERS, "level", "drop_bad_rows", "json")
+@takes("no_cluster", "interval", "level", verb="backtest", without=("log", "table", "query", "external_access"))
 def backtest(
     typed: Typed,
     *,
@@ -95,27 +94,3 @@ def backtest(
     if html is not None:
         outcome.report(html)
     show(typed, outcome)
-
-
-def pairs(option: str, texts: list[str] | None) -> dict[str, str] | None:
-    """Options of the form NAME=VALUE, by name.
-
-    >>> pairs("shares", ["A=0.5", "B=0.5"])
-    {'A': '0.5', 'B': '0.5'}
-    """
-    if not texts:
-        return None
-    values = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not (name and sign and value):
-            raise OptionError(f"--{option} takes ARM=VALUE, found {text!r}.")
-        values[name] = value
-    return values
-
-
-def _numbers(values: dict[str, str] | None) -> dict[str, Any] | None:
-    try:
-        return None if values is None else {name: float(value) for name, value in values.items()}
-    except ValueError as error:
-        raise OptionError(f"--shares takes numbers, such as A=0.5; {error}.") from None

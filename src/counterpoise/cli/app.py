@@ -10,17 +10,13 @@ import typer
 
 from counterpoise import __version__
 from counterpoise.cli.ab_test import ab_test, backtest
-from counterpoise.cli.distribution import distribution
-from counterpoise.cli.doctor import doctor
 from counterpoise.cli.evaluate import compare, evaluate
 from counterpoise.cli.learn import learn
-from counterpoise.cli.plan import plan
 from counterpoise.cli.reproduce import reproduce
 from counterpoise.cli.running import open_streams, without_traceback
-from counterpoise.cli.sensitivity import sensitivity
 from counterpoise.cli.simulate import simulate
-from counterpoise.cli.sql import sql
 from counterpoise.cli.state import state
+from counterpoise.cli.verbs import distribution, doctor, plan, sensitivity, sql
 from counterpoise.errors import CounterpoiseError, OptionError, first_line
 
 app = typer.Typer(

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import ANSWER, INTERVALS, LISTS, MODELS, QUESTION, VALUES, takes
+from counterpoise.cli.options import ANSWER, TARGETS, Typed, takes
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
-from counterpoise.cli.typed import Typed
 from counterpoise.display import Display, visible
 from counterpoise.log.log import without_password
 from counterpoise.log.question import LOGGING
@@ -25,25 +24,13 @@ if TYPE_CHECKING:
 
 
 @ends_at_once
-@takes(QUESTION, ANSWER, MODELS, LISTS, INTERVALS, VALUES)
+@takes(*TARGETS, *ANSWER, "estimator", "max_weight", verb="evaluate")
 def evaluate(
     typed: Typed,
     *,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.")
     ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keeps the sums: this log is added to it, the answer is about all."),
-    ] = None,
-    batch: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Key of this log in --state, such as its day; files may go without."),
-    ] = None,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Put this log in the place of what its batch or files had added to --state."),
-    ] = False,
 ) -> None:
     """What target policies would have earned on a log, how sure that is, and whether to believe it.
 
@@ -62,7 +49,7 @@ def evaluate(
     """
     if html is not None:
         check_free(html, such_as="report.html")
-    result = cp.evaluate(typed.data, **typed.question(), state=state, batch=batch, replace=replace)
+    result = cp.evaluate(typed.data, **typed.question())
     checks = _checks(typed, result)
     result = _with_tipping_points(typed, result)
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
@@ -74,7 +61,7 @@ def evaluate(
 
 
 @ends_at_once
-@takes(QUESTION, ANSWER, MODELS, LISTS, INTERVALS)
+@takes(*TARGETS, *ANSWER, verb="compare")
 def compare(
     typed: Typed,
     *,

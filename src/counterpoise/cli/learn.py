@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterpoise.cli.options import CLUSTERS, takes
+from counterpoise.cli.options import Typed, takes
 from counterpoise.cli.printing import print_json
 from counterpoise.cli.running import check_free, ends_at_once
-from counterpoise.cli.typed import Typed
 from counterpoise.cli.wording import written
 from counterpoise.errors import Argument, OptionError
 
@@ -25,7 +24,7 @@ FOLDS = "By policies learned like it, each on rows that it has not seen."
 
 
 @partial(ends_at_once, on_second=True)
-@takes("candidates", CLUSTERS, "where", "table", "query", "drop_bad_rows", "json")
+@takes("candidates", "cluster", "no_cluster", "where", "table", "query", "drop_bad_rows", "json")
 def learn(
     typed: Typed,
     *,
@@ -58,7 +57,7 @@ def learn(
         str | None,
         typer.Option(
             help="Train a linear softmax policy by gradients, and nothing else, on logs that may be larger than memory: beta_ips, "
-            "running_beta_ips, ips, lambda_ips or log_smoothing; with --batch-size 0 also snips and value_beta_ips."
+            "running_beta_ips, ips, lambda_ips, log_smoothing or imitation; with --batch-size 0 also snips and value_beta_ips."
         ),
     ] = None,
     epochs: Annotated[

@@ -1,29 +1,77 @@
-"""The options that several commands share: each is declared once, and a command says which groups of them it takes."""
+"""The options of commands, made from the library, and what is typed as the library takes it.
+
+Every part of a log is an option of each command whose verb takes it, in the words of `LogFields`; names come from the registries. So a new
+part needs no line here, and help says what the library says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, Concatenate, ParamSpec
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec, get_args
 
 import typer
 
-from counterpoise.cli.typed import Typed
-from counterpoise.log.parts import LogFields, help_of
+from counterpoise.cli.printing import console, say
+from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.estimators import ESTIMATORS
+from counterpoise.intervals import INTERVALS, strategy
+from counterpoise.log.log import MODEL, Log
+from counterpoise.log.parts import LIMITS, PARTS, USUAL, LogFields, guess, help_of
+from counterpoise.log.question import LOGGING
+from counterpoise.log.targets import Chosen, name_of
+from counterpoise.weights.lists import LIST_WEIGHTS
+from counterpoise.weights.names import WEIGHTS, weight_of
 
 P = ParamSpec("P")
 ONE, MANY = str | None, list[str] | None
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
+# -- Parts of a log, as options ----------------------------------------------------------------------------------------
+
+PYTHON_ONLY = ("logger", "shares")  # several loggers need a mapping of propensities
+METAVARS = {
+    "where": "SQL",
+    "table": "NAME",
+    "query": "SQL",
+    "model": "NAME",
+    "items": "FILE",
+    "value_samples": "M",
+    "groups": "G",
+    "max_segments": "N",
+    "reward_bounds": "LOW HIGH",
+    "propensity_of": "MEANING",
+    "control": "COLUMN=MEAN",
+}  # of parts that are no columns
+KINDS: dict[str, Any] = {"reward_bounds": tuple[float, float] | None, "model_value": MANY, "control": MANY}
+MORE = {
+    "reward": f"Guessed from {', '.join(USUAL['reward'])}.",
+    "propensity": "Guessed from the usual names.",
+    "candidates": "Text such as a|b, or a JSON list, will do.",
+    "table": "shop.logs is logs in the schema shop.",
+    "model": "For targets that say how they choose among all actions, with --context and --action; needs the extra models.",
+    "items": "The file's first column is the action's id.",
+    "model_value": "In the order of the targets.",
+    "reward_bounds": "For bernstein, and where all rewards are the same.",
+}  # what there is to say of a part on a command line alone
+
+
+def _part(name: str, *, is_repeated: bool | None = None) -> Parameter:
+    """The option of a part: typed as its form and its type have it, and explained in the library's words."""
+    several = PARTS[name].form in ("columns", "table", "baseline") if is_repeated is None else is_repeated
+    hint = get_args(LogFields.__annotations__[name])[0]
+    kind = KINDS.get(name, bool if hint is bool else int | None if int in get_args(hint) else MANY if several else ONE)
+    said = [f"{help_of(name)[0].upper()}{help_of(name)[1:]}.", MORE.get(name, "")]
+    said += ["May be repeated."] if kind == MANY else []
+    return _option(name, kind, METAVARS.get(name, "COLUMN"), " ".join(filter(None, said)))
+
 
 def _option(
-    name: str, kind: Any = ONE, metavar: str | None = "COLUMN", help: str = "", *, more: str = "", default: Any = None
+    name: str, kind: Any = ONE, metavar: str | None = "COLUMN", help: str = "", *, default: Any = None
 ) -> Parameter:
-    """An option; a part of a log is explained in the words of `LogFields`, with `more` after them."""
-    if name in LogFields.__annotations__ and not help:
-        part = help_of(name)
-        help = f"{part[0].upper()}{part[1:]}.{more and ' '}{more}"
     if kind is bool:  # without the --no-… that Typer would make up
         return _declared(name, Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=help)], False)
     return _declared(name, Annotated[kind, typer.Option(metavar=metavar, help=help)], default)
@@ -33,164 +81,309 @@ def _declared(name: str, annotation: Any, default: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-# The groups. Every command that reads a log takes LOG, and every one that asks about targets QUESTION; the others are of fewer.
-LOG = (
-    _declared(
-        "log",
-        Annotated[
-            list[str],
-            typer.Argument(
-                help="Files (Parquet, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or postgresql:// URL."
-            ),
-        ],
-        Parameter.empty,
-    ),
-    _option("where", metavar="SQL"),
-    _option("table", metavar="NAME", more="shop.logs is logs in the schema shop."),
-    _option("query", metavar="SQL"),
-    _option("external_access", bool),
-    _declared("json", Json, False),
-)
-_GUESSED = "guessed from reward, click, clicked or r."
-REWARD = (_option("reward", help=f"The reward, a column or an SQL expression; {_GUESSED}"),)
-REWARDS = (_option("reward", MANY, help=f"The reward, a column or an SQL expression; may be repeated; {_GUESSED}"),)
-CLUSTERS = (
-    _option("cluster"),
-    _option("no_cluster", bool, help="Rows are independent, though a column such as user_id suggests otherwise."),
-)
-KEY = (_option("key", MANY, more="May be repeated."),)
-TARGETS = (
-    *REWARD,
-    _option("propensity", more="Guessed from the usual names."),
-    _option(
-        "target",
-        MANY,
-        "[NAME=]EXPRESSION",
-        "A target policy's probability of the logged action: a column, or an SQL expression of columns; or the .safetensors file "
-        "that learn wrote, with --context and --action. May be repeated; guessed. What is a column's name as a whole is that column; "
-        "a comparison has blanks around its equals sign, 'shown = best'.",
-    ),
-    _option(
-        "target_action",
-        MANY,
-        "[NAME=]COLUMN",
-        "The action that a deterministic target takes, with --action; may be repeated.",
-    ),
-)
-QUESTION = (
-    *TARGETS,
-    _option("action"),
-    _option("context", MANY, more="May be repeated."),
-    _option("candidates", more="Text such as a|b, or a JSON list, will do."),
-    CLUSTERS[0],
-    _option("level", float, "SHARE", "Confidence level of the intervals.", default=0.95),
-    _option("drop_bad_rows", bool),
-    *LOG,
-)
-MODELS = (
-    _option(
-        "propensity_model",
-        metavar="NAME",
-        help="Propensities were not logged: estimate them by a model of --action given --context, logistic or boosted. With --propensity, "
-        "the model speaks only for rows without a number there. Needs the extra models.",
-    ),
-    _option(
-        "model",
-        metavar="NAME",
-        help="Fit a reward model on the log, with --context and --action, for targets that say how they choose among all actions: "
-        "auto, logistic, ridge or boosted. Needs the extra models.",
-    ),
-    _option(
-        "items", metavar="FILE", help="What is known of the actions, one row for each, for --model; the id comes first."
-    ),
-    _option("value_samples", int | None, "M"),
-    _option("baseline", MANY, more="May be repeated."),
-)
-LISTS = (_option("slate"), _option("position"), _option("propensity_of", metavar="MEANING"), _option("discount"))
-INTERVALS = (
-    _option(
-        "interval",
-        metavar="METHOD",
-        help="student (the default, with or without clusters), normal, jackknife, anytime; of evaluate also bernstein and log_smoothing.",
-    ),
-    _option(
-        "reward_bounds",
-        tuple[float, float] | None,
-        "LOW HIGH",
-        more="For bernstein, and where all rewards are the same.",
-    ),
-    _option(
-        "tuned_for",
-        float,
-        "ROWS",
-        "Size of log at which anytime intervals are narrowest; choose it before looking.",
-        default=10_000,
-    ),
-)
-VALUES = (
-    _option("estimator", MANY, "NAME", "Only this estimator; may be repeated."),
-    _option(
-        "max_weight",
-        float | None,
-        "W",
-        "1 / (the smallest propensity that the logging policy can give); for bernstein.",
-    ),
-    _option(
-        "model_reward",
-        help="Column of a model's reward of the logged action, for dr and the other model-based estimators.",
-    ),
-    _option("model_value", MANY, help="Column of the model's value of a target, in the order of the targets."),
-)
-ANSWER = (
-    *REWARDS,
-    *CLUSTERS,
-    _option(
-        "segment", MANY, help="Report every value of this column too, one known before the choice; may be repeated."
-    ),
-    _option(
-        "weight",
-        metavar="NAME:CONSTANT",
-        help="A weight that trades bias for variance: clip:10, shrink:100, switch:10, harmonic:0.1, exponential-smoothing:0.9 or "
-        "implicit-exploration:0.01; clip:slope lets the log choose the constant, clip:5,50,500 from these. For "
-        "lists: independent, cascade, standard or pseudo-inverse.",
-    ),
-    _option("groups", int | None, "G"),
-    _option("max_segments", int | None, "N"),
-    _option("strict", bool, help="Exit 1 if the log does not identify some target (over the whole log)."),
-    _option(
-        "check_coverage",
-        bool,
-        help="Draw logs like this one and count how often the interval covers (reads the log again).",
-    ),
-    _option("coverage_runs", int, "N", "Logs that --check-coverage draws.", default=1000),
-    _option(
-        "sensitivity", bool, help="Say how wrong propensities must be for the conclusion to flip (reads the log again)."
-    ),
-)
+# -- Options that are no parts of a log --------------------------------------------------------------------------------
 
-SHARED = {option.name: option for option in (*ANSWER, *QUESTION, *MODELS, *LISTS, *INTERVALS, *VALUES, *KEY)}
+OF_LOGS = ("where", "table", "query", "external_access")
+FILES = "Files (Parquet, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or postgresql:// URL."
+_DEFAULT = strategy(None, is_clustered=False).name
+_VALUES_ALONE = " and ".join(name for name, method in INTERVALS.items() if not method.allows_differences)
+
+FURTHER = {
+    option.name: option
+    for option in (
+        _declared("log", Annotated[list[str], typer.Argument(help=FILES)], Parameter.empty),
+        _declared("json", Json, False),
+        _option(
+            "target",
+            MANY,
+            "[NAME=]EXPRESSION",
+            "A target policy's probability of the logged action: a column, or an SQL expression of columns; or the .safetensors file "
+            "that learn wrote, with --context and --action. May be repeated; guessed. What is a column's name as a whole is that column; "
+            "a comparison has blanks around its equals sign, 'shown = best'.",
+        ),
+        _option(
+            "target_action",
+            MANY,
+            "[NAME=]COLUMN",
+            "The action that a deterministic target takes, with --action; may be repeated.",
+        ),
+        _option("no_cluster", bool, help="Rows are independent, though a column such as user_id suggests otherwise."),
+        _option(
+            "propensity_model",
+            metavar="NAME",
+            help="Propensities were not logged: estimate them by a model of --action given --context, logistic or boosted. With "
+            "--propensity, the model speaks only for rows without a number there. Needs the extra models.",
+        ),
+        _option(
+            "segment", MANY, help="Report every value of this column too, one known before the choice; may be repeated."
+        ),
+        _option(
+            "weight",
+            metavar="NAME:CONSTANT",
+            help=f"A weight that trades bias for variance: {', '.join(name.replace('_', '-') for name in WEIGHTS)}, with its constant, as "
+            "in clip:10; clip:slope lets the log choose the constant, clip:5,50,500 from these. For lists: "
+            f"{', '.join(name.replace('_', '-') for name in LIST_WEIGHTS)}.",
+        ),
+        _option("estimator", MANY, "NAME", f"Only this estimator; may be repeated: {', '.join(ESTIMATORS)}."),
+        _option(
+            "interval",
+            metavar="METHOD",
+            help=f"{_DEFAULT} (the default, with or without clusters), "
+            f"{', '.join(name for name in INTERVALS if name != _DEFAULT)}; {_VALUES_ALONE} are for values alone.",
+        ),
+        _option("level", float, "SHARE", "Confidence level of the intervals.", default=0.95),
+        _option(
+            "tuned_for",
+            float,
+            "ROWS",
+            "Size of log at which anytime intervals are narrowest; choose it before looking.",
+            default=10_000,
+        ),
+        _option(
+            "max_weight",
+            float | None,
+            "W",
+            "1 / (the smallest propensity that the logging policy can give); for bernstein.",
+        ),
+        _option(
+            "state",
+            Path | None,
+            "FILE",
+            "Keeps the sums: this log is added to it, the answer is about all.",
+        ),
+        _option("batch", metavar="KEY", help="Key of this log in --state, such as its day; files may go without."),
+        _option("replace", bool, help="Put this log in the place of what its batch or files had added to --state."),
+        _option("strict", bool, help="Exit 1 if the log does not identify some target (over the whole log)."),
+        _option(
+            "check_coverage",
+            bool,
+            help="Draw logs like this one and count how often the interval covers (reads the log again).",
+        ),
+        _option("coverage_runs", int, "N", "Logs that --check-coverage draws.", default=1000),
+        _option(
+            "sensitivity",
+            bool,
+            help="Say how wrong propensities must be for the conclusion to flip (reads the log again).",
+        ),
+    )
+}
+TARGETS = ("target", "target_action", "propensity_model", "no_cluster", "level")  # of every question about targets
+CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
+ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", *CHECKS)
+_FIRST = ("reward", "propensity", "target", "target_action")  # in help, before a command's own
 
 
 def takes(
-    *groups: tuple[Parameter, ...] | str,
+    *names: str, verb: str | None = None, without: Collection[str] = ()
 ) -> Callable[[Callable[Concatenate[Typed, P], None]], Callable[..., None]]:
-    """Give a command the options of these groups, or single ones by name, beside its own.
+    """Give a command every part of a log that a `verb` of the library takes, and these options by name, beside its own.
 
     The command is handed what was typed of them as one record. In the help, its own options come right after the reward and the targets.
     """
-    options = (option for group in groups for option in ([SHARED[group]] if isinstance(group, str) else group))
-    shared = {option.name: option for option in options}
-    first = {option.name: shared[option.name] for option in TARGETS if option.name in shared}
+    parts = [] if verb is None else [name for name in LIMITS[verb].taken if name not in PYTHON_ONLY]
+    wanted = [*names, *([] if verb is None else [*parts, "log", "json"])]
+    is_table = verb in ("evaluate", "compare")  # whose answers may be about several rewards
+    shared = {
+        name: FURTHER[name] if name in FURTHER else _part(name, is_repeated=is_table if name == "reward" else None)
+        for name in wanted
+        if name not in without
+    }
+    first = {name: shared[name] for name in _FIRST if name in shared}
 
     def made(command: Callable[Concatenate[Typed, P], None]) -> Callable[..., None]:
         own = dict(list(signature(command, eval_str=True).parameters.items())[1:])
 
         @wraps(command)
         def run(**values: Any) -> None:
-            typed = Typed({name: values.pop(name) for name in shared})
+            typed = Typed({name: values.pop(name) for name in shared if name not in own})
             command(typed, **values)  # type: ignore[call-arg]
 
-        run.__signature__ = Signature(list((first | own | shared).values()))  # type: ignore[attr-defined]
+        run.__signature__ = Signature(list((first | own | shared | own).values()))  # type: ignore[attr-defined]
         return run
 
     return made
+
+
+# -- What was typed, as the library takes it ---------------------------------------------------------------------------
+
+# no blank before the equals sign, or "shown = best" would be a name; and "a==b" is a comparison, too
+_NAMED = re.compile(r"([\w.-]+)=(?!=)\s*(.+)", re.DOTALL)
+_OF_COMMANDS = ("log", "json", "strict", "check_coverage", "coverage_runs", "sensitivity")  # and not of the library
+_STEP = r'(?:"((?:[^"]|"")+)"|([^".]+))'  # of a table's path
+
+
+class Typed(dict[str, Any]):
+    """The values of the options that a command shares with others, by the options' names.
+
+    >>> Typed(log=["log.csv"], table="shop.logs", cluster="user", no_cluster=False, context=[]).arguments()
+    {'table': ['shop', 'logs'], 'cluster': 'user', 'context': None}
+    """
+
+    @property
+    def data(self) -> Any:
+        """The log's data: one place, or the files that a shell made of a glob."""
+        return self["log"][0] if len(self["log"]) == 1 else self["log"]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the log's columns."""
+        from counterpoise.engines.registry import columns_of
+
+        place = self["table"] and table_path(self["table"])
+        log = Log(self.data, table=place, query=self["query"], external_access=self["external_access"])
+        return list(columns_of(log))
+
+    def arguments(self) -> dict[str, Any]:
+        """The library's arguments for them; what was not named is None."""
+        # what may be repeated and was not typed at all is [], or None, depending on Typer's version
+        typed = ((name, value) for name, value in self.items() if name not in _OF_COMMANDS)
+        values: dict[str, Any] = {name: None if value == [] else value for name, value in typed}
+        values |= {name: read(values[name]) for name, read in _READ.items() if values.get(name) is not None}
+        if "no_cluster" in values:
+            values["cluster"] = cluster_of(values.get("cluster"), values.pop("no_cluster"))
+        own: dict[str, Any] = {name: values.pop(name) for name in ("tuned_for", "max_weight") if name in values}
+        if values.get("interval") is not None:
+            own["reward_bounds"] = values.get("reward_bounds")
+            values["interval"] = strategy(values["interval"], is_clustered=False, options=own)
+        return values
+
+    def question(self, *, against: str | None = None) -> dict[str, Any]:
+        """The arguments of a question about targets, with the columns that were not named guessed.
+
+        What was guessed is printed, to standard error where standard output is for machines.
+        """
+        values = self.arguments()
+        names = self.columns
+        targets = typed_targets(values["target"], values.pop("target_action"), names)
+        if against is not None:
+            name, source = rival(against, targets, names)
+            values["against"] = {name: source} if name else source
+            names = [column for column in names if column != source]
+        rewards = [values["reward"]] if isinstance(values["reward"], str) else values["reward"] or [None]
+        model, propensity = values.pop("propensity_model", None), values["propensity"]
+        logged = MODEL if model is not None and propensity is None else propensity
+        parts = guess(names, reward=rewards[0], propensity=logged, target=tuple(targets))
+        if parts.guessed:
+            say(console(stderr=self["json"]), f"Guessed from the names: {parts}.")
+        return values | {
+            "reward": rewards if len(rewards) > 1 else parts.reward,
+            "propensity": propensity_of(parts.propensity, model),
+            "target": targets or {name: name for name in parts.target},
+        }
+
+
+def typed_targets(
+    target: Sequence[str] | None, chosen: Sequence[str] | None, columns: Collection[str]
+) -> dict[str, Any]:
+    """The targets of a command by their names, `--target` before `--target-action`.
+
+    >>> typed_targets(["pi_new", "half=pi_new / 2"], ["greedy=item_new"], ["pi_new", "item_new"])
+    {'pi_new': 'pi_new', 'half': 'pi_new / 2', 'greedy': Chosen(column='item_new')}
+    """
+    targets: dict[str, Any] = {}
+    for name, source in _sources(target or (), chosen or (), columns):
+        if name in targets:
+            another = Argument("target", Blank("NAME=EXPRESSION"))
+            raise OptionError(f"two targets are called {name!r}.", do=["Give one of them another name: ", another, "."])
+        targets[name] = source
+    return targets
+
+
+def _sources(target: Sequence[str], chosen: Sequence[str], columns: Collection[str]) -> Iterator[tuple[str, Any]]:
+    for text in target:
+        name, source = named(text, columns)
+        yield name or name_of(source), source
+    for text in chosen:
+        name, column = named(text, columns)
+        yield name or column, Chosen(column)
+
+
+def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:
+    """A name, if there is one, and what it stands for; a text that is a column's name is that column, whatever is in it.
+
+    >>> named("new=pi_new", ["pi_new"]), named("a=b", ["a=b"]), named("shown = best", []), named("a>=b", [])
+    (('new', 'pi_new'), (None, 'a=b'), (None, 'shown = best'), (None, 'a>=b'))
+    """
+    match = None if text in columns else _NAMED.fullmatch(text)
+    return (match[1], match[2]) if match else (None, text)
+
+
+def rival(text: str, targets: Collection[str], columns: Sequence[str]) -> tuple[str | None, str]:
+    """The policy that targets are compared with: its name, if it has one, and what it stands for."""
+    from counterpoise.log.rules import missing
+
+    known = (LOGGING, *targets, *columns)
+    if text not in known and text.isidentifier():
+        raise missing("against", text, columns)
+    return named(text, known)
+
+
+def table_path(name: str) -> str | list[str]:
+    """A table's name as the library takes it: a list where dots separate schemas; double quotes keep a dot in a name.
+
+    >>> table_path("logs"), table_path("shop.logs"), table_path('shop."odd.name"')
+    ('logs', ['shop', 'logs'], ['shop', 'odd.name'])
+    """
+    if not re.fullmatch(rf"{_STEP}(\.{_STEP})*", name):
+        raise OptionError(f'{name!r} is no name of a table: write logs, shop.logs, or "odd.name" in double quotes.')
+    steps = [quoted.replace('""', '"') if quoted else bare for quoted, bare in re.findall(_STEP, name)]
+    return steps[0] if len(steps) == 1 else steps
+
+
+def cluster_of(column: str | None, no_cluster: bool) -> Any:
+    """The clusters as the library takes them: a column, or False where there are none."""
+    if column is not None and no_cluster:
+        raise OptionError("--cluster says what moves together, and --no-cluster that nothing does: choose one of them.")
+    return False if no_cluster else column
+
+
+def table_of(path: str) -> Any:
+    """A file, as a frame."""
+    from counterpoise.engines.rows import collect
+    from counterpoise.readers import files
+
+    return collect(files.scan(path))
+
+
+def propensity_of(column: str, model: str | None) -> Any:
+    """The propensities as the library takes them: a column, or a model for all rows, or for those without a number in the column."""
+    if model is None:
+        return column
+    from counterpoise.models import Propensity
+
+    return Propensity(model, column=None if column == MODEL else column)
+
+
+def pairs(option: str, texts: list[str] | None) -> dict[str, str] | None:
+    """Options of the form NAME=VALUE, by name.
+
+    >>> pairs("shares", ["A=0.5", "B=0.5"])
+    {'A': '0.5', 'B': '0.5'}
+    """
+    if not texts:
+        return None
+    values = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not (name and sign and value):
+            raise OptionError(f"--{option} takes NAME=VALUE, found {text!r}.")
+        values[name] = value
+    return values
+
+
+def numbers(option: str, values: dict[str, str] | None) -> dict[str, float] | None:
+    """The values of such options as numbers."""
+    try:
+        return None if values is None else {name: float(value) for name, value in values.items()}
+    except ValueError as error:
+        raise OptionError(f"--{option} takes numbers, such as A=0.5; {error}.") from None
+
+
+# how the library takes what is typed as text
+_READ: dict[str, Callable[[Any], Any]] = {
+    "table": table_path,
+    "items": table_of,
+    "weight": weight_of,
+    "control": lambda texts: numbers("control", pairs("control", texts)),
+    "propensity_of": lambda meaning: meaning.replace("-", "_"),
+}

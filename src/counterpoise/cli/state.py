@@ -9,10 +9,9 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.evaluate import show_result
-from counterpoise.cli.options import INTERVALS, takes
+from counterpoise.cli.options import Typed, takes
 from counterpoise.cli.printing import console, print_json, show_blocks
 from counterpoise.cli.running import without_traceback
-from counterpoise.cli.typed import Typed
 from counterpoise.display import Block, Table
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def _several() -> None:
 
 @state.command()
 @without_traceback
-@takes("level", INTERVALS, "max_weight", "estimator", "json")
+@takes("level", "interval", "reward_bounds", "tuned_for", "max_weight", "estimator", "json")
 def show(
     typed: Typed,
     *,

@@ -2,7 +2,9 @@
 
 from counterpoise.diagnostics.diagnose import WRONG_PROPENSITIES, Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.verdict import (
+    CODES,
     Caveat,
+    Concern,
     Verdict,
     judge,
     judge_difference,
@@ -10,9 +12,11 @@ from counterpoise.diagnostics.verdict import (
 )
 
 __all__ = [
+    "CODES",
     "WRONG_PROPENSITIES",
     "Caveat",
     "Clusters",
+    "Concern",
     "Diagnostics",
     "Lost",
     "Seen",

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics.verdict import Caveat
+from counterpoise.diagnostics.verdict import TOGETHER, Caveat
 from counterpoise.errors import Argument, Sentence
 from counterpoise.moments import Floats
 
-CODE = "rows-move-together"
-LEVEL = 0.005  # of the doubts of a log, over all of its id columns: benchmarks/mended_checks.py
+LEVEL = 0.005  # of the doubts of a log, over all of its id columns: benchmarks/verdicts.py rows
 WIDER = 1.1  # times as wide an interval is worth telling
 PERMUTATIONS = 399
 FEWEST = 20  # ids: fewer are a segment
@@ -32,17 +31,18 @@ class Together:
 
     def caveat(self) -> Caveat:
         """What to tell whoever relies on the interval."""
-        said = Sentence(
+        do = Sentence(
             [
-                f"Rows with the same {self.column!r} move together, so the interval is too narrow. Pass ",
+                "Pass ",
                 Argument("cluster", self.column),
                 f": it becomes about {self.factor:.1f} times as wide. If these rows are independent after all, pass ",
                 Argument("cluster", False),
                 ".",
             ]
         )
+        text = f"Rows with the same {self.column!r} move together, so the interval is too narrow."
         numbers = {"factor": self.factor, "p": self.p, "ids": float(self.ids), "rows": float(self.rows)}
-        return Caveat(CODE, "caution", said, numbers)
+        return Caveat(TOGETHER, text, numbers, do)
 
 
 def moving_together(column: str, ids: NDArray[np.int64], terms: Floats, *, looks: int = 1) -> Together | None:

@@ -3,78 +3,186 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
 from counterpoise.errors import Argument, Pieces, Sentence, in_units
+from counterpoise.moments.log_moments import Label
 from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
+
+Severity = Literal["note", "caution", "not identified"]
+VerdictWord = Literal["ok", "caution", "not identified"]
+WORDS: tuple[VerdictWord, ...] = ("ok", "caution", "not identified")
+
+MISSING = "missing-actions"
+BELOW_ONE = "mean-weight-below-one"  # which only missing actions or wrong numbers explain
+TOGETHER = "rows-move-together"
+OWN_ROWS = "own-training-rows"
+
+
+@dataclass(frozen=True)
+class Code:
+    """What caveats with one code say: how severe they usually are, why, and whether it takes the rows themselves to know."""
+
+    severity: Severity
+    why: str
+    takes_rows: bool = False
+
+
+# Every code there is; docs/certainty.md has them as a table. A code stays the same when its wording changes.
+CODES: Mapping[str, Code] = {
+    "no-rows": Code("not identified", "There are no rows to say anything."),
+    "no-overlap": Code("not identified", "The log never took an action that the target would take."),
+    "single-row": Code("not identified", "A single row says nothing about its own error."),
+    "little-support": Code("not identified", "The log shows less than half of what the target would do."),
+    "few-effective-rows": Code("caution", "The weights leave too few rows for a reliable standard error."),
+    "biased-weights": Code("caution", "Clipped, shrunk and other such weights have a bias that no interval covers."),
+    "mean-weight-off": Code("caution", "Weights should average 1; these do not, so some probability is wrong."),
+    BELOW_ONE: Code("caution", "Weights average less than 1: probabilities are wrong, or actions are missing."),
+    "length-follows-choice": Code("caution", "What was shown decides how long a list is, which these weights ignore."),
+    "equal-rewards": Code("caution", "All rewards are the same, so the rows do not show how rewards vary."),
+    "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it."),
+    "policies-agree": Code("caution", "The policies agree on every row, so the log says nothing of where they differ."),
+    "few-clusters": Code("caution", "Cluster-robust errors need more clusters, or clusters of more equal size."),
+    "repeated-keys": Code("caution", "Rows repeat the key of another row, so the log may contain rows twice."),
+    "dropped-rows": Code("caution", "Rows were dropped as bad, and the rest may not be like them."),
+    "baseline-after-choice": Code("caution", "A column of the baseline was not known before the choice."),
+    "chosen-weight": Code("caution", "The log chose its own weight, and the interval does not allow for the choice."),
+    "action-groups": Code(
+        "caution", "A target that chooses groups is judged as if actions of a group earned the same."
+    ),
+    "estimated-propensities": Code("caution", "The answer is wrong as far as the model of the propensities is."),
+    "heavy-tailed-rewards": Code(
+        "caution", "Rewards may have no variance, and then a mean is less sure than it looks."
+    ),
+    MISSING: Code(
+        "caution", "The target takes actions that the log never takes, which leaves bounds.", takes_rows=True
+    ),
+    OWN_ROWS: Code("caution", "The policy was learned from these rows, which flatters it.", takes_rows=True),
+    TOGETHER: Code("caution", "Rows with the same id are alike, so the interval is too narrow.", takes_rows=True),
+    "lists-as-rows": Code(
+        "caution", "Rows look like the positions of lists, and are judged one by one.", takes_rows=True
+    ),
+    "propensity-meaning": Code(
+        "caution", "Propensities of lists are not of what they are said to be.", takes_rows=True
+    ),
+    "propensities-not-probabilities": Code(
+        "caution", "The column of propensities seems to hold something else.", takes_rows=True
+    ),
+    "carrying-logger": Code("note", "Of several loggers, one carries most of the weight."),
+    "sensitivity": Code("note", "How wrong propensities must be for the conclusion to flip."),
+}
 
 
 @dataclass(frozen=True)
 class Caveat:
     """Something that makes an answer less sure than its interval says.
 
-    `code` is its name, which stays the same when the wording changes; a `note` leaves the verdict as it is, the other severities are the
-    best that a verdict with this caveat can be.
+    `code` is its name, one of `CODES`; `text` says what is wrong, and `do` what to do about it, where there is something to do. A `note`
+    leaves the verdict as it is; the other severities are the best that a verdict with this caveat can be.
+
+    >>> wet = Caveat("repeated-keys", "Two rows have the same key.", do="Look at them.")
+    >>> wet.severity, str(wet)
+    ('caution', 'Two rows have the same key. Look at them.')
     """
 
     code: str
-    severity: Literal["note", "caution", "not identified"]
     text: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
+    do: str = ""
+    unusual_severity: Severity | None = field(default=None, repr=False)  # where it is not that of the code
 
+    @property
+    def severity(self) -> Severity:
+        """How good a verdict can still be."""
+        return self.unusual_severity or CODES[self.code].severity
 
-# -- The checks of a log, and the verdict: whether an estimate can be believed, in plain words -------------------------
+    def __str__(self) -> str:
+        return self.reason
 
+    @property
+    def reason(self) -> str:
+        """What is wrong and what to do about it, with arguments that a front end may write its own way."""
+        return Sentence([self.text, " ", self.do]) if self.do else self.text
 
-VerdictWord = Literal["ok", "caution", "not identified"]
+    def of_units(self, unit: str) -> Caveat:
+        """The same said of lists, if those are what is counted."""
+        return replace(self, text=in_units(self.text, unit), do=in_units(self.do, unit))
 
-FEW_ROWS = 30  # effective
-FEW_CARRYING = 7  # by simulation, benchmarks/coverage_grid.py
-FEW_DIFFERING = 3  # of a difference, whose terms have both signs
-FEW_CLUSTERS = 20
-EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/mended_lists.py
-HEAVY_TAIL = 0.7  # Pareto k
-UNSUPPORTED = 0.5
-MANY_DROPPED = 0.05
-BELOW_ONE = "mean-weight-below-one"  # the caveat about a mean weight that only missing actions or wrong numbers explain
+    def about(self, policy: str) -> Caveat:
+        """The same, said of one of several policies."""
+        return replace(self, text=Sentence([f"{policy}: ", self.text]))
+
+    def document(self) -> dict[str, object]:
+        """The record for JSON."""
+        parts = {"code": self.code, "severity": self.severity, "text": self.text, "do": self.do}
+        return parts | {"numbers": dict(self.numbers)}
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """`ok`, `caution` or `not identified`, and why; `caveats` are those of the reasons that have a code and numbers."""
+class Concern:
+    """A caveat, and what it is about: one target or all, one reward or all, one segment (or the whole log, None) or everything."""
 
-    verdict: VerdictWord
-    reasons: tuple[str, ...]
+    caveat: Caveat
+    target: str | None = None
+    reward: str | None = None
+    places: tuple[Label | None, ...] | None = None
+
+    def touches(self, targets: Container[str], reward: str | None) -> bool:
+        """Whether it is about an answer on any of these targets."""
+        return (self.target is None or self.target in targets) and (self.reward is None or self.reward == reward)
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict:
+    """Its caveats: `verdict` is as good as the worst of them allows, `ok` without any; `reasons` are their texts.
+
+    >>> print(Verdict((Caveat("few-clusters", "There are 7 clusters."),)))
+    caution: There are 7 clusters.
+    """
+
     caveats: tuple[Caveat, ...] = ()
 
+    @property
+    def verdict(self) -> VerdictWord:
+        """`ok`, `caution` or `not identified`."""
+        severities = {caveat.severity for caveat in self.caveats}
+        return next((word for word in reversed(WORDS) if word in severities), "ok")
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why not `ok`, and what else there is to know, in plain words."""
+        return tuple(caveat.reason for caveat in self.caveats)
+
     def __str__(self) -> str:
-        return self.verdict + (": " + " ".join(self.reasons) if self.reasons else "")
+        return self.verdict + (": " + " ".join(self.reasons) if self.caveats else "")
 
-    def with_caveats(self, caveats: Iterable[Caveat]) -> Verdict:
-        """The verdict with more caveats, which is no better than the worst of them allows.
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
-        >>> print(Verdict("ok", ()).with_caveats([Caveat("rain", "caution", "It rains.")]))
-        caution: It rains.
-        """
-        more = tuple(caveats)
-        if not more:
-            return self
-        words: tuple[VerdictWord, ...] = ("ok", "caution", "not identified")
-        ranks = [words.index("ok" if caveat.severity == "note" else caveat.severity) for caveat in more]
-        word = words[max(words.index(self.verdict), *ranks)]
-        return Verdict(word, (*self.reasons, *(caveat.text for caveat in more)), (*self.caveats, *more))
+    def with_caveats(self, more: Iterable[Caveat]) -> Verdict:
+        """The verdict with more caveats."""
+        return Verdict((*self.caveats, *more))
 
-    def without(self, code: str) -> Verdict:
-        """The verdict without the caveats of this code, which another one explains; it is no better for that."""
-        texts = [caveat.text for caveat in self.caveats if caveat.code == code]
-        reasons = tuple(reason for reason in self.reasons if reason not in texts)
-        return replace(self, reasons=reasons, caveats=tuple(caveat for caveat in self.caveats if caveat.code != code))
+
+# -- What weights, rewards and the log itself say against an estimate --------------------------------------------------
+
+FEW_ROWS = 30  # effective, with which a standard error is itself off by 13 %, 1/√(2·29)
+FEW_CARRYING = 7  # by simulation, benchmarks/intervals.py grid
+FEW_DIFFERING = 3  # of a difference, whose terms have both signs
+FEW_CLUSTERS = 20  # with which the jackknife's error is itself off by 16 %, 1/√(2·19)
+EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/lists.py early
+HEAVY_TAIL = 0.7  # Pareto k, above which means converge too slowly to rely on: Vehtari et al. (2024)
+UNSUPPORTED = 0.5  # of what a target does: where more is missing than shown, bounds say next to nothing
+SURE = 3.3  # standard errors: p = 0.001
+MANY_DROPPED = (
+    0.05  # of all rows: if their rewards differ by a standard deviation, so does the answer by a twentieth of one
+)
 
 
 def judge(diagnostics: Diagnostics) -> Verdict:
@@ -83,28 +191,14 @@ def judge(diagnostics: Diagnostics) -> Verdict:
     >>> print(judge(Diagnostics(2, mean_weight=0.0)))
     not identified: No row has a positive weight: the log never took an action that the target would take.
     """
-    fatal = _fatal(diagnostics)
-    if fatal:
-        return Verdict("not identified", (in_units(fatal, diagnostics.unit),))
-    reasons = (*_of_weights(diagnostics), *_of_evidence(diagnostics), *_of_log(diagnostics))
-    caveats = (*below_one(diagnostics), *_of_dropped_rows(diagnostics))
-    return _verdict([in_units(reason, diagnostics.unit) for reason in reasons], caveats, diagnostics.unit)
-
-
-def resting_on_model(verdict: Verdict, model: str, *, is_whole: bool = True) -> Verdict:
-    """The verdict, at most `caution`, where propensities are a model's word; a segment repeats it only if there is nothing else to say.
-
-    >>> print(resting_on_model(Verdict("ok", ()), "LogisticRegression").verdict)
-    caution
-    """
-    if verdict.verdict == "not identified":
-        return verdict
-    reason = (
-        f"The propensities were not logged: the answer rests on those that {model} estimates from the context. It is wrong as far as they "
-        "are, which no check of this log can show, above all where the choice and the reward had a common cause that is not in the context."
-    )
-    reasons = (reason, *verdict.reasons) if is_whole else verdict.reasons or (reason,)
-    return replace(verdict, verdict="caution", reasons=reasons)
+    caveats = list(_fatal(diagnostics)) or [
+        *_of_weights(diagnostics),
+        *_of_evidence(diagnostics),
+        *_of_log(diagnostics),
+        *below_one(diagnostics),
+        *_of_dropped_rows(diagnostics),
+    ]
+    return Verdict(tuple(caveat.of_units(diagnostics.unit) for caveat in caveats))
 
 
 def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Verdict:
@@ -114,85 +208,87 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     apart. What the two share cancels, so that a difference may be sure where neither value is.
     """
     shared = next(iter(policies.values()))
-    unit = shared.unit
-    fatal = [(name, in_units(_fatal(policy), unit)) for name, policy in policies.items()]
-    if any(reason for _, reason in fatal):
-        return Verdict("not identified", tuple(f"{name}: {reason}" for name, reason in fatal if reason))
-    reasons: list[str] = [
-        f"{name}: {in_units(reason, unit)}" for name, policy in policies.items() for reason in _of_weights(policy)
-    ]
-    about = len(reasons)
-    if differing <= 1e-24 and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
-        reasons.append(
-            "The policies agree on every row of this log. If they differ at all, then on rows that it has not seen."
+
+    def of_each(check: Callable[[Diagnostics], Iterator[Caveat]]) -> list[Caveat]:
+        units = [(name, caveat.of_units(shared.unit)) for name, policy in policies.items() for caveat in check(policy)]
+        return [caveat.about(name) for name, caveat in units]
+
+    fatal = of_each(_fatal)
+    if fatal:
+        return Verdict(tuple(fatal))
+    own = [*_of_difference(policies, carrying, differing), *_equal_rewards(shared), *_of_log(shared)]
+    return Verdict(
+        (
+            *of_each(_of_weights),
+            *(caveat.of_units(shared.unit) for caveat in own),
+            *of_each(below_one),
+            *(caveat.of_units(shared.unit) for caveat in _of_dropped_rows(shared)),
         )
-    elif differing > 1e-24 and carrying < FEW_DIFFERING and not shared.has_equal_rewards:
-        reasons.append(
-            f"About {below(carrying, FEW_DIFFERING)} rows carry the difference; {FEW_DIFFERING} or more are needed for ok: the policies "
-            "differ on too few rows, or on too few with the outcome that matters."
-        )
-    if shared.has_equal_rewards:
-        reasons.append(_equal_rewards(shared.reward_min))
-    reasons += _of_log(shared)
-    reasons[about:] = [in_units(reason, unit) for reason in reasons[about:]]
-    weights = [
-        replace(caveat, text=f"{name}: {caveat.text}")
-        for name, policy in policies.items()
-        for caveat in below_one(policy)
-    ]
-    return _verdict(reasons, (*weights, *_of_dropped_rows(shared)), unit)
+    )
 
 
-def _verdict(reasons: Iterable[str], caveats: Iterable[Caveat], unit: str) -> Verdict:
-    """`ok` unless something speaks against it."""
-    verdict = with_doubts(Verdict("ok", ()), list(reasons))
-    return verdict.with_caveats(replace(caveat, text=in_units(caveat.text, unit)) for caveat in caveats)
+def resting_on_model(model: str) -> Caveat:
+    """The caveat where propensities are a model's word."""
+    text = (
+        f"The propensities were not logged: the answer rests on those that {model} estimates from the context. It is wrong as far as they "
+        "are, which no check of this log can show, above all where the choice and the reward had a common cause that is not in the context."
+    )
+    return Caveat("estimated-propensities", text)
 
 
-def _fatal(diagnostics: Diagnostics) -> str:
-    if diagnostics.n == 0:
-        return "There are no rows."
-    if not diagnostics.has_overlap:
-        return "No row has a positive weight: the log never took an action that the target would take."
-    if diagnostics.n == 1:
-        return "A single row says nothing about its own error."
+def _fatal(diagnostics: Diagnostics) -> Iterator[Caveat]:
+    """What leaves nothing to be said."""
     weight, error = diagnostics.mean_weight, diagnostics.mean_weight_stderr
-    if diagnostics.mean_is_one and weight + 3.3 * error < UNSUPPORTED:  # 3.3 errors: p = 0.001
-        return (
+    if diagnostics.n == 0:
+        yield Caveat("no-rows", "There are no rows.")
+    elif not diagnostics.has_overlap:
+        yield Caveat(
+            "no-overlap",
+            "No row has a positive weight: the log never took an action that the target would take.",
+        )
+    elif diagnostics.n == 1:
+        yield Caveat("single-row", "A single row says nothing about its own error.")
+    elif diagnostics.mean_is_one and weight + SURE * error < UNSUPPORTED:
+        text = (
             f"The mean weight is {weight:.3g} and should be 1: either the log shows less than half of what the target would do, or the "
             "propensities are wrong."
         )
-    return ""
+        yield Caveat("little-support", text, {"mean_weight": weight, "error": error})
 
 
-def _of_weights(diagnostics: Diagnostics) -> list[str]:
+def _of_weights(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What is wrong with the weights."""
-    doubts = []
-    if diagnostics.effective_sample_size < FEW_ROWS:
-        doubts.append(
-            f"The weights leave an effective sample of {diagnostics.effective_sample_size:.3g} rows out of {diagnostics.n:,}, too few for "
-            "a reliable standard error."
+    effective = diagnostics.effective_sample_size
+    if effective < FEW_ROWS:
+        text = (
+            f"The weights leave an effective sample of {effective:.3g} rows out of {diagnostics.n:,}, too few for a reliable "
+            "standard error."
         )
+        yield Caveat("few-effective-rows", text, {"effective_rows": effective, "needed": FEW_ROWS})
+    numbers = {"mean_weight": diagnostics.mean_weight}
     if not diagnostics.mean_is_one:
-        doubts.append(
+        text = (
             "These are not plain importance weights: expect a bias, which the interval does not cover. Their mean is "
             f"{diagnostics.mean_weight:.4g}, where that of plain weights is 1."
         )
+        yield Caveat("biased-weights", text, numbers)
     elif diagnostics.mean_weight_p < WRONG_PROPENSITIES and not diagnostics.is_below_one:
-        what = _mean_weight(diagnostics)
-        doubts.append(
-            f"{what}: the propensities or target probabilities are wrong."
-            if diagnostics.can_test_weights or diagnostics.mean_weight_p < BEYOND_LUCK
-            else f"{what}, but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
+        is_sure = diagnostics.can_test_weights or diagnostics.mean_weight_p < BEYOND_LUCK
+        what = (
+            ": the propensities or target probabilities are wrong."
+            if is_sure
+            else ", but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
         )
+        numbers["p"] = diagnostics.mean_weight_p
+        yield Caveat("mean-weight-off", f"{_mean_weight(diagnostics)}{what}", numbers)
     if diagnostics.length_p < EARLY_ENDS:
-        how = "longer" if diagnostics.length_shift > 0 else "shorter"
-        doubts.append(
-            f"What was shown decides how long a list is: the target's lists would be {how} (by about {abs(diagnostics.length_shift):.2g} "
-            f"positions, p {p_value(diagnostics.length_p)}), and these weights take every list to be as long as it was. If people leave "
-            "because of what they see, use the cascade weight, with the propensity of an item given those above it."
+        shift, p = diagnostics.length_shift, diagnostics.length_p
+        text = (
+            f"What was shown decides how long a list is: the target's lists would be {'longer' if shift > 0 else 'shorter'} (by about "
+            f"{abs(shift):.2g} positions, p {p_value(p)}), and these weights take every list to be as long as it was."
         )
-    return doubts
+        do = "If people leave because of what they see, use the cascade weight, with the propensity of an item given those above it."
+        yield Caveat("length-follows-choice", text, {"shift": shift, "p": p}, do)
 
 
 def below_one(diagnostics: Diagnostics) -> Iterator[Caveat]:
@@ -206,52 +302,78 @@ def below_one(diagnostics: Diagnostics) -> Iterator[Caveat]:
         f"{_mean_weight(diagnostics)}: either the propensities or target probabilities are wrong (the propensities too large or the "
         f"target's too small), or the log lacks actions that the target takes, {size} of what it does."
     )
-    numbers = {"mean_weight": diagnostics.mean_weight, "share": share, "share_upper": upper}
-    yield Caveat(BELOW_ONE, "caution", text, numbers)
+    yield Caveat(BELOW_ONE, text, {"mean_weight": diagnostics.mean_weight, "share": share, "share_upper": upper})
 
 
 def _mean_weight(diagnostics: Diagnostics) -> str:
     return f"The mean weight is {diagnostics.mean_weight:.4g} and should be 1 (p {p_value(diagnostics.mean_weight_p)})"
 
 
-def _of_evidence(diagnostics: Diagnostics) -> list[str]:
+def _of_evidence(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What is wrong with the rows that carry a value."""
+    carrying = diagnostics.carrying_rows
     if diagnostics.has_equal_rewards:
-        return [_equal_rewards(diagnostics.reward_min)]
-    if diagnostics.carrying_rows >= FEW_CARRYING:
-        return []
-    rows = below(diagnostics.carrying_rows, FEW_CARRYING)
-    needed = f"About {rows} rows carry this answer; {FEW_CARRYING} or more are needed for ok"
-    if diagnostics.weight_rows < FEW_WEIGHTS:
-        heavy = f" (Pareto k = {diagnostics.pareto_k:.2f})" if diagnostics.pareto_k > HEAVY_TAIL else ""
-        return [f"{needed}: a few rows have most of the weight{heavy}, and rows not seen yet could move it."]
-    return [f"{needed}: the outcome that matters is too rare among the rows with large weights."]
+        yield from _equal_rewards(diagnostics)
+    elif carrying < FEW_CARRYING:
+        why = "the outcome that matters is too rare among the rows with large weights."
+        if diagnostics.weight_rows < FEW_WEIGHTS:
+            heavy = f" (Pareto k = {diagnostics.pareto_k:.2f})" if diagnostics.pareto_k > HEAVY_TAIL else ""
+            why = f"a few rows have most of the weight{heavy}, and rows not seen yet could move it."
+        text = f"About {below(carrying, FEW_CARRYING)} rows carry this answer; {FEW_CARRYING} or more are needed for ok: {why}"
+        yield Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_CARRYING})
 
 
-def _of_log(diagnostics: Diagnostics) -> list[str]:
-    """What is wrong with the log, whatever is asked of it."""
-    doubts = []
-    groups, effective = diagnostics.cluster_groups, diagnostics.effective_clusters
-    if groups is not None and groups < FEW_CLUSTERS:
-        doubts.append(
-            f"The rows fall into only {groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."
+def _of_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Iterator[Caveat]:
+    """What is wrong with the rows that carry a difference."""
+    is_none = differing <= 1e-24  # rounding: no row tells the policies apart
+    if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
+        text = "The policies agree on every row of this log. If they differ at all, then on rows that it has not seen."
+        yield Caveat("policies-agree", text)
+    elif not is_none and carrying < FEW_DIFFERING and not next(iter(policies.values())).has_equal_rewards:
+        text = (
+            f"About {below(carrying, FEW_DIFFERING)} rows carry the difference; {FEW_DIFFERING} or more are needed for ok: the policies "
+            "differ on too few rows, or on too few with the outcome that matters."
         )
+        yield Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_DIFFERING})
+
+
+def _equal_rewards(diagnostics: Diagnostics) -> Iterator[Caveat]:
+    """All rewards are the same, which leaves what others could be to their bounds."""
+    if not diagnostics.has_equal_rewards:
+        return
+    reward = diagnostics.reward_min
+    unless: Pieces = (
+        ["The interval assumes that rewards are 0 or 1; if they can be more, pass ", Argument("reward_bounds"), "."]
+        if reward in (0.0, 1.0)
+        else ["The interval is unbounded unless you pass ", Argument("reward_bounds"), "."]
+    )
+    text = f"Every reward is {reward:g}, so the rows do not show how rewards vary."
+    yield Caveat("equal-rewards", text, {"reward": reward}, Sentence(unless))
+
+
+def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
+    """What is wrong with the log, whatever is asked of it."""
+    groups, effective, repeated = diagnostics.cluster_groups, diagnostics.effective_clusters, diagnostics.duplicates
+    if groups is not None and groups < FEW_CLUSTERS:
+        text = f"The rows fall into only {groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."
+        yield Caveat("few-clusters", text, {"clusters": groups, "needed": FEW_CLUSTERS})
     elif effective is not None and effective < FEW_CLUSTERS:
-        doubts.append(
+        text = (
             f"A few large clusters hold most of the rows. All clusters together are worth about {effective:.2g} clusters of equal size, "
             f"and cluster-robust errors need at least {FEW_CLUSTERS}."
         )
-    if diagnostics.duplicates:
-        repeat = "row repeats" if diagnostics.duplicates == 1 else "rows repeat"
-        doubts.append(f"{diagnostics.duplicates:,} {repeat} the key of another row, so the log may contain rows twice.")
-    return doubts
+        yield Caveat("few-clusters", text, {"clusters": effective, "needed": FEW_CLUSTERS})
+    if repeated:
+        repeat = "row repeats" if repeated == 1 else "rows repeat"
+        text = f"{repeated:,} {repeat} the key of another row, so the log may contain rows twice."
+        yield Caveat("repeated-keys", text, {"rows": repeated})
 
 
 def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What dropping bad rows may have done to the answer."""
-    dropped = diagnostics.dropped
+    dropped, do = diagnostics.dropped, ""
     if diagnostics.has_unknown_rewards:
-        text = _unknown_rewards(diagnostics)
+        text, do = _unknown_rewards(diagnostics), "Find out what they earned: if a missing reward means 0, write a 0."
     elif diagnostics.lost_rewards:
         text = _lost_rewards(diagnostics)
     elif dropped > MANY_DROPPED * (diagnostics.n + dropped):
@@ -261,7 +383,7 @@ def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
     else:
         return
     numbers = {"dropped": dropped, "unknown_share": diagnostics.unknown_share, "shift": diagnostics.unknown_shift}
-    yield Caveat("dropped-rows", "caution", text, numbers)
+    yield Caveat("dropped-rows", text, numbers, do)
 
 
 def _unknown_rewards(diagnostics: Diagnostics) -> str:
@@ -270,7 +392,7 @@ def _unknown_rewards(diagnostics: Diagnostics) -> str:
     return (
         f"{_percent(diagnostics.unknown_share)} of the log's rows were dropped because their reward is missing or not a number. Other "
         f"rewards are from {diagnostics.reward_min:g} to {diagnostics.reward_max:g}, so those rows could move the answer by up to "
-        f"{shift:.2g}, about {errors:.2g} standard errors. Find out what they earned: if a missing reward means 0, write a 0."
+        f"{shift:.2g}, about {errors:.2g} standard errors."
     )
 
 
@@ -291,48 +413,29 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"
 
 
-def _equal_rewards(reward: float) -> str:
-    unless: Pieces = (
-        ["The interval assumes that rewards are 0 or 1; if they can be more, pass ", Argument("reward_bounds"), "."]
-        if reward in (0.0, 1.0)
-        else ["The interval is unbounded unless you pass ", Argument("reward_bounds"), "."]
-    )
-    return Sentence([f"Every reward is {reward:g}, so the rows do not show how rewards vary. ", *unless])
-
-
 # -- The test that the columns of a context baseline were known before the choice: then (w − 1)·φ has mean 0, whatever φ is ---
 
 
-def after_choice(means: Mapping[str, tuple[float, float]], carrying: float, clusters: float = math.inf) -> list[str]:
+def after_choice(
+    means: Mapping[str, tuple[float, float]], carrying: float, clusters: float = math.inf
+) -> Iterator[Caveat]:
     """What is wrong with the columns of a baseline, by the mean of (w − 1)·φ of each and its error; nothing if all may have mean 0.
 
     φ is taken from its mean, so that propensities that are all too small or too large do not count. The test is Student's, with as few
     degrees of freedom as the rows that carry the weights (`carrying`) and the clusters allow, and its p-values are multiplied by the
     number of columns.
 
-    >>> after_choice({"age": (0.01, 0.02)}, carrying=400)
+    >>> list(after_choice({"age": (0.01, 0.02)}, carrying=400))
     []
     >>> print(*after_choice({"age": (0.01, 0.02), "dwell": (1.2, 0.03)}, carrying=400))
     The baseline 'dwell' was not known before the choice, or the propensities are wrong: the mean of (w − 1)·dwell is 1.2 and should be 0
     (p < 1e-12). Leave it out.
     """
-    doubts = []
     for name, (mean, error) in means.items():
         p = min(1.0, len(means) * of_mean(mean, error, carrying, clusters))
         if p < WRONG_PROPENSITIES:
-            doubts.append(
+            text = (
                 f"The baseline {name!r} was not known before the choice, or the propensities are wrong: the mean of (w − 1)·{name} is "
-                f"{mean:.4g} and should be 0 (p {p_value(p)}). Leave it out."
+                f"{mean:.4g} and should be 0 (p {p_value(p)})."
             )
-    return doubts
-
-
-def with_doubts(verdict: Verdict, reasons: list[str]) -> Verdict:
-    """The verdict, at most `caution` where there are more reasons for it.
-
-    >>> print(with_doubts(Verdict("ok", ()), ["It rains."]))
-    caution: It rains.
-    """
-    if not reasons or verdict.verdict == "not identified":
-        return verdict
-    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, *reasons))
+            yield Caveat("baseline-after-choice", text, {"mean": mean, "p": p}, "Leave it out.")

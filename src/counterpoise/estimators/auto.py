@@ -12,7 +12,7 @@ from counterpoise.estimators.model import OptimalRows, check_model, dm, optimal_
 from counterpoise.estimators.weighted import has_overlap, optimal_baseline
 from counterpoise.moments import Floats, Moments
 
-# All four by simulation on worlds and models of many kinds, where half or twice as much makes little difference: benchmarks/auto_grid.py.
+# All four by simulation on worlds and models of many kinds, where half or twice as much makes little difference: benchmarks/models.py auto.
 TRUSTED = 30.0  # effective rows at which the fitted coefficients of the model count half
 ERRORS = 0.1  # squared standard errors that the model may be off; of a normal estimate, the square error grows by 4 % at worst
 UNSEEN = 0.5  # rows not seen yet, with rewards as variable as those that were

@@ -36,11 +36,18 @@ from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
-from counterpoise.evaluation.asking import Asked, features_of, groups_of
+from counterpoise.evaluation.asking import (
+    ONE,
+    RewardMoments,
+    by_value,
+    checked_shares,
+    features_of,
+    groups_of,
+    with_names,
+)
 from counterpoise.evaluation.checks import together_by
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
 from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
@@ -48,7 +55,7 @@ from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.log.log import Log, as_log, column_name
 from counterpoise.log.parts import Column, Data, LogFields, takes_parts
 from counterpoise.log.question import ask
-from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.arms import names_of_arms, pair_of_arms
 from counterpoise.moments.log_moments import Label
 from counterpoise.weights import Own
@@ -184,24 +191,18 @@ class ABTest(Display):
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise ab-test --json` prints."""
-        ratio = self.sample_ratio
-        return cast(
-            "dict[str, Any]",
-            finite(
-                {
-                    "n": self.n,
-                    "level": self.level,
-                    "arms": [vars(arm) for arm in self.arms],
-                    "effects": [
-                        row | _why(effect.verdict)
-                        for row, effect in zip(self.cells().records(), self.effects, strict=True)
-                    ],
-                    "sample_ratio": {"planned": ratio.planned, "p": ratio.p, "is_mismatch": ratio.is_mismatch},
-                    "disagreements": self.disagreements,
-                    "assumption": self.assumption,
-                    "dropped_rows": self.dropped_rows,
-                }
-            ),
+        ratio, rows = self.sample_ratio, zip(self.cells().records(), self.effects, strict=True)
+        return finite(
+            {
+                "n": self.n,
+                "level": self.level,
+                "arms": self.arms,
+                "effects": [row | _why(effect.verdict) for row, effect in rows],
+                "sample_ratio": {"planned": ratio.planned, "p": ratio.p, "is_mismatch": ratio.is_mismatch},
+                "disagreements": self.disagreements,
+                "assumption": self.assumption,
+                "dropped_rows": self.dropped_rows,
+            }
         )
 
     def report(self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None) -> Path:
@@ -228,8 +229,8 @@ class ABTest(Display):
         yield ""
         yield str(self.sample_ratio)
         yield from self.disagreements
-        doubts = {effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
-        for verdict in sorted(doubts, key=str):
+        doubts = {str(effect.verdict): effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
+        for _, verdict in sorted(doubts.items()):
             yield Judged("", verdict.verdict, verdict.reasons)
         yield self.assumption
 
@@ -258,7 +259,7 @@ def _row(effect: Effect) -> dict[str, Cell]:
 
 
 def _why(verdict: Verdict) -> dict[str, Any]:
-    return {"reasons": verdict.reasons, "caveats": [vars(caveat) for caveat in verdict.caveats]}
+    return {"reasons": verdict.reasons, "caveats": [caveat.document() for caveat in verdict.caveats]}
 
 
 def worth_of(estimate: Estimate, plain: Estimate) -> float:
@@ -334,41 +335,39 @@ def ab_test(
     plain = whole.but(propensity=None, logger=None, shares=None)
     (moments,) = by_value(plain, column, groups=groups, features=features_of(plain, Own()))
     labels = _labels(moments, column, whole.drop_bad_rows)
-    names = names_of_arms(labels)
-    rival = _rival(against, names)
-    planned = None if whole.shares is None else checked_shares(whole.shares, names)
-    pooled = _pooled_comparison(whole, names, rival, interval, level, progress)
-    together = _together(plain, column, moments.n, dict(zip(names, labels, strict=True)), rival)
-    effects = [
+    rival = _rival(against, labels)
+    planned = None if whole.shares is None else checked_shares(whole.shares, tuple(labels))
+    pooled = _pooled_comparison(whole, tuple(labels), rival, interval, level, progress)
+    together = _together(plain, column, moments.n, labels, rival)
+    effects = tuple(
         _with_doubts(effect, together)
-        for name, label in zip(names, labels, strict=True)
+        for name, label in labels.items()
         if name != rival
-        for effect in _effects(moments, label, labels[names.index(rival)], whole, options, pooled)
-    ]
+        for effect in _effects(moments, label, labels[rival], whole, options, pooled)
+    )
     (stack,) = moments.moments.values()
-    rows = {name: stack[moments.segments.index(label)].n for name, label in zip(names, labels, strict=True)}
-    ratio = sample_ratio(rows, planned, is_clustered=clustered)
-    arms = tuple(_arm(moments, name, label) for name, label in zip(names, labels, strict=True))
-    dropped = moments.dropped + moments.n - sum(map(int, (counts.sum() for counts in rows.values())))
-    return ABTest(tuple(effects), arms, ratio, level, options.method.name, moments, dropped)
+    own = {name: stack[moments.segments.index(label)] for name, label in labels.items()}  # by group
+    ratio = sample_ratio({name: groups.n for name, groups in own.items()}, planned, is_clustered=clustered)
+    arms = tuple(_arm(name, groups, is_clustered=clustered) for name, groups in own.items())
+    dropped = moments.dropped + moments.n - sum(arm.rows for arm in arms)
+    return ABTest(effects, arms, ratio, level, options.method.name, moments, dropped)
 
 
-def _with_arm(log: Log, arm: Any) -> Log:
+def _with_arm(log: Log, arm: Column) -> Log:
     """The log with its arms as its loggers, by the names of their columns."""
     if log.logger is not None:
         raise OptionError(["the arms are the loggers of a test: leave out ", Argument("logger"), "."])
     if log.propensity is not None and not isinstance(log.propensity, Mapping):
         raise OptionError([Argument("propensity"), " maps every arm to its policy's probability of the logged action."])
     if not log.is_arrays:
-        column = column_name("arm", arm, None)
-        return log.but(logger=column)
+        return log.but(logger=column_name("arm", arm, None))
     arrays = log.data.copy()
     column = column_name("arm", arm, arrays)
     return with_names(log.of(arrays)).but(logger=column)
 
 
-def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> list[Label]:
-    """The arms, in order."""
+def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> dict[str, Label]:
+    """The arms by name, in order."""
     labels = [label for label in moments.segments if label[0] is not None]
     if len(labels) < len(moments.segments) and not drop_bad_rows:
         raise LogError(
@@ -377,13 +376,13 @@ def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> list[Label
     if not 2 <= len(labels) <= MOST:
         shown = ", ".join(names_of_arms(labels[:5])) + (", …" if len(labels) > 5 else "")
         raise LogError(f"a test has 2 to {MOST} arms, and {column!r} has {len(labels):,} values: {shown}.")
-    return labels
+    return dict(zip(names_of_arms(labels), labels, strict=True))
 
 
-def _rival(against: Any, names: tuple[str, ...]) -> str:
-    rival = names[0] if against is None else str(against)
-    if rival not in names:
-        raise OptionError([Argument("against", against), f" is not one of the arms {', '.join(map(repr, names))}."])
+def _rival(against: object, arms: Mapping[str, Label]) -> str:
+    rival = next(iter(arms)) if against is None else str(against)
+    if rival not in arms:
+        raise OptionError([Argument("against", against), f" is not one of the arms {', '.join(map(repr, arms))}."])
     return rival
 
 
@@ -392,7 +391,7 @@ def _effects(
 ) -> list[Effect]:
     """The effect of one arm by each method."""
     name, rival = names_of_arms((arm, against))
-    pair = comparison_of(Asked((pair_of_arms(moments, arm, against),), log.reward), (options,))
+    pair = comparison_of(RewardMoments((pair_of_arms(moments, arm, against),), log.reward), (options,))
     plain = pair[name, "beta_ips"]
     verdict = pair.verdict(name)
     made: list[tuple[str, Estimate, Verdict]] = [(MEANS, plain, verdict)]
@@ -410,10 +409,8 @@ def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], riv
     question = ask(log.but(baseline=None), {column: ONE}, weight=Own(), segment=column)
 
     def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
-        arm, reward = (
-            frame.get_column(question.names.segments[0]),
-            frame.get_column(question.names.rewards[0]).to_numpy(),
-        )
+        arm = frame.get_column(question.names.segments[0])
+        reward = frame.get_column(question.names.rewards[0]).to_numpy()
         shares = {name: (arm == label[0]).fill_null(False).to_numpy() for name, label in labels.items()}
         shares = {name: rows / max(rows.mean(), 1.0 / len(arm)) for name, rows in shares.items()}
         excess = {
@@ -457,13 +454,11 @@ def _pooled_comparison(
     )
 
 
-def _arm(moments: LogMoments, name: str, label: Label) -> Arm:
+def _arm(name: str, groups: Moments, *, is_clustered: bool) -> Arm:
     """An arm's rows and mean reward."""
-    (stack,) = moments.moments.values()
-    groups = stack[moments.segments.index(label)]
     whole = groups.merge(axis=0)
     mean = float(whole.center + whole.average("s"))
-    if moments.cluster is None:
+    if not is_clustered:
         return Arm(name, whole.n, mean, float(np.sqrt(whole.covariance("s", "s") / max(whole.n, 1))))
     others = groups.others
     error, _ = jackknife_error(others.center + others.average("s"), groups.n)

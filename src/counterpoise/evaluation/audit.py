@@ -1,27 +1,117 @@
-"""Adds up what the audit of propensities needs: weights by segment, day and action, and a table of the logged probabilities."""
+"""The audit of propensities: mean weights of parts of a log against 1, and how often actions were taken, corrected for many looks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+from scipy.special import chdtrc, stdtrit
 
-from counterpoise.diagnostics.audit import ACTION, EDGES, Audit, BinSums, Calibration, Check, calibrate, check, settle
+from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight, holm
+from counterpoise.diagnostics.findings import Finding
+from counterpoise.display import Block, Cell, Display, Name, Number, PValue, Table, p_value
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
-from counterpoise.evaluation.loggers import of_own_logger
+from counterpoise.evaluation.asking import of_own_logger
+from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.log.expressions import Plan, column, columns
 from counterpoise.log.good import is_believable, is_probability, is_propensity
 from counterpoise.log.question import Question
-from counterpoise.moments import Powers
+from counterpoise.moments import Floats, Powers
 from counterpoise.weights import Balanced
 
-# -- Reads the logging policy's distribution over all actions, and adds up how often actions were taken ----------------
+# -- Whether actions were taken as often as the logged distribution of all actions says --------------------------------
+
+EDGES = (0.0, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+VARIANCE = 25.0  # of the count in a bin, from which it is normal enough; smaller bins join the next one
+UNITS = 10  # clusters per bin that their covariance needs
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Pairs of a row and an action whose logged probability lies in (low, high]: their mean probability, and how often it was taken."""
+
+    low: float
+    high: float
+    pairs: int
+    predicted: float
+    observed: float
+    z: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The bins, and a chi-square test of all of them; p is nan where there is too little to tell."""
+
+    column: str
+    rows: int
+    impossible: int
+    bins: tuple[Bin, ...]
+    chi_square: float
+    freedom: int
+    p: float
+    corrected_p: float = math.nan
+
+
+def calibrate(column: str, sums: Mapping[str, float]) -> Calibration:
+    r"""The test that actions fall into bins of probability as often as their distribution says.
+
+    .. math:: \chi^2 = d^\top V^- d, \qquad d = \sum_i (Y_i - P_i), \qquad V = \sum_i \operatorname{diag}(P_i) - P_i P_i^\top
+
+    For every bin between `EDGES`, the `sums` have P, the probability that a row's action falls into the bin; Y, whether it did; N, the
+    actions in the bin; and the products P Pᵀ. With clusters, they have the products d dᵀ over the units, where d is the total of one
+    cluster.
+
+    Given the contexts, Y is multinomial with exactly these P, so that V has nothing estimated in it. With clusters, V is the sum of
+    the squares of their totals. The rank of V counts the degrees of freedom.
+
+    References
+    ----------
+    Hosmer & Lemeshow, "Goodness of fit tests for the multiple logistic regression model", Communications in Statistics 9 (1980).
+    """
+    pairs, taken, mass = (_vector(sums, name) for name in ("N", "Y", "P"))
+    own, has_clusters = np.diag(mass) - _matrix(sums, "P"), "units" in sums
+    merge, edges = _merge_bins(np.diag(own))
+    pairs, taken, mass = merge @ pairs, merge @ taken, merge @ mass
+    variance = merge @ (_matrix(sums, "D") if has_clusters else own) @ merge.T
+    residual = taken - mass
+    freedom = int(np.linalg.matrix_rank(variance, tol=1e-9 * max(float(np.trace(variance)), 1e-300), hermitian=True))
+    chi_square = float(residual @ np.linalg.pinv(variance, rcond=1e-9, hermitian=True) @ residual)
+    is_enough = freedom > 0 and (not has_clusters or sums["units"] >= UNITS * freedom)
+    p = float(chdtrc(freedom, chi_square)) if is_enough else math.nan
+    error = np.sqrt(np.maximum(np.diag(variance), 0.0))
+    z = np.divide(residual, error, out=np.zeros_like(residual), where=error > 0)
+    bins = tuple(
+        Bin(low, high, int(count), float(expected / count), float(actual / count), float(score))
+        for (low, high), count, expected, actual, score in zip(edges, pairs, mass, taken, z, strict=True)
+        if count
+    )
+    return Calibration(column, int(sums["rows"]), int(sums["impossible"]), bins, chi_square, freedom, p)
+
+
+def _merge_bins(variances: Floats) -> tuple[Floats, list[tuple[float, float]]]:
+    """Which bins to put together, by their probabilities alone, so that the choice says nothing about the actions taken."""
+    joined: list[list[int]] = [[]]
+    for k in range(len(variances)):
+        joined[-1].append(k)
+        if variances[joined[-1]].sum() >= VARIANCE:
+            joined.append([])
+    small = joined.pop()
+    if small and joined:
+        joined[-1] += small
+    elif small:
+        joined = [small]
+    merge = np.zeros((len(joined), len(variances)))
+    for row, members in enumerate(joined):
+        merge[row, members] = 1.0
+    return merge, [(EDGES[members[0]], EDGES[members[-1] + 1]) for members in joined]
+
 
 SAMPLE = 1000  # first rows in which a list of probabilities is recognized
 ROUNDING = 1e-3  # by which probabilities may miss a sum of 1
@@ -83,21 +173,21 @@ def _calibrate(said: str, rows: pl.LazyFrame, *, has_clusters: bool) -> Calibrat
     good = rows.filter("good")
     bins = pl.col("q").map_batches(_in_bins, return_dtype=pl.Struct(_FIELDS), is_elementwise=True).alias("bins")
     every = good.with_columns(bins, *(_is_in(k) for k in BINS)).unnest("bins")
-    mass, taken, pairs = ([f"{name}{k}" for k in BINS] for name in ("P", "Y", "N"))
-    sums = [pl.col(name).sum() for name in (*mass, *taken, *pairs)]
-    products = [(pl.col(mass[j]) * pl.col(mass[k])).sum().alias(f"P{j} {k}") for j in BINS for k in BINS if j <= k]
-    plans = [every.select(pl.len().alias("rows"), *sums, *products), rows.select(impossible=(~pl.col("good")).sum())]
+    sums = [pl.col(f"{name}{k}").sum() for name in ("P", "Y", "N") for k in BINS]
+    plans = [
+        every.select(pl.len().alias("rows"), *sums, *_products("P")),
+        rows.select(impossible=(~pl.col("good")).sum()),
+    ]
     if has_clusters:
-        totals = every.group_by("unit").agg(
-            (pl.col(taken[k]).cast(pl.Float64) - pl.col(mass[k])).sum().alias(f"D{k}") for k in BINS
-        )
-        squares = [(pl.col(f"D{j}") * pl.col(f"D{k}")).sum().alias(f"D{j} {k}") for j in BINS for k in BINS if j <= k]
-        plans.append(totals.select(pl.len().alias("units"), *squares))
-    row = collect(pl.concat(plans, how="horizontal")).row(0, named=True)
-    spread = _matrix(row, "D") if has_clusters else None
-    vectors = {"pairs": _vector(row, pairs), "taken": _vector(row, taken), "mass": _vector(row, mass)}
-    bin_sums = BinSums(**vectors, products=_matrix(row, "P"), spread=spread, units=int(row.get("units", 0)))
-    return calibrate(said, int(row["rows"]), int(row["impossible"]), bin_sums)
+        off = [(pl.col(f"Y{k}").cast(pl.Float64) - pl.col(f"P{k}")).sum().alias(f"D{k}") for k in BINS]
+        plans.append(every.group_by("unit").agg(off).select(pl.len().alias("units"), *_products("D")))
+    return calibrate(said, collect(pl.concat(plans, how="horizontal")).row(0, named=True))
+
+
+def _products(name: str) -> list[pl.Expr]:
+    """The sums of the products of any two bins."""
+    pairs = [(j, k) for j in BINS for k in BINS if j <= k]
+    return [(pl.col(f"{name}{j}") * pl.col(f"{name}{k}")).sum().alias(f"{name}{j} {k}") for j, k in pairs]
 
 
 def _in_bins(lists: pl.Series) -> pl.Series:
@@ -119,18 +209,171 @@ def _is_in(k: int) -> pl.Expr:
     return ((y > EDGES[k]) & (True if k == BINS[-1] else y <= EDGES[k + 1])).alias(f"Y{k}")
 
 
-def _vector(row: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return np.array([row[name] or 0.0 for name in names], dtype=np.float64)
+def _vector(sums: Mapping[str, float], name: str) -> Floats:
+    return np.array([sums[f"{name}{k}"] or 0.0 for k in BINS], dtype=np.float64)
 
 
-def _matrix(row: Mapping[str, Any], name: str) -> Any:
-    return np.array([[row[f"{name}{min(j, k)} {max(j, k)}"] or 0.0 for k in BINS] for j in BINS], dtype=np.float64)
+def _matrix(sums: Mapping[str, float], name: str) -> Floats:
+    return np.array([[sums[f"{name}{min(j, k)} {max(j, k)}"] or 0.0 for k in BINS] for j in BINS], dtype=np.float64)
 
 
 def _list(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
     if not isinstance(kind, pl.List | pl.Array):
         raise ColumnError(f"the probabilities of all actions must be a list column, and it holds {kind}.")
     return (values.arr.to_list() if isinstance(kind, pl.Array) else values).cast(pl.List(pl.Float64))
+
+
+# -- Mean weights of parts of a log against 1 --------------------------------------------------------------------------
+
+
+PARTS_SHOWN = 12  # of those in a table; documents have them all
+Status = Literal["fine", "too large", "too small", "cannot tell", "not always eligible"]
+
+ACTION = "action"
+ALARMS: tuple[Status, ...] = ("too large", "too small")
+LEVEL = 0.01  # of the doctor's alarms: a log in a hundred with right propensities may be doubted
+SURER = 0.1  # means too small must be so much surer: rows with small propensities that have not come up yet make them small too
+FAR = 0.5  # actions with a mean below this are more likely to have been ineligible in some rows than to have propensities twice too large
+
+
+@dataclass(frozen=True)
+class Check:
+    """The mean weight of one part of a log: a segment or a day under a target, or 1{A = a}/p of an action a over all rows.
+
+    `p` is the test's own, `corrected_p` allows for all the other checks. Both are nan where too few rows carry the weights to tell.
+    """
+
+    by: str
+    part: str
+    target: str | None
+    rows: int
+    mean: float
+    lower: float
+    upper: float
+    p: float
+    corrected_p: float = math.nan
+    status: Status = "cannot tell"
+
+
+@dataclass(frozen=True, repr=False)
+class Audit(Display):
+    """Every check of the propensities, and how many parts of the log they were chosen from."""
+
+    checks: tuple[Check, ...]
+    looks: int
+    calibration: Calibration | None = None
+    level: float = LEVEL
+
+    @property
+    def alarms(self) -> tuple[Check, ...]:
+        """The checks that speak against the propensities."""
+        return tuple(test for test in self.checks if test.status in ALARMS)
+
+    @property
+    def in_order(self) -> list[Check]:
+        """The checks with a finite interval: alarms first, then those that can be told, each by kind and name."""
+        known = [test for test in self.checks if math.isfinite(test.lower + test.upper)]
+        order = (*ALARMS, "fine")
+        return sorted(
+            known, key=lambda test: (test.status not in order, test.status not in ALARMS, test.target or "", test.by)
+        )
+
+    def blocks(self, *, rows: int | None = PARTS_SHOWN) -> Iterator[Block]:
+        """The parts of the log that deviate most from a mean weight of 1, and the calibration of the logged probabilities."""
+        telling = [check for check in self.checks if check.p == check.p]  # nan where nothing can be told
+        if self.checks:
+            yield ""
+            silent = self.looks - len(telling)
+            few = f" For {silent:,} parts, too few rows carry the weights to tell." if silent else ""
+            yield f"Mean weights of {len(telling):,} parts of the log, the most doubtful first; each should be 1.{few}"
+        if telling:
+            yield Table([_part_row(check) for check in sorted(telling, key=lambda check: check.p)[:PARTS_SHOWN]])
+            if len(telling) > PARTS_SHOWN:
+                yield f"{len(telling) - PARTS_SHOWN:,} more parts are in the audit's checks."
+        if (calibration := self.calibration) is not None:
+            yield ""
+            test = (
+                "too little to tell"
+                if calibration.p != calibration.p
+                else f"corrected p {p_value(calibration.corrected_p)}"
+            )
+            yield f"How often actions were taken, by their probability in {calibration.column} ({test}):"
+            yield Table(
+                [
+                    {
+                        "probability": f"{group.low:g} to {group.high:g}",
+                        "cases": group.pairs,
+                        "predicted": group.predicted,
+                        "taken": group.observed,
+                        "z": Number(group.z, 1.0, is_signed=True),
+                    }
+                    for group in calibration.bins
+                ]
+            )
+
+
+def check(by: str, part: str, target: str | None, rows: int, excess: Powers) -> Check:
+    r"""The test that a mean weight is 1, from the powers of the excess :math:`\sum_{i \in c} (w_i - 1)` of every unit c.
+
+    A unit is a row or, with clusters, all rows of one cluster. Units are independent and their excess has mean 0, whatever their sizes,
+    so that the test of `MeanWeight` holds for both.
+
+    >>> check("country", "NO", "pi_new", 200, Powers.of([-0.5, 0.5] * 100, 0.0)).mean
+    1.0
+    """
+    excess = excess.around(0.0)
+    total = float(excess.sums[0])
+    if rows == 0 or excess.n < 2 or not np.isfinite(excess.sums).all():
+        return Check(by, part, target, rows, 1.0 + total / rows if rows else math.nan, -math.inf, math.inf, math.nan)
+    mean = total / excess.n
+    variance = max(excess.mean(2, mean), 0.0) * excess.n / (excess.n - 1)
+    error = math.sqrt(variance / excess.n)
+    carrying = excess.n / excess.kurtosis
+    reach = float(stdtrit(degrees_of_freedom(carrying), 0.975)) * error * excess.n / rows
+    p = MeanWeight(excess, error).p_value if carrying >= FEW_WEIGHTS else math.nan
+    per_row = 1.0 + total / rows
+    return Check(by, part, target, rows, per_row, per_row - reach, per_row + reach, p)
+
+
+def settle(
+    checks: Sequence[Check], looks: int, calibration: Calibration | None = None, *, level: float = LEVEL
+) -> Audit:
+    """The checks with their corrected p and status.
+
+    `looks` counts every part of the log, those too small to be told of included: a rare action that came up often enough to be tested
+    came up too often, and that choice must be paid for too.
+    """
+    raw = [test.p for test in checks] + ([] if calibration is None else [calibration.p])
+    corrected = holm(raw, looks + (calibration is not None))
+    settled = [
+        replace(test, corrected_p=p, status=_status(test, p, level)) for test, p in zip(checks, corrected, strict=False)
+    ]
+    if calibration is not None:
+        calibration = replace(calibration, corrected_p=corrected[-1])
+    return Audit(tuple(settled), looks, calibration, level)
+
+
+def _part_row(check: Check) -> dict[str, Cell]:
+    error = (check.upper - check.lower) / 4.0  # an interval reaches about two to either side
+    numbers = {"mean": check.mean, "lower": check.lower, "upper": check.upper}
+    return {
+        "by": Name(check.by),
+        "part": Name(check.part),
+        "target": Name(check.target or "1/p"),
+        **{name: Number(value, error) for name, value in numbers.items()},
+        "corrected p": PValue(check.corrected_p),
+        "looks": check.status,
+    }
+
+
+def _status(test: Check, corrected: float, level: float) -> Status:
+    if math.isnan(test.p):
+        return "cannot tell"
+    if test.mean > 1.0:
+        return "too large" if corrected <= level else "fine"
+    if corrected > SURER * level:
+        return "fine"
+    return "not always eligible" if test.target is None and test.mean < FAR else "too small"
 
 
 # -- The audit: mean weights by segment, day and action ----------------------------------------------------------------
@@ -313,7 +556,7 @@ def _read(plans: Sequence[pl.LazyFrame], keys: Sequence[str], parts: Parts) -> t
     return checks, looks
 
 
-def _sums(row: Mapping[str, Any], target: int) -> Any:
+def _sums(row: Mapping[str, float], target: int) -> Floats:
     return np.array([row[f"u{target} {order}"] for order in ORDERS], dtype=np.float64)
 
 
@@ -328,3 +571,64 @@ def _calibration(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Calibr
         )
     distribution = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
     return None if distribution is None else calibration_of(frame, schema, parts.action, distribution, parts.cluster)
+
+
+# -- What to say about it ----------------------------------------------------------------------------------------------
+
+
+def about_audit(audit: Audit, propensity: str) -> list[Finding]:
+    """What the audit says about the propensities, one finding for each way to look at them."""
+    findings = []
+    for by, target in dict.fromkeys((test.by, test.target) for test in audit.checks):
+        alarms = [test for test in audit.alarms if (test.by, test.target) == (by, target)]
+        if alarms:
+            worst = min(alarms, key=lambda test: test.p)
+            said = _of_actions(alarms, worst) if target is None else _of_parts(alarms, worst, by)
+            findings.append(Finding("look", propensity, f"{said} {_what_to_do(alarms, target)}"))
+    calibration = audit.calibration
+    if calibration is not None and calibration.corrected_p <= audit.level:
+        worst_bin = max(calibration.bins, key=lambda bin_: abs(bin_.z))
+        said = (
+            f"actions with a logged probability of about {worst_bin.predicted:.3g} were taken in {worst_bin.observed:.3g} of the cases "
+            f"(p {p_value(calibration.corrected_p)} for all bins together): the logged distribution is not the one that actions were drawn "
+            "from. Log the probabilities that the choice was really made with."
+        )
+        findings.append(Finding("look", propensity, said))
+    if calibration is not None and calibration.impossible:
+        said = (
+            f"in {calibration.impossible:,} rows the probabilities of all actions do not sum to 1, or give 0 to the action that was taken. "
+            "Log the whole distribution, as it was when the choice was made."
+        )
+        findings.append(Finding("look", propensity, said))
+    return findings
+
+
+def _of_actions(alarms: Sequence[Check], worst: Check) -> str:
+    large = sum(test.status == "too large" for test in alarms)
+    few = ((large, "large"), (len(alarms) - large, "small"))
+    counts = " and ".join(
+        f"too {word} for {count:,} {'action' if count == 1 else 'actions'}" for count, word in few if count
+    )
+    return (
+        f"the mean of 1{{action}}/propensity over all rows is {counts}: for {worst.part} it is {worst.mean:.3g}, and it should be 1 if "
+        f"{worst.part} could be chosen in every row (p {p_value(worst.corrected_p)}, corrected for all looks)."
+    )
+
+
+def _of_parts(alarms: Sequence[Check], worst: Check, by: str) -> str:
+    return (
+        f"{worst.target}: the mean weight is not 1 for {len(alarms):,} {'value' if len(alarms) == 1 else 'values'} of {by}: where {by} is "
+        f"{worst.part}, it is {worst.mean:.3g} "
+        f"(p {p_value(worst.corrected_p)}, corrected for all looks)."
+    )
+
+
+def _what_to_do(alarms: Sequence[Check], target: str | None) -> str:
+    if target is not None:
+        return "Look at how propensities were logged there, and whether the target takes actions there that the log never took."
+    if all(test.status == "too small" for test in alarms):
+        return "Either these actions were not always eligible, which is fine, or their propensities are too large."
+    return (
+        "A mean above 1 says that propensities are too small, or that rows of other actions were lost. Log the propensities that the "
+        "choice was really made with."
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from os import PathLike
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import narwhals as nw
-from scipy.special import chdtrc, ndtri
+from narwhals.typing import IntoDataFrame
+from scipy.special import chdtrc
 
 from counterpoise.display import (
     ROWS,
@@ -33,8 +34,9 @@ from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
-from counterpoise.log.log import as_log
-from counterpoise.log.parts import LogFields, takes_parts
+from counterpoise.intervals.method import normal_quantile
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
 
@@ -147,25 +149,15 @@ class Backtest(Display):
 
     def cells(self) -> Table:
         """A row for every test."""
-        shown = (
-            "test",
-            "predicted",
-            "lower",
-            "upper",
-            "measured",
-            "measured_stderr",
-            "covered",
-            "same_sign",
-            "verdict",
-        )
-        titles = {"predicted": "value", "measured_stderr": "stderr", "same_sign": "sign"}
-        return Table([_row(test) for test in self.tests], shown, titles)
+        rows = [_row(test) for test in self.tests]
+        shown = [name for name in rows[0] if name not in ("stderr", "inside", "off")]
+        return Table(rows, shown, {"predicted": "value", "measured_stderr": "stderr", "same_sign": "sign"})
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise backtest --json` prints."""
         numbers = ("coverage", "sign_agreement", "mean_off", "error_ratio", "is_calibrated", "level")
         said = {name: getattr(self, name) for name in numbers}
-        return cast("dict[str, Any]", finite(said | {"tests": self.cells().records()}))
+        return finite(said | {"tests": self.cells().records()})
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """What was measured against what was predicted, with both intervals; the diagonal is where they agree."""
@@ -191,12 +183,8 @@ class Backtest(Display):
         if decided:
             right = sum(test.same_sign for test in decided)
             yield f"Of {len(decided)} tests with a clear winner, we would have named it in {right}."
-        ratio = f"Errors were {self.error_ratio:.2f} times what we said"
-        yield (
-            f"{ratio}: as they should be, up to chance."
-            if self.is_calibrated
-            else f"{ratio}, and chance does not explain that."
-        )
+        chance = ": as they should be, up to chance." if self.is_calibrated else ", and chance does not explain that."
+        yield f"Errors were {self.error_ratio:.2f} times what we said{chance}"
         if len(known) < len(self.tests):
             yield f"About {len(self.tests) - len(known)} more tests, the logs said nothing."
 
@@ -207,7 +195,7 @@ class Backtest(Display):
         yield self.cells().first(rows)
 
 
-def _share(flags: Any) -> float:
+def _share(flags: Iterable[bool]) -> float:
     hits = list(flags)
     return sum(hits) / len(hits) if hits else math.nan
 
@@ -221,21 +209,16 @@ def _wilson(share: float, n: int) -> Interval:
 
 
 def _row(test: Replayed) -> dict[str, Cell]:
-    predicted = test.predicted
-    known = {"covered": test.covered, "inside": test.inside, "same_sign": test.same_sign} if test.is_known else {}
-    said = known | {"same_sign": Worded(test.same_sign, "same" if test.same_sign else "other")} if known else {}
+    value, error = test.predicted.value if test.is_known else math.nan, test.predicted.stderr
+    sign = Worded(test.same_sign, "same" if test.same_sign else "other")
     return {
         "test": Name(test.name),
-        **estimate_cells(
-            predicted.value if test.is_known else math.nan,
-            predicted.stderr,
-            predicted.interval,
-            name="predicted",
-            is_signed=True,
-        ),
+        **estimate_cells(value, error, test.predicted.interval, name="predicted", is_signed=True),
         "measured": Number(test.measured, test.stderr, is_signed=True),
         "measured_stderr": Number(test.stderr, test.stderr),
-        **{name: said.get(name) for name in ("covered", "inside", "same_sign")},
+        "covered": test.covered if test.is_known else None,
+        "inside": test.inside if test.is_known else None,
+        "same_sign": sign if test.is_known else None,
         "off": test.off,
         "verdict": test.verdict,
     }
@@ -277,10 +260,19 @@ class Outcome:
         return (float(self.upper or 0.0) - float(self.lower or 0.0)) / (2 * 1.959964)
 
 
+# one of each test, by its name; or rows, as mappings, columns or a frame
+Outcomes = (
+    Mapping[str, Outcome | Mapping[str, object] | tuple[float, float]]
+    | Sequence[Mapping[str, object]]
+    | Mapping[str, Sequence[object]]
+    | IntoDataFrame
+)
+
+
 @takes_parts("backtest")
 def backtest(
-    logs: Mapping[str, Any],
-    outcomes: Any,
+    logs: Mapping[str, Log | Data | Comparison],
+    outcomes: Outcomes,
     *,
     target: Targets = None,
     against: Targets = None,
@@ -322,9 +314,8 @@ def backtest(
     if set(known) != set(logs):
         odd = sorted(map(str, set(known) ^ set(logs)))
         raise OptionError(f"every test needs a log and an outcome; {odd[0]!r} has only one of them.")
-    made = [name for name, data in logs.items() if isinstance(data, Comparison)]
     extra = [*parts, *(name for name, policy in (("target", target), ("against", against)) if policy is not None)]
-    if extra and len(made) == len(logs):
+    if extra and all(isinstance(data, Comparison) for data in logs.values()):
         raise OptionError(
             ["the logs are comparisons, which were made before: leave out ", Argument(extra[0]), "."],
         )
@@ -351,14 +342,14 @@ def _replay(name: str, comparison: Comparison, outcome: Outcome, level: float) -
     if len(comparison.targets) > 1:
         raise OptionError(f"the comparison of {name!r} has {len(comparison.targets)} targets: a test is about one.")
     predicted = comparison.difference
-    reach = float(ndtri(0.5 + level / 2)) * outcome.error
+    reach = normal_quantile(level) * outcome.error
     measured = float(outcome.measured)
     own = Interval(measured - reach, measured + reach, level, "normal")
     return Replayed(name, predicted, comparison.verdict().verdict, measured, outcome.error, own)
 
 
-def _outcomes(measured: Any) -> dict[str, Outcome]:
-    if isinstance(measured, Mapping) and not _is_columns(measured):
+def _outcomes(measured: Outcomes) -> dict[str, Outcome]:
+    if isinstance(measured, Mapping) and not {"test", "measured"} <= set(measured):
         return {str(name): _outcome(outcome) for name, outcome in measured.items()}
     rows = _rows(measured)
     for row in rows:
@@ -366,27 +357,21 @@ def _outcomes(measured: Any) -> dict[str, Outcome]:
             raise OptionError(
                 f"outcomes have the columns test, measured and stderr (or lower and upper); found {', '.join(row)}."
             )
-    outcomes = {
-        str(row["test"]): _outcome({name: cell for name, cell in row.items() if name != "test"}) for row in rows
-    }
+    outcomes = {str(row["test"]): _outcome(row) for row in rows}
     if len(outcomes) < len(rows):
         raise OptionError("two outcomes are of the same test: give every test a name of its own.")
     return outcomes
 
 
-def _is_columns(measured: Mapping[Any, Any]) -> bool:
-    return {"test", "measured"} <= set(measured)
-
-
-def _rows(measured: Any) -> list[dict[str, Any]]:
-    if isinstance(measured, list | tuple):
+def _rows(measured: Outcomes) -> list[dict[str, Any]]:
+    if isinstance(measured, Sequence):
         return [dict(row) for row in measured]
     if isinstance(measured, Mapping):
         return [dict(zip(measured, values, strict=True)) for values in zip(*measured.values(), strict=True)]
     return list(nw.from_native(measured, eager_only=True).rows(named=True))
 
 
-def _outcome(outcome: Any) -> Outcome:
+def _outcome(outcome: object) -> Outcome:
     if isinstance(outcome, Outcome):
         return outcome
     if isinstance(outcome, Mapping):

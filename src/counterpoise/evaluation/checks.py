@@ -10,29 +10,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from counterpoise.diagnostics import Caveat
+from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
+from counterpoise.diagnostics.verdict import OWN_ROWS
 from counterpoise.errors import Argument, CounterpoiseError, LogError, Sentence
-from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, ids_among, usual
 from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
-from counterpoise.moments import Floats
+from counterpoise.moments import Floats, LogMoments
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from counterpoise.evaluation.asking import RewardMoments
     from counterpoise.log.sketches import Lesson, Overlap
 
 # -- Whether a learned policy is judged by the rows that it was learned from, which flatter it -------------------------
 
-CODE = "own-training-rows"
 SAMPLE = 200_000  # rows of a log in Spark
 
 
-def check_training_rows(question: Question, asked: Asked) -> Iterator[Concern]:
+def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Concern]:
     """A caveat for every policy that knows rows of this log from its learning; only policies that remember any are looked at."""
     lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
     if not lessons or not question.log.context or question.log.action is None:
@@ -40,7 +41,8 @@ def check_training_rows(question: Question, asked: Asked) -> Iterator[Concern]:
     for name, overlap in _overlaps(question, lessons).items():
         if overlap.is_same:
             numbers = {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
-            yield Concern(Caveat(CODE, "caution", _text(overlap, lessons[name]), numbers), target=name)
+            text, do = _told(overlap, lessons[name])
+            yield Concern(Caveat(OWN_ROWS, text, numbers, do), target=name)
 
 
 def _lesson(source: Any) -> Lesson | None:
@@ -84,23 +86,22 @@ def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overl
     }
 
 
-def _text(overlap: Overlap, lesson: Lesson) -> str:
+def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
+    """What is wrong with such an answer, and which one to use instead."""
     share = f"{overlap.share:.0%}".replace("%", " %")
-    said = f"It was learned from these rows: {share} of them were in its training, which flatters it."
-    if lesson.estimate is not None:
-        estimate = lesson.estimate
-        said += (
-            f" On rows that it had not seen, learning estimated {estimate['value']:.4g} per row ({estimate['lower']:.4g} to "
-            f"{estimate['upper']:.4g}), with the verdict {estimate['verdict']}: use that, or"
-        )
-        return f"{said} evaluate it on other rows."
-    return f"{said} Evaluate it on other rows."
+    text = f"It was learned from these rows: {share} of them were in its training, which flatters it."
+    if lesson.estimate is None:
+        return text, "Evaluate it on other rows."
+    estimate = lesson.estimate
+    text += (
+        f" On rows that it had not seen, learning estimated {estimate['value']:.4g} per row ({estimate['lower']:.4g} to "
+        f"{estimate['upper']:.4g}), with the verdict {estimate['verdict']}."
+    )
+    return text, "Use that, or evaluate it on other rows."
 
 
 # -- What rows say beside the moments: ids whose rows move together, lists, and propensities that are none -------------
 
-
-Check = Callable[[Question, Asked], Iterator[Concern]]
 
 SAMPLED = 4_000  # rows of whole ids
 ENOUGH, AT_MOST = 200, 40_000  # ids that tell, for which more rows are taken
@@ -110,37 +111,44 @@ RARE = 0.001  # of rows are dropped, and propensities are looked at
 FAR = 0.1  # from 1 is a mean weight that another reading of the propensities may mend
 
 
-def with_concerns(asked: Asked) -> Asked:
-    """The moments with what every check has to say; those that were handed over have no rows to check."""
-    question = asked.question
-    if question is None:
-        return asked
-    return replace(
-        asked, concerns=tuple(concern for check in CHECKS for concern in _concerns_of(check, question, asked))
-    )
+def with_concerns(whole: RewardMoments) -> RewardMoments:
+    """The moments of a question with what every check has to say about its log."""
+    question = whole.question
+    if question is None:  # moments that were handed over have no rows to check
+        return whole
+    concerns: list[Concern] = []
+    for check in _checks_of(question):
+        with suppress(LogError):  # where a check cannot read its sample, the answer stands without it
+            concerns += check(question, whole)
+    return replace(whole, concerns=tuple(concerns))
 
 
-def _concerns_of(check: Check, question: Question, asked: Asked) -> list[Concern]:
-    """What a check says; if it cannot read its sample, the answer stands without it."""
-    try:
-        return list(check(question, asked))
-    except LogError:
-        return []
-
-
-def other_columns(question: Question, asked: Asked) -> Iterator[Concern]:
-    """What columns say that nobody named, by their own names at first: ids whose rows move together, and lists."""
-    if question.lists is not None or question.is_binned or question.log.is_arrays:
+def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments], Iterator[Concern]]]:
+    """The checks for what a log has."""
+    if question.policies:
+        yield check_training_rows
+    if any(target.tells_actions for target in question.targets):
+        yield missing_actions
+    if question.lists is not None:
+        yield propensity_meaning
         return
+    if not question.log.is_arrays and not question.is_binned:
+        yield other_columns
+    if _has_own_propensities(question):
+        yield misread_propensities
+
+
+def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+    """What columns say that nobody named, by their own names at first: ids whose rows move together, and lists."""
     # imported here, so that importing counterpoise does not import narwhals and polars
     from counterpoise.engines.registry import columns_of
 
     columns = columns_of(question.log)
-    yield from rows_together(question, asked, columns)
-    yield from lists_as_rows(question, asked, columns)
+    yield from rows_together(question, whole, columns)
+    yield from lists_as_rows(question, whole, columns)
 
 
-def rows_together(question: Question, asked: Asked, columns: Sequence[str]) -> Iterator[Concern]:
+def rows_together(question: Question, whole: RewardMoments, columns: Sequence[str]) -> Iterator[Concern]:
     """Whether rows of one id are alike, where a column looks like ids and nobody said anything of clusters."""
     contrast = next((contrast for contrast in question.contrasts if contrast[1]), question.contrasts[0])
     rewards = question.log.reward
@@ -148,8 +156,7 @@ def rows_together(question: Question, asked: Asked, columns: Sequence[str]) -> I
     def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
         return {name: _terms(question, frame, place, *contrast) for place, name in enumerate(rewards)}
 
-    rows = asked.moments[0].n - asked.earlier_rows
-    for reward, together in together_by(question, columns, rows, terms, len(rewards)).items():
+    for reward, together in together_by(question, columns, whole.rows, terms, len(rewards)).items():
         yield Concern(together.caveat(), reward=reward)
 
 
@@ -244,7 +251,7 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
     return np.asarray((values.fill_null(math.nan) if values.null_count() else values).to_numpy(), dtype=np.float64)
 
 
-def lists_as_rows(question: Question, asked: Asked, names: Sequence[str]) -> Iterator[Concern]:
+def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]) -> Iterator[Concern]:
     """Whether rows are the positions of lists, which nobody said: the doctor's check, on whole lists."""
     log = question.log
     if not question.weight.needs_propensity or not any(map(_may_be_position, names)):
@@ -260,10 +267,10 @@ def lists_as_rows(question: Question, asked: Asked, names: Sequence[str]) -> Ite
     free = [name for name in names if name not in taken]
     positions = [name for name in free if says_position(name)]
     ids = [name for name in free if says_list(name) or name in ids_among((name,))]
-    rows, item = asked.moments[0].n - asked.earlier_rows, log.action or usual("action", names)
+    item = log.action or usual("action", names)
     for of in ids if positions else ():
         others = [*positions, *([] if item is None else [item])]
-        _, frame = rows_of_ids(question, of, max(1, rows // SAMPLED), others)
+        _, frame = rows_of_ids(question, of, max(1, whole.rows // SAMPLED), others)
         looked_at = frame.select(columns([of, *positions]))
         lists = find_lists(looked_at.lazy(), looked_at.schema, ())
         if lists is None or lists.list is None:
@@ -272,14 +279,12 @@ def lists_as_rows(question: Question, asked: Asked, names: Sequence[str]) -> Ite
         stands_alone = meaning_of(fall, error, steps) == MARGINAL
         if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
             continue  # rows can stand on their own if the propensity is the chance of the position, whatever is above
-        said = about_lists(lists.position, of, lists.lists).message
-        yield Concern(
-            Caveat("lists-as-rows", "caution", _upper(said), {"lists": float(lists.lists), "rows": frame.height})
-        )
+        text = _upper(about_lists(lists.position, of, lists.lists).message)
+        yield Concern(Caveat("lists-as-rows", text, {"lists": float(lists.lists), "rows": frame.height}))
         return
 
 
-def propensity_meaning(question: Question, asked: Asked) -> Iterator[Concern]:
+def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Concern]:
     """Whether the propensities of lists are of what they are said to be of: the doctor's check, on the first rows."""
     lists, log = question.lists, question.log
     if lists is None or question.is_binned or question.propensity_model is not None:
@@ -300,31 +305,29 @@ def propensity_meaning(question: Question, asked: Asked) -> Iterator[Concern]:
     if meaning == MARGINAL and (item is None or not shows_once(frame, lists.slate, item)):
         return
     what = "it should fall by one with each" if lists.propensity_of == CONDITIONAL else "it should not fall"
-    said = Sentence(
+    text = Sentence(
         [
             f"The mean of 1/{log.propensity} counts the items to choose from; from the first position to {steps} below it falls by "
             f"{fall:.2g} ± {error:.1g}, and with ",
             Argument("propensity_of", lists.propensity_of),
-            f" {what}. Pass ",
-            Argument("propensity_of", str(meaning)),
-            ", or find out what was logged.",
+            f" {what}.",
         ]
     )
-    yield Concern(Caveat("propensity-meaning", "caution", said, {"fall": fall, "error": error, "steps": float(steps)}))
+    do = Sentence(["Pass ", Argument("propensity_of", str(meaning)), ", or find out what was logged."])
+    numbers = {"fall": fall, "error": error, "steps": float(steps)}
+    yield Concern(Caveat("propensity-meaning", text, numbers, do))
 
 
-def misread_propensities(question: Question, asked: Asked) -> Iterator[Concern]:
+def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
     """Whether a column of propensities holds something else, where rows are dropped or the mean weight is far from 1."""
-    moments = asked.moments[0]
-    if not _has_own_propensities(question) or question.lists is not None:
-        return
+    moments = whole.moments[0]
     dropped = moments.dropped / max(moments.n + moments.dropped, 1)
-    if dropped <= RARE and not _is_far_from_one(question, asked):
+    if dropped <= RARE and not _is_far_from_one(moments):
         return
     misread = _misread(question)
     if misread is not None:
         said, valid = misread
-        yield Concern(Caveat("propensities-not-probabilities", "caution", _upper(said), {"valid_share": valid}))
+        yield Concern(Caveat("propensities-not-probabilities", _upper(said), {"valid_share": valid}))
 
 
 def explanation_of(error: LogError, question: Question) -> LogError:
@@ -366,9 +369,8 @@ def _has_own_propensities(question: Question) -> bool:
     )
 
 
-def _is_far_from_one(question: Question, asked: Asked) -> bool:
+def _is_far_from_one(moments: LogMoments) -> bool:
     """Whether the mean weight of some target is so far from 1 that another reading is worth trying."""
-    moments = asked.moments[0]
     if not moments.weight.mean_is_one:
         return False
     for (_, other), stack in moments.moments.items():
@@ -392,11 +394,53 @@ def _upper(said: str) -> Sentence:
     return Sentence([first[:1].upper() + first[1:] if isinstance(first, str) else first, *parts[1:]])
 
 
-# Each yields what it finds, and costs nothing where a log has not got what it looks at.
-CHECKS: tuple[Check, ...] = (
-    check_training_rows,
-    missing_actions,
-    other_columns,
-    propensity_meaning,
-    misread_propensities,
-)
+# -- Columns of the context that leak the reward -----------------------------------------------------------------------
+
+LEAKS = 0.95  # the share of the variance from which a column is too good to be known before the choice
+VALUES = 100  # of a column that are told apart; of more, hundredths of the rows are
+ENOUGH = 50  # rows from which there is anything to say
+
+
+def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> dict[str, float]:
+    """The context columns that tell the reward almost exactly, and the share of its variance that they explain out of fold.
+
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"r": [0.0, 1.0] * 100, "paid": ["no", "yes"] * 100, "age": list(range(200))})
+    >>> leaks(rows, "r", ["paid", "age"]).keys()
+    dict_keys(['paid'])
+    """
+    import polars as pl
+
+    from counterpoise.log.good import is_number
+    from counterpoise.log.groups import folds_of, row_ids
+
+    known = [name for name in context if name in rows.collect_schema().names() and name != reward]
+    if not known:
+        return {}
+    frame = rows.select(reward, *known).collect().filter(is_number(pl.col(reward).cast(pl.Float64)))
+    r = frame.get_column(reward).cast(pl.Float64).to_numpy()
+    if len(r) < ENOUGH or r.std() <= 0:
+        return {}
+    folds = folds_of(row_ids(frame, (), 0), 2)
+    shares = {name: _r2(frame.get_column(name), r, folds) for name in known}
+    return {name: share for name, share in shares.items() if share >= LEAKS}
+
+
+def _r2(values: pl.Series, r: Floats, folds: NDArray[np.int64]) -> float:
+    """The out-of-fold R² of the mean reward by bin of the column: by value, or by hundredths of the rows where values are many."""
+    import polars as pl
+
+    if values.dtype.is_nested():
+        return 0.0
+    codes = values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+    if codes.max() > VALUES:
+        if not (values.dtype.is_numeric() or values.dtype.is_temporal()):
+            return 0.0
+        codes = (values.rank("average").fill_null(0).to_numpy() * VALUES / (len(r) + 1)).astype(np.int64)
+    predicted = np.empty(len(r))
+    for fold in (0, 1):
+        own = folds == fold
+        n = np.bincount(codes[~own], minlength=codes.max() + 1)
+        total = np.bincount(codes[~own], r[~own], minlength=codes.max() + 1)
+        predicted[own] = ((total + r[~own].mean()) / (n + 1))[codes[own]]
+    return float(1 - np.square(r - predicted).sum() / np.square(r - r.mean()).sum())

@@ -192,7 +192,7 @@ def error_of(interval: Interval) -> float:
 BETA_IPS = "beta_ips"
 TAIL = 6.0  # mean(d⁴)/mean(d²)² of distances d that fall off exponentially
 VARIANCE = 0.5  # Pareto k of rewards from which on they have none
-OPEN = 0.4  # from which on a mean is open on that side: most logs of rewards without a variance show more, benchmarks/mended_stats.py
+OPEN = 0.4  # from which on a mean is open on that side: most logs of rewards without a variance show more, benchmarks/verdicts.py tails
 COARSE = 0.02  # of the rewards in one bin, if it holds several rewards
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 WORST = (0.1,)
@@ -336,7 +336,7 @@ class Distribution(Display):
             for row, statistic in zip(_table(chosen).records(), chosen, strict=True)
         ]
         numbers = {"n": self.n, "level": self.level, "thresholds": len(self.thresholds)}
-        return cast("dict[str, Any]", finite(numbers | {"statistics": rows, "dropped_rows": self.dropped_rows}))
+        return finite(numbers | {"statistics": rows, "dropped_rows": self.dropped_rows})
 
     def blocks(self, *, rows: int | None = ROWS, statistics: Sequence[Statistic] | None = None) -> Iterator[Block]:
         """These statistics, or the usual ones, and what is in doubt about them."""
@@ -452,15 +452,13 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
     if not heavy or verdict.verdict == "not identified":
         return verdict
     (side, tail), *_ = sorted(heavy.items(), key=lambda pair: -pair[1].k)
-    reason = Sentence(
-        [
-            f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
-            "be below 0.5; their mean would then be further off than an interval says. Look at quantiles, which need no variance, or pass ",
-            Argument("reward_bounds"),
-            " if rewards are bounded.",
-        ]
+    text = (
+        f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
+        "be below 0.5; their mean would then be further off than an interval says."
     )
-    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
+    quantiles = "Look at quantiles, which need no variance, or pass "
+    do = Sentence([quantiles, Argument("reward_bounds"), " if rewards are bounded."])
+    return verdict.with_caveats([Caveat("heavy-tailed-rewards", text, {"k": tail.k, "error": tail.error}, do)])
 
 
 def _table(statistics: Sequence[Statistic]) -> Table:
@@ -542,7 +540,7 @@ def distribution(
     chosen = None if thresholds is None else given_thresholds(thresholds)
     is_clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
-    question = question_of(whole, {}, target, weight=weight, wants_groups=options.method.needs_groups)
+    question = question_of(whole, target, weight=weight, wants_groups=options.method.needs_groups)
     choose((BETA_IPS,), question.moment_columns, question.groups, options.method)  # before the log is read
     look = first_look(question)
     at = thresholds_of(look.rewards) if chosen is None else chosen

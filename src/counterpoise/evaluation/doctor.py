@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Unpack, cast
 import polars as pl
 
 from counterpoise.diagnostics import Diagnostics, Verdict
-from counterpoise.diagnostics.audit import Audit, Check, about_audit
 from counterpoise.diagnostics.diagnose import TITLES
 from counterpoise.diagnostics.findings import (
     Finding,
@@ -32,16 +31,12 @@ from counterpoise.diagnostics.repeats import repeats, tells_apart
 from counterpoise.display import (
     ROWS,
     Block,
-    Cell,
     Display,
     Judged,
     Name,
-    Number,
-    PValue,
     Table,
     above,
     number,
-    p_value,
     percent,
 )
 from counterpoise.engines.first_look import lists_of
@@ -49,7 +44,8 @@ from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect, rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
 from counterpoise.errors import Argument, Blank, LogError, OptionError, Sentence
-from counterpoise.evaluation.audit import Distribution, Parts, audit, check_columns, columns_of
+from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audit, audit, check_columns, columns_of
+from counterpoise.evaluation.checks import leaks
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_propensity
@@ -58,7 +54,6 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts, target
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Target
-from counterpoise.models.quality import leaks
 from counterpoise.weights import list_weight
 
 if TYPE_CHECKING:
@@ -70,7 +65,6 @@ OWN = (
     "propensity-meaning",
     "propensities-not-probabilities",
 )  # caveats that the doctor's findings are about
-PARTS_SHOWN = 12  # of the audit; documents have them all
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
 
@@ -124,7 +118,7 @@ class Examination(Display):
             weights = [{"target": Name(overlap.target), **overlap.diagnostics.cells()} for overlap in self.overlap]
             yield Table(weights, titles=TITLES | {"n": f"{self.overlap[0].diagnostics.unit}s"})
         if self.audit is not None:
-            yield from _audited(self.audit)
+            yield from self.audit.blocks()
         yield ""
         if not self.findings:
             yield "Nothing to fix."
@@ -153,53 +147,6 @@ class Examination(Display):
     def plot_propensities(self, ax: Axes | None = None) -> Axes:
         """The mean weight of every part that was audited, against 1; alarms first. Needs the extra ``plot``."""
         return cast("Axes", above().audit_picture.means(self.audit, ax=ax))
-
-
-def _audited(audit: Audit) -> Iterator[Block]:
-    """The parts of the log that deviate most from a mean weight of 1, and the calibration of the logged probabilities."""
-    telling = [check for check in audit.checks if check.p == check.p]  # nan where nothing can be told
-    if audit.checks:
-        yield ""
-        silent = audit.looks - len(telling)
-        few = f" For {silent:,} parts, too few rows carry the weights to tell." if silent else ""
-        yield f"Mean weights of {len(telling):,} parts of the log, the most doubtful first; each should be 1.{few}"
-    if telling:
-        yield Table([_part_row(check) for check in sorted(telling, key=lambda check: check.p)[:PARTS_SHOWN]])
-        if len(telling) > PARTS_SHOWN:
-            yield f"{len(telling) - PARTS_SHOWN:,} more parts are in the audit's checks."
-    if (calibration := audit.calibration) is not None:
-        yield ""
-        test = (
-            "too little to tell"
-            if calibration.p != calibration.p
-            else f"corrected p {p_value(calibration.corrected_p)}"
-        )
-        yield f"How often actions were taken, by their probability in {calibration.column} ({test}):"
-        yield Table(
-            [
-                {
-                    "probability": f"{group.low:g} to {group.high:g}",
-                    "cases": group.pairs,
-                    "predicted": group.predicted,
-                    "taken": group.observed,
-                    "z": Number(group.z, 1.0, is_signed=True),
-                }
-                for group in calibration.bins
-            ]
-        )
-
-
-def _part_row(check: Check) -> dict[str, Cell]:
-    error = (check.upper - check.lower) / 4.0  # an interval reaches about two to either side
-    numbers = {"mean": check.mean, "lower": check.lower, "upper": check.upper}
-    return {
-        "by": Name(check.by),
-        "part": Name(check.part),
-        "target": Name(check.target or "1/p"),
-        **{name: Number(value, error) for name, value in numbers.items()},
-        "corrected p": PValue(check.corrected_p),
-        "looks": check.status,
-    }
 
 
 @takes_parts("doctor")
@@ -427,26 +374,25 @@ def leaking_context(patient: Patient) -> Iterator[Finding]:
     """Context columns that tell the reward."""
     if patient.rewards is None:
         return
-    for leak in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context):
+    for name, share in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context).items():
         said = Sentence(
             [
-                f"the context column {leak.column!r} tells {leak.r2:.0%} of the reward's variance, on rows it was not learned from: it was "
+                f"the context column {name!r} tells {share:.0%} of the reward's variance, on rows it was not learned from: it was "
                 "probably written after the choice. Leave it out of ",
                 Argument("context"),
                 ", or a model that uses it is worth nothing on new rows.",
             ]
         )
-        yield Finding("fix", leak.column, said)
+        yield Finding("fix", name, said)
 
 
 def doubtful_targets(patient: Patient) -> Iterator[Finding]:
     """What the verdicts say of targets, except for what the doctor's own checks say."""
     for overlap in patient.overlaps:
         severity: Severity = "fix" if overlap.verdict.verdict == "not identified" else "look"
-        own = [caveat.text for caveat in overlap.verdict.caveats if caveat.code in OWN]
-        for reason in overlap.verdict.reasons:
-            if reason not in own:
-                yield Finding(severity, overlap.target, Sentence([f"{overlap.target}: ", reason]))
+        for caveat in overlap.verdict.caveats:
+            if caveat.code not in OWN:
+                yield Finding(severity, overlap.target, Sentence([f"{overlap.target}: ", caveat.reason]))
 
 
 def wrong_mean_weights(patient: Patient) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any
 
 from counterpoise.display import finite
 from counterpoise.evaluation.ranking import drivers, rank
@@ -63,7 +63,7 @@ def evaluation(result: Result) -> dict[str, Any]:
     ]
     models = {"model": result.model, "propensity_model": result.propensity_model}
     said = {"n": result.n, "estimates": estimates, "diagnostics": diagnostics} | _rest(result)
-    return cast("dict[str, Any]", finite(said | {name: model for name, model in models.items() if model is not None}))
+    return finite(said | {name: model for name, model in models.items() if model is not None})
 
 
 def _comparison(result: Comparison) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _comparison(result: Comparison) -> dict[str, Any]:
         for policy in rank(result)
     ]
     said = {"n": result.n, "against": result.against, "level": result.level, "differences": differences}
-    return cast("dict[str, Any]", finite(said | _rest(result)))
+    return finite(said | _rest(result))
 
 
 def _rest(result: Result) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _rest(result: Result) -> dict[str, Any]:
     rungs = [row for ladder in result.ladders.values() for row in ladder.rows()]
     verdicts = [
         {"target": target, "segment": _segment(segment), "verdict": verdict.verdict, "reasons": verdict.reasons}
-        | {"caveats": [vars(caveat) for caveat in verdict.caveats]}
+        | {"caveats": [caveat.document() for caveat in verdict.caveats]}
         for (target, segment), verdict in result.verdicts.items()
     ]
     return {"verdicts": verdicts, "dropped_rows": result.dropped_rows} | ({"ladder": rungs} if rungs else {})

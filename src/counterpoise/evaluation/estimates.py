@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from counterpoise.diagnostics import Clusters, Diagnostics, Lost, Seen, diagnose
+from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.verdict import after_choice
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
@@ -103,6 +103,11 @@ class View:
     def carrying(self) -> Floats:
         """How many rows carry the variance, in every place."""
         return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
+
+    @cached_property
+    def squares(self) -> Floats:
+        """The mean square of the excess in every place; 0 where no row tells two policies apart."""
+        return np.asarray(self.whole.covariance("u", "u") + np.square(self.whole.average("u")))
 
     @cached_property
     def heavy(self) -> Floats:
@@ -316,10 +321,9 @@ def _unseen(view: View, estimand: str, seen_by: Callable[[str], list[Unvaried | 
     if estimand == "value":
         return [Unseen(policy) for policy in first]
     second = seen_by(view.contrast[1])
-    u = view.whole
-    spread = np.sqrt((u.covariance("u", "u") + np.square(u.average("u"))) / np.maximum(view.clusters, 1.0))
+    spread, rows = np.sqrt(view.squares / np.maximum(view.clusters, 1.0)), view.whole.n
     spread = np.where(spread <= 1e-12, 0.0, spread)  # rounding: the policies never differ
-    return [Unseen(first[k], second[k], float(spread[k]), int(u.n[k])) for k in range(len(view.places))]
+    return [Unseen(first[k], second[k], float(spread[k]), int(rows[k])) for k in range(len(view.places))]
 
 
 def _unvaried(view: View, options: Options, target: str) -> list[Unvaried | None]:
@@ -437,7 +441,7 @@ def _check_log(view: View, options: Options) -> None:
     options.method.check(rewards=rewards, max_weight=largest, is_clustered=view.is_clustered)
 
 
-def doubtful_baselines(view: View) -> Mapping[Segment, list[str]]:
+def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
     """What is wrong with the columns of a context baseline, over the whole log and by segment."""
     whole = view.whole
     if not whole.context:
@@ -450,13 +454,11 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[str]]:
         for name in whole.context
     }
 
-    def doubts(place: Segment) -> list[str]:
+    def doubts(place: Segment) -> list[Caveat]:
         k = view.place(place)
-        return after_choice(
-            {name: (float(mean[k]), float(errors[name][k])) for name, mean in means.items()},
-            float(view.excess.n[k] / view.excess.kurtosis[k]),
-            float(view.clusters[k]) if view.is_clustered else math.inf,
-        )
+        columns = {name: (float(mean[k]), float(errors[name][k])) for name, mean in means.items()}
+        carrying = float(view.excess.n[k] / view.excess.kurtosis[k])
+        return list(after_choice(columns, carrying, float(view.clusters[k]) if view.is_clustered else math.inf))
 
     return Lazily(dict.fromkeys(view.places, doubts))
 

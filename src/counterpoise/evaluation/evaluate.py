@@ -8,15 +8,15 @@ from typing import Any, Unpack
 
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
-from counterpoise.evaluation.asking import Asked, Stored, known_moments, question_of, read
+from counterpoise.evaluation.asking import RewardMoments, Stored, known_moments, question_of, read
 from counterpoise.evaluation.checks import with_concerns
 from counterpoise.evaluation.estimates import Options, options_of
-from counterpoise.evaluation.loggers import by_logger
+from counterpoise.evaluation.loggers import by_logger, over_loggers, with_carriers
 from counterpoise.evaluation.result import Comparison, Result, check_differences, choose, names_of
 from counterpoise.intervals import Method, check_level
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
-from counterpoise.log.question import LOGGING
+from counterpoise.log.question import LOGGING, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
 from counterpoise.weights import Weight
@@ -84,20 +84,21 @@ def evaluate(
     >>> result.verdict().verdict
     'caution'
     """
-    check_level(level)
     names, stored = names_of(estimator), Stored(state, batch, replace, version)
-    known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
-    if known is not None:
-        return evaluation_of(known, options, names)
-    method = options[0].method
-    wants_groups = method.needs_groups or _need_groups(names)
-    question = question_of(
-        whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings
-    )
-    choose(names, question.moment_columns, question.groups, method)  # before the log is read
-    if isinstance(whole.propensity, Mapping):
-        question = by_logger(question)
-    return evaluation_of(with_concerns(read(question, stored, progress)), options, names)
+    log, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
+    if whole is None:
+        method = options[0].method
+        wants_groups = method.needs_groups or any(
+            ESTIMATORS[name].needs == "groups" for name in names if name in ESTIMATORS
+        )
+        question = question_of(
+            log, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings
+        )
+        choose(names, question.moment_columns, question.groups, method)  # before the log is read
+        whole = _moments(log, question, stored, progress)
+    if not whole.is_by_logger:
+        return evaluation_of(whole, options, names)
+    return with_carriers(evaluation_of(over_loggers(whole), options, names), whole.moments[0])
 
 
 @takes_parts("compare")
@@ -129,21 +130,16 @@ def compare(
     >>> round(compare(log, reward="r", propensity="p", target="new", against="old").value, 3)
     0.125
     """
-    check_level(level)
     stored = Stored(state, batch, replace, version)
-    known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
-    if known is not None:
-        return comparison_of(known, options, against)
-    whole.need_only("compare")
-    method = options[0].method
-    check_differences(method)
-    other = LOGGING if against is None else against
-    question = question_of(
-        whole, {}, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
-    )
-    if isinstance(whole.propensity, Mapping):
-        question = by_logger(question)
-    return comparison_of(with_concerns(read(question, stored, progress)), options)
+    log, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
+    if whole is None:
+        log.need_only("compare")
+        method, other = options[0].method, LOGGING if against is None else against
+        check_differences(method)
+        wants_groups = method.needs_groups
+        question = question_of(log, target, weight=weight, against=other, segment=segment, wants_groups=wants_groups)
+        whole, against = _moments(log, question, stored, progress), None
+    return comparison_of(over_loggers(whole) if whole.is_by_logger else whole, options, against)
 
 
 def _start(
@@ -153,22 +149,26 @@ def _start(
     interval: str | Method | None,
     level: float,
     *chosen: Any,
-) -> tuple[Asked | None, Log, tuple[Options, ...]]:
-    """What both verbs settle first: moments that are known already, or else the log; and how intervals are made, reward by reward.
+) -> tuple[Log, RewardMoments | None, tuple[Options, ...]]:
+    """What both verbs settle first: the log, or moments that are known already; and how intervals are made, reward by reward.
 
     `chosen` is what a verb was told to look at in the log, its targets first.
     """
+    check_level(level)
     known = known_moments(log, parts, stored, *chosen)
     if known is not None:
         bounds = parts.get("reward_bounds")
         made = options_of(interval, level, known.rewards, is_clustered=known.is_clustered, reward_bounds=bounds)
-        return known, Log(), made
+        return Log(), known, made
     whole = as_log(log, parts)
     whole.need("reward")
     is_clustered = whole.cluster is not None
     made = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
-    return None, whole, made
+    return whole, None, made
 
 
-def _need_groups(names: tuple[str, ...]) -> bool:
-    return any(ESTIMATORS[name].needs == "groups" for name in names if isinstance(name, str) and name in ESTIMATORS)
+def _moments(log: Log, question: Question, stored: Stored, progress: bool | None) -> RewardMoments:
+    """The moments of a question, by logger where the log has several, with what checks of its rows say."""
+    if isinstance(log.propensity, Mapping):
+        question = by_logger(question)
+    return with_concerns(read(question, stored, progress))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from counterpoise.diagnostics.verdict import MISSING
 from counterpoise.display import Name, Number, breakable, counted, level_of, percent
 from counterpoise.evaluation.reading import Reading
-from counterpoise.evaluation.support import MISSING
 from counterpoise.intervals import Interval
 from counterpoise.log.question import LOGGING
 

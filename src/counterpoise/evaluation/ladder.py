@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from counterpoise.diagnostics import Verdict, judge
+from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.display import Cell, Name, estimate_cells, number
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
 from counterpoise.evaluation.estimates import Lazily, Options, View, diagnostics, estimates
@@ -88,41 +88,45 @@ def slope(rungs: Sequence[Estimate]) -> int:
 
 @dataclass(frozen=True)
 class Climbed:
-    """The moments of a log with the weight that every contrast chose, and the ladders it chose from; none without a ladder."""
+    """The moments of a log with the weight that every contrast chose, and the ladders it chose from."""
 
     moments: LogMoments
     ladders: Mapping[Contrast, Ladder]
-    unbiased: Mapping[tuple[str, Label | None], Verdict]  # what the plain weights would be judged to be
+    plain: Mapping[tuple[str, Label | None], Verdict]  # what the plain weights would be judged to be
 
     def view(self, contrast: Contrast) -> View:
         """One contrast, with the weight that it chose."""
-        if contrast not in self.ladders:
-            return View(self.moments, contrast)
         weight = self.moments.ladder[self.ladders[contrast].chosen].weight
         return View(replace(self.moments, weight=weight), contrast)
 
-    def judged(self, verdict: Verdict, contrast: Contrast, place: Label | None) -> Verdict:
-        """A verdict, at most `caution` where a weight was chosen; what plain weights cannot identify, biased ones cannot either."""
-        if contrast not in self.ladders or verdict.verdict == "not identified":
-            return verdict
-        for name in contrast:
-            plain = self.unbiased.get((name, place))
-            if plain is not None and plain.verdict == "not identified":
-                return plain
-        reason = _reason(self.ladders[contrast])
-        reasons = (reason, *verdict.reasons) if place is None else verdict.reasons or (reason,)
-        return replace(verdict, verdict="caution", reasons=reasons)
+    def not_identified(self, contrast: Contrast, place: Label | None) -> Verdict | None:
+        """The verdict where plain weights cannot identify a policy: biased ones cannot either."""
+        verdicts = (self.plain[name, place] for name in contrast if (name, place) in self.plain)
+        return next((verdict for verdict in verdicts if verdict.verdict == "not identified"), None)
+
+    def caveat(self, contrast: Contrast) -> Caveat:
+        """What a choice leaves unsure."""
+        ladder = self.ladders[contrast]
+        plain, ours = ladder.unbiased.estimate, ladder.choice.estimate
+        low, high = (number(end, plain.stderr) for end in plain.interval)
+        beside = f"the unbiased weight gives {number(plain.value, plain.stderr)} ({low} to {high})"
+        text = (
+            f"SLOPE chose {ladder.choice.weight}, which is biased: it gives {number(ours.value, ours.stderr)} where {beside}. The interval "
+            "covers neither the bias nor the choice."
+        )
+        if not ladder.chosen:
+            text = f"SLOPE chose the unbiased weight from a ladder of biased ones: {beside}. The interval does not allow for the choice."
+        return Caveat("chosen-weight", text, {"value": ours.value, "unbiased_value": plain.value})
 
 
-def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator] = VALUES) -> Climbed:
-    """The moments with the weights that SLOPE chooses, contrast by contrast and over the whole log; without a ladder, as they are.
+def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator] | None) -> Climbed:
+    """The moments with the weights that SLOPE chooses, contrast by contrast and over the whole log.
 
-    It chooses by the estimator behind the headline, the foremost one of values and of differences.
+    It chooses by the estimator behind the headline, the foremost one of values (if those are not asked for, `beta_ips`) and of differences.
     """
-    if not log.ladder:
-        return Climbed(log, {}, {})
+    values = VALUES if estimators is None else estimators
     ladders = {
-        contrast: _ladder(log, contrast, differences_of(stack.columns) if contrast[1] else estimators, options)
+        contrast: _ladder(log, contrast, differences_of(stack.columns) if contrast[1] else values, options)
         for contrast, stack in log.moments.items()
     }
     chosen = {contrast: log.ladder[ladder.chosen] for contrast, ladder in ladders.items()}
@@ -146,15 +150,3 @@ def _ladder(log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estima
         estimate = estimates(whole, {name: estimators[name]}, options)[contrast[0], name, None]
         rungs.append(Rung(moments.weight.how, moments.weight.constant, estimate))
     return Ladder(contrast[0], tuple(rungs), slope([rung.estimate for rung in rungs]))
-
-
-def _reason(ladder: Ladder) -> str:
-    plain, ours = ladder.unbiased.estimate, ladder.choice.estimate
-    low, high = (number(end, plain.stderr) for end in plain.interval)
-    beside = f"the unbiased weight gives {number(plain.value, plain.stderr)} ({low} to {high})"
-    if not ladder.chosen:
-        return f"SLOPE chose the unbiased weight from a ladder of biased ones: {beside}. The interval does not allow for the choice."
-    return (
-        f"SLOPE chose {ladder.choice.weight}, which is biased: it gives {number(ours.value, ours.stderr)} where {beside}. The interval "
-        "covers neither the bias nor the choice."
-    )

@@ -1,109 +1,36 @@
-"""Logs that several policies wrote: their shares, their mixture as one propensity, and who carries an estimate."""
+"""Logs that several policies wrote: answers over all of them, who carries an estimate, and the loggers side by side."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.log.log import Log
-from counterpoise.log.question import Question, ask
+from counterpoise.diagnostics import Caveat
+from counterpoise.display import Cell, Share, Table, estimate_cells
+from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.estimators import Estimate
+from counterpoise.evaluation.answer import evaluation_of
+from counterpoise.evaluation.asking import RewardMoments, Stored, of_own_logger, read
+from counterpoise.evaluation.estimates import options_of
+from counterpoise.evaluation.result import Result
+from counterpoise.intervals.method import normal
+from counterpoise.log.question import Question, lean
 from counterpoise.moments import LogMoments, Moments
-from counterpoise.moments.log_moments import Contrast, in_order
+from counterpoise.moments.log_moments import in_order
 from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED
 from counterpoise.moments.weighed import PLAIN
-from counterpoise.weights import Balanced, Own, Ratio, Weight
+from counterpoise.weights import Balanced
 
-ONE = "2.0"  # a weight whose excess is 1
+if TYPE_CHECKING:
+    import polars as pl
 
+BETA_IPS = "beta_ips"
 
-def by_value(log: Log, column: str, *, groups: int = 1, features: tuple[Any, ...] = ()) -> tuple[LogMoments, ...]:
-    """The sums of the rewards by the values of a column, with an excess of 1 in every row; in one pass."""
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.registry import moments_of
-
-    plain = log.but(propensity=None, logger=None, shares=None, model_reward=None, model_value=None, control=None)
-    question = ask(plain, {column: ONE}, weight=Own(), segment=column, groups=groups, features=features)
-    return moments_of(question)
-
-
-def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
-    """The log with the mixture of its loggers as its propensity, and the weight that says so."""
-    if type(weight) is not Ratio:
-        raise OptionError(
-            f"a log of several loggers has the balanced weight, and not {weight!r}: leave out the weight."
-        )
-    if log.logger is None:
-        raise OptionError(
-            [Argument("propensity"), " has several loggers."],
-            do=["Say which of them wrote a row, with ", Argument("logger"), "."],
-        )
-    loggers, logger, quote = log.propensity, str(log.logger), quote_of(log)
-    names = tuple(loggers)
-    shares = _shares(with_names(log), names) if log.shares is None else checked_shares(log.shares, names)
-    mixed = balanced_sql(loggers, shares, logger, quote)
-    return log.but(propensity=mixed, logger=None, shares=None), Balanced(names, tuple(loggers.values()), logger)
-
-
-def with_names(log: Log) -> Log:
-    """A log of arrays as one of columns, so that expressions can be made of them."""
-    return log.of(dict(log.data)) if log.is_arrays else log
-
-
-def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
-    """The loggers' shares of the rows, in a pass that looks at nothing else; rows that will be dropped are not counted."""
-    if log.data is None or (isinstance(log.data, str) and not log.data):
-        raise OptionError(
-            ["without the rows, nobody knows the loggers' shares of them."], do=["Pass ", Argument("shares"), "."]
-        )
-    even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quote_of(log))
-    good = log.but(where=even_where(log.where, even)) if log.drop_bad_rows else log
-    moments = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
-    (stack,) = moments.moments.values()
-    rows = {str(label[0]): int(n) for label, n in zip(moments.segments, stack.n.sum(axis=1), strict=True)}
-    known = {name: rows.get(str(name), 0) for name in names}
-    unknown = [name for name in rows if name not in set(map(str, names))]
-    if unknown and not log.drop_bad_rows:
-        raise LogError(
-            f"{sum(rows[name] for name in unknown):,} rows were written by {unknown[0]!r}, of whom nothing is known.",
-            do=[
-                Argument("propensity"),
-                " needs a column for each logger, or drop such rows with ",
-                Argument("where"),
-                ".",
-            ],
-        )
-    absent = [name for name, n in known.items() if not n]
-    if absent:
-        raise LogError(
-            f"no row was written by {absent[0]!r}; the log has {', '.join(map(repr, rows))}.",
-            do=["Leave it out of ", Argument("propensity"), ", or give ", Argument("shares"), "."],
-        )
-    total = sum(known.values())
-    return {name: n / total for name, n in known.items()}
-
-
-def even_where(where: str | None, mixed: str) -> str:
-    """A condition, and that a mixture is known."""
-    return f"({mixed}) > 0" if where is None else f"({where}) AND ({mixed}) > 0"
-
-
-def quote_of(log: Log) -> Any:
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.first_look import quoting
-
-    return quoting(log)
-
-
-def of_own_logger(question: Question) -> Question:
-    """The same question, with the probability that a row's own logger gave its action: those weights average to 1 by logger."""
-    weight = question.weight
-    own = own_sql(dict(zip(weight.loggers, weight.columns, strict=True)), weight.logger, quote_of(question.log))
-    return replace(question, log=question.log.but(propensity=own), weight=Ratio())
+# -- Moments by logger, and over all of them ---------------------------------------------------------------------------
 
 
 def by_logger(question: Question) -> Question:
@@ -119,32 +46,14 @@ def by_logger(question: Question) -> Question:
     return replace(question, segment=(*question.segment, weight.logger))
 
 
-@dataclass(frozen=True)
-class Carrier:
-    """The logger whose rows have most of a target's weight."""
-
-    name: str
-    weight: float  # its share of all weights
-    rows: float  # its share of all rows
-
-    def __str__(self) -> str:
-        much = "Most of the weight" if self.weight > 0.5 else "The largest part of the weight"
-        return (
-            f"{much} comes from logger {self.name}: {100 * self.weight:.0f} %, on {100 * self.rows:.0f} % of the rows."
-        )
+def over_loggers(whole: RewardMoments) -> RewardMoments:
+    """Moments by logger and their question, added up over the loggers that wrote the log."""
+    question = whole.question
+    merged = None if question is None else replace(question, segment=question.segment[:-1])
+    return replace(whole, moments=tuple(map(_without_loggers, whole.moments)), question=merged)
 
 
-def is_by_logger(log: LogMoments) -> bool:
-    """Whether the last segment of these moments is the logger."""
-    said = log.weight.how
-    return (
-        bool(log.segment_columns)
-        and said.startswith(f"{Balanced.__name__}(")
-        and said.endswith(f"logger={log.segment_columns[-1]!r})")
-    )
-
-
-def without_loggers(log: LogMoments) -> LogMoments:
+def _without_loggers(log: LogMoments) -> LogMoments:
     """Moments by logger, added up over the loggers."""
     segments = in_order([label[:-1] for label in log.segments])
     places = {label: [k for k, segment in enumerate(log.segments) if segment[:-1] == label] for label in segments}
@@ -170,59 +79,100 @@ def without_loggers(log: LogMoments) -> LogMoments:
     )
 
 
-def carrier(log: LogMoments, contrast: Contrast) -> Carrier:
-    """Who carries the value of a target, from moments by logger."""
-    stack = log.moments[contrast].merge(axis=1)
-    weight = stack.n * (1.0 + stack.average("u"))
-    names = [str(label[-1]) for label in log.segments]
-    weights = {name: sum(float(weight[k]) for k, logger in enumerate(names) if logger == name) for name in names}
-    rows = {name: sum(int(stack.n[k]) for k, logger in enumerate(names) if logger == name) for name in names}
-    most = max(weights, key=lambda name: weights[name])
-    return Carrier(most, weights[most] / max(sum(weights.values()), 1e-300), rows[most] / log.n)
+def with_carriers(result: Result, by_logger: LogMoments) -> Result:
+    """A result whose verdicts say which logger carries the estimate, from moments by logger."""
+    verdicts = dict(result.verdicts)
+    for target, other in by_logger.moments:
+        if not other:
+            verdicts[target, None] = verdicts[target, None].with_caveats([_carrier(by_logger, target)])
+    others = {name: with_carriers(answer, by_logger) for name, answer in result.others.items()}
+    return replace(result, verdicts=verdicts, others=others)
 
 
-# -- The probability with which several loggers took an action together, as SQL of their columns -----------------------
+def _carrier(log: LogMoments, target: str) -> Caveat:
+    """The logger whose rows have most of a target's weight."""
+    carried, rows = _weights_of(log, target), dict.fromkeys(_loggers(log), 0)
+    for name, n in zip(_loggers(log), log.moments[target, ""].n.sum(axis=1), strict=True):
+        rows[name] += int(n)
+    most = max(carried, key=carried.__getitem__)
+    weight, share = carried[most] / max(sum(carried.values()), 1e-300), rows[most] / log.n
+    much = "Most of the weight" if weight > 0.5 else "The largest part of the weight"
+    text = f"{much} comes from logger {most}: {100 * weight:.0f} %, on {100 * share:.0f} % of the rows."
+    return Caveat("carrying-logger", text, {"weight_share": weight, "row_share": share})
 
 
-Quote = Callable[[str], str]  # a column or an expression, as it stands inside an expression of the log's SQL
+def _weights_of(log: LogMoments, target: str) -> dict[str, float]:
+    """The sum of a target's weights by logger."""
+    stack = log.moments[target, ""].merge(axis=1)
+    carried = dict.fromkeys(_loggers(log), 0.0)
+    for name, weight in zip(_loggers(log), stack.n * (1.0 + stack.average("u")), strict=True):
+        carried[name] += float(weight)
+    return carried
 
 
-def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
-    """Shares by name, adding up to 1: 50 and 50 will do.
-
-    >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
-    {'a': 0.75, 'b': 0.25}
-    """
-    by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
-    if set(by_name) != set(map(str, names)):
-        expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
-        raise OptionError([Argument("shares"), f" needs one entry for each of {expected}; found {entries}."])
-    is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
-    if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
-        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {by_name!r}."])
-    total = sum(by_name.values())
-    return {name: by_name[str(name)] / total for name in names}
+def _loggers(log: LogMoments) -> list[str]:
+    return [str(label[-1]) for label in log.segments]
 
 
-def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
-    """The probability that the row's own logger gave the logged action.
-
-    >>> own_sql({"a": "p_a", 2: "p_b"}, "who", '"{}"'.format)
-    '(CASE WHEN "who" = \\'a\\' THEN "p_a" WHEN "who" = 2 THEN "p_b" END)'
-    """
-    cases = (f"WHEN {quote(logger)} = {_literal(name)} THEN {quote(column)}" for name, column in propensity.items())
-    return f"(CASE {' '.join(cases)} END)"
+# -- The loggers side by side: balanced, naively pooled, each alone, and all by inverse variance -----------------------
 
 
-def balanced_sql(propensity: Mapping[Any, str], shares: Mapping[Any, float], logger: str, quote: Quote) -> str:
-    """Σ s·p over the loggers; null where one of the probabilities is none, or the row's own logger could not have written it."""
-    columns = {name: quote(column) for name, column in propensity.items()}
-    mixed = " + ".join(f"{shares[name]:.17e} * {column}" for name, column in columns.items())
-    ranges = " AND ".join(f"{column} >= 0 AND {column} <= 1" for column in columns.values())
-    return f"CASE WHEN {own_sql(propensity, logger, quote)} > 0 AND {ranges} THEN {mixed} END"
+def logger_table(result: Result, target: str) -> pl.DataFrame:
+    """See `Result.loggers`."""
+    # imported here, so that importing counterpoise does not import polars
+    from counterpoise.evaluation.table import frame
+
+    question = result.asked()
+    weight = question.weight
+    if not isinstance(weight, Balanced):
+        raise OptionError(
+            "one policy wrote this log, as far as it was said.",
+            do=[
+                "For several, pass ",
+                Argument("propensity", {"a": Blank("…"), "b": Blank("…")}),
+                " and ",
+                Argument("logger"),
+                ".",
+            ],
+        )
+    balanced = result[target, BETA_IPS]
+    plain = replace(lean(question), segment=())
+    (moments,) = read(by_logger(plain), Stored(), False).moments
+    carried = _weights_of(moments, target)
+    naive = replace(of_own_logger(plain), segment=(weight.logger,))
+    options = options_of(
+        result.interval_method,
+        result.level,
+        (result.reward,),
+        is_clustered=moments.cluster is not None,
+        reward_bounds=result.reward_bounds,
+    )
+    apart = evaluation_of(read(naive, Stored(), False), options, (BETA_IPS,))
+    each = {str(name): apart[target, BETA_IPS, name] for name in weight.loggers}
+    total = sum(carried.values()) or math.nan
+    rows = [
+        _row("balanced", balanced),
+        _row("naive pooling", apart[target, BETA_IPS]),
+        _row("inverse variance", _mean(list(each.values()), result.level)),
+    ]
+    rows += [
+        _row(f"{name} alone", estimate) | {"weight_share": Share(carried[name] / total)}
+        for name, estimate in each.items()
+    ]
+    return frame(Table([{name: row.get(name) for name in COLUMNS} for row in rows]))
 
 
-def _literal(name: Any) -> str:
-    if isinstance(name, bool):
-        return "TRUE" if name else "FALSE"
-    return repr(name) if isinstance(name, int | float) else "'" + str(name).replace("'", "''") + "'"
+COLUMNS = ("how", "value", "stderr", "lower", "upper", "n", "weight_share")
+
+
+def _row(how: str, estimate: Estimate) -> dict[str, Cell]:
+    return {"how": how, **estimate_cells(estimate.value, estimate.stderr, estimate.interval), "n": estimate.n}
+
+
+def _mean(parts: Sequence[Estimate], level: float) -> Estimate:
+    """The mean of estimates by their inverse variances, which are themselves estimated: of loggers with few large weights, too small."""
+    known = [part for part in parts if part.identified and 0 < part.stderr < math.inf]
+    mass = sum(part.stderr**-2 for part in known)
+    value = sum(part.value * part.stderr**-2 for part in known) / mass if mass else math.nan
+    error = mass**-0.5 if mass else math.inf
+    return Estimate(BETA_IPS, value, error, sum(part.n for part in known), (), normal(value, error, level))

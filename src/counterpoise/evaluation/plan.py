@@ -18,7 +18,7 @@ from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_CLUSTERS, FEW_ROW
 from counterpoise.display import ROWS, Block, Cell, Display, Judged, Number, Share, Table, level_of, shortened
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
-from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.estimates import MOST, Options, View, evidence_of, extremes
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result, check_differences
@@ -195,22 +195,21 @@ def plan(
     True
     """
     _check(difference, power, actions)
-    if not isinstance(log, LogMoments):
-        whole = as_log(log, parts)
+    whole = None if isinstance(log, LogMoments) else as_log(log, parts)
+    if whole is not None:
         whole.need_only("plan")
         if actions is not None and whole.slate is not None:
-            raise OptionError(
-                [
-                    Argument("actions"),
-                    " asks what exploring would save, which is not known for lists yet: leave it out.",
-                ]
-            )
+            unknown = " asks what exploring would save, which is not known for lists yet: leave it out."
+            raise OptionError([Argument("actions"), unknown])
     method = strategy(interval, is_clustered=False)
     check_differences(method)
-    best = _best(log, parts)
+    best = _best(whole)
     result, paired = _answers(log, target, method, level, best, parts)
     if len(result.targets) > 1:
-        raise one_target(result.targets)
+        raise OptionError(
+            f"plan takes one target, found {', '.join(result.targets)}.",
+            do=["Choose one with ", Argument("target", result.targets[0]), "."],
+        )
     target = result.targets[0]
     value = result[target, best]
     lift = result[target, "lift"] if paired is None else paired.difference
@@ -351,22 +350,18 @@ def _answers(
 def _evidence(result: Result, paired: Comparison | None, target: str, best: str) -> tuple[Evidence, Evidence]:
     """What the intervals of the value and of the difference are made from."""
     options = Options(result.level, result.interval_method, result.reward_bounds)
-
-    def of(contrast: tuple[str, str], estimator: Estimator) -> Evidence:
-        return evidence_of(View(result.moments, contrast), estimator, options)
-
+    value = evidence_of(View(result.moments, (target, "")), ESTIMATORS[best], options)
     if paired is None:
-        return of((target, ""), ESTIMATORS[best]), of((target, ""), ESTIMATORS["lift"])
-    return of((target, ""), ESTIMATORS[best]), of((target, paired.against), DIFFERENCES[paired.best])
+        return value, evidence_of(View(result.moments, (target, "")), ESTIMATORS["lift"], options)
+    return value, evidence_of(View(result.moments, (target, paired.against)), DIFFERENCES[paired.best], options)
 
 
-def _best(log: Log | Data, parts: LogFields) -> str:
+def _best(log: Log | None) -> str:
     """The estimator of the value: with a reward model, or with a baseline that depends on the context, if the log has either."""
-
-    def has(part: Literal["model", "model_reward", "baseline"]) -> bool:
-        return parts.get(part) is not None or (isinstance(log, Log) and bool(getattr(log, part)))
-
-    return "optimal_dr" if has("model") or has("model_reward") else "context_ips" if has("baseline") else "beta_ips"
+    if log is None:
+        return "beta_ips"
+    has_model = log.model is not None or log.model_reward is not None
+    return "optimal_dr" if has_model else "context_ips" if log.baseline else "beta_ips"
 
 
 def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:
@@ -411,15 +406,12 @@ class Explored:
     def evidence_of(self, k: int, which: Literal[0, 1], variance: float, baseline: float) -> Evidence:
         """The evidence of as many rows of such a log, at the k-th share, on the value or on the difference."""
         known = self.evidence[which]
-        excess, rewards = (
-            self._powers(("weights", "differences")[which], k, 0.0),
-            self._powers("rewards", k, self.center),
-        )
+        excess = self._powers(("weights", "differences")[which], k, 0.0)
+        rewards = self._powers("rewards", k, self.center)
         square = excess.mean(2, 0.0)
         heavy = math.sqrt(excess.mean(4, 0.0) / square) if square > 1e-24 else 0.0
-        least = (
-            None if which == 0 else -heavy
-        )  # the difference is between two other policies than the one that explores
+        # the difference is between two other policies than the one that explores
+        least = None if which == 0 else -heavy
         return replace(
             known,
             stderr=math.sqrt(variance * self.alike[which] / known.n),
@@ -465,14 +457,6 @@ def _check_actions(actions: int, mean: float, error: float) -> None:
             ],
             do="Give the number of actions that the logging policy chooses from.",
         )
-
-
-def one_target(targets: Sequence[str]) -> OptionError:
-    """The error that a plan was asked for several targets at once."""
-    return OptionError(
-        f"plan takes one target, found {', '.join(targets)}.",
-        do=["Choose one with ", Argument("target", targets[0]), "."],
-    )
 
 
 def _check(difference: float, power: float, actions: int | None) -> None:

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from counterpoise.diagnostics import Diagnostics, Verdict
+from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
 from counterpoise.display import ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
@@ -245,7 +245,7 @@ class Result(Display):
             columns = next(iter(self.moments.moments.values())).columns
             helped = set(MODEL) <= set(columns) or has_context(columns)
             self._tips[name] = f"By weights and rewards alone, as sensitivity is judged: {tip}" if helped else tip
-        return replace(verdict, reasons=(*verdict.reasons, self._tips[name]))
+        return verdict.with_caveats([Caveat("sensitivity", self._tips[name])])
 
     @cached_property
     def _tips(self) -> dict[str, str]:
@@ -401,7 +401,7 @@ class Result(Display):
 
         The log is read once more. `weight_share` is the part of all balanced weights that a logger's rows have.
         """
-        from counterpoise.evaluation.logger_table import logger_table
+        from counterpoise.evaluation.loggers import logger_table
 
         return logger_table(self, self.targets[0] if target is None else target)
 

@@ -180,7 +180,8 @@ class Sensitivity(Display):
         """Whether to believe the estimates of a target, if the propensities are right."""
         name, estimated = known_target(target, self.targets), self.log.estimated
         verdict = judge(diagnostics(self._view(name))[None])
-        verdict = verdict if estimated is None else resting_on_model(verdict, estimated.model)
+        if estimated is not None and verdict.verdict != "not identified":
+            verdict = Verdict((resting_on_model(estimated.model), *verdict.caveats))
         return verdict.with_caveats(self.caveats.get(name, ()))
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
@@ -202,7 +203,7 @@ class Sensitivity(Display):
         tips = [self.tipping(name) for name in self.targets]
         points = [{"target": tip.target, "lift": tip.lift, "point": tip.point, "sure": tip.sure} for tip in tips]
         said = {"n": self.n, "level": self.level, "against": self.against or LOGGING, "bounds": self.cells().records()}
-        return cast("dict[str, Any]", finite(said | {"tipping_points": points, "dropped_rows": self.log.dropped}))
+        return finite(said | {"tipping_points": points, "dropped_rows": self.log.dropped})
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """The bounds of every target, and how wrong propensities must be for its conclusion to flip."""
@@ -550,11 +551,11 @@ def sensitivity(
     whole = as_log(log, parts)
     whole.need("reward")
     if against is not None and not (isinstance(against, str) and against == LOGGING):
-        question = question_of(whole, {}, target, against=against)
+        question = question_of(whole, target, against=against)
         _check(question)
         comparison = compare(whole, target=target, against=against, level=level, progress=progress)
         return of_result(comparison, gammas, None, progress)
-    return of_question(question_of(whole, {}, target), gammas, level, progress)
+    return of_question(question_of(whole, target), gammas, level, progress)
 
 
 def of_result(

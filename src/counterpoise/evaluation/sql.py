@@ -167,8 +167,9 @@ def _question(
         )
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
-    as_log(log, parts).need_only("sql")
-    question = question_of(log, parts, target, weight=weight, segment=segment)
+    whole = as_log(log, parts)
+    whole.need_only("sql")
+    question = question_of(whole, target, weight=weight, segment=segment)
     if question.propensity_model is not None:
         raise OptionError(
             "a propensity model runs in Python, and a statement cannot fit it: evaluate the table itself.",

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics import Caveat, Verdict
+from counterpoise.diagnostics import Caveat, Concern, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
-from counterpoise.diagnostics.verdict import BELOW_ONE, UNSUPPORTED
+from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
 from counterpoise.errors import Argument, CounterpoiseError, Sentence
 from counterpoise.estimators import Estimate, Estimator
-from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.result import foremost
 from counterpoise.intervals import Interval
 from counterpoise.log.question import Question, lean
@@ -29,7 +28,8 @@ from counterpoise.weights import Balanced
 if TYPE_CHECKING:
     import polars as pl
 
-MISSING = "missing-actions"
+    from counterpoise.evaluation.asking import RewardMoments
+
 PLAIN = "beta_ips"  # whose baseline is a constant
 
 ROWS = 20_000  # of the sample
@@ -49,7 +49,7 @@ CODES = NDArray[np.int64]
 # -- finding them ------------------------------------------------------------------------------------------------------
 
 
-def missing_actions(question: Question, asked: Asked) -> Iterator[Concern]:
+def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Concern]:
     r"""The targets that take actions which the log never takes, there where they take them.
 
     Of n rows with contexts x, a target takes the action a about :math:`T_a = \sum_i \pi(a \mid x_i)` times. Where the log can take it, too,
@@ -61,12 +61,12 @@ def missing_actions(question: Question, asked: Asked) -> Iterator[Concern]:
 
     The places are the segments, and the values (or quarters) of each column of the context.
     """
-    targets = [target for target in question.targets if _knows_actions(target)]
+    targets = [target for target in question.targets if target.tells_actions]
     weight = question.weight
     is_plain = weight.mean_is_one and weight.needs_propensity and not isinstance(weight, Balanced)
     if not targets or not is_plain or question.lists is not None or question.propensity_model is not None:
         return
-    rows = _sample(question, asked)
+    rows = _sample(question, whole)
     if rows is None:
         return
     for target in targets:
@@ -76,21 +76,15 @@ def missing_actions(question: Question, asked: Asked) -> Iterator[Concern]:
                 yield Concern(missing.caveat(place), target=target.name, places=(place,))
 
 
-def missing_by_target(question: Question, asked: Asked) -> dict[str, list[Caveat]]:
+def missing_by_target(question: Question, whole: RewardMoments) -> dict[str, list[Caveat]]:
     """What is missing in the whole log, target by target, for verbs whose answers have no bounds."""
     concerns = [
-        concern for concern in missing_actions(replace(question, segment=()), asked) if concern.target is not None
+        concern for concern in missing_actions(replace(question, segment=()), whole) if concern.target is not None
     ]
     return {str(concern.target): [concern.caveat] for concern in concerns}
 
 
-def _knows_actions(target: Target) -> bool:
-    """Whether a target tells which actions it takes, not only how probable the logged one is."""
-    source = target.source
-    return isinstance(source, Chosen | Probabilities) or (hasattr(source, "predict_proba") and not target.by_group)
-
-
-def _sample(question: Question, asked: Asked) -> pl.DataFrame | None:
+def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
     """Some rows with everything that tells actions, weights and places; None where there is nothing to learn from them."""
     from counterpoise.engines.registry import engine_of
     from counterpoise.log.expressions import of_64_bits
@@ -98,7 +92,7 @@ def _sample(question: Question, asked: Asked) -> pl.DataFrame | None:
     places = dict.fromkeys([*question.segment, *question.log.context])
     plain = lean(question)
     plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(places), groups=1, contrasts=())
-    rows = asked.moments[0].n + asked.moments[0].dropped - asked.earlier_rows
+    rows = whole.rows + whole.moments[0].dropped
     drawn = of_64_bits(engine_of(plain.log).drawn(plain, ROWS, max(rows, 1)), plain)
     known = drawn.filter(drawn.get_column(str(plain.log.action)).is_not_null())
     return known if known.height else None
@@ -313,8 +307,8 @@ class Missing:
             text += f"; the target does so above all where {where}"
         text = f"{text}.".replace("\N{NO-BREAK SPACE}", " ")
         upper = min(share + 2.0 * math.sqrt(share * (1.0 - share) / n), 1.0)
-        severity = "not identified" if share >= UNSUPPORTED else "caution"
-        return Caveat(MISSING, severity, text, {"share": share, "share_upper": upper})  # type: ignore[arg-type]
+        numbers = {"share": share, "share_upper": upper}
+        return Caveat(MISSING, text, numbers, unusual_severity="not identified" if share >= UNSUPPORTED else None)
 
     def _where(self, mass: Floats, there: Any) -> str:
         """The value of a column that has most of what is missing, if any stands out."""
@@ -343,12 +337,14 @@ class Rewards:
     is_promised: bool
 
     @property
-    def said(self) -> list[str | Argument]:
+    def said(self) -> str:
         """As the end of a sentence."""
-        start = f"if rewards lie between {self.low:g} and {self.high:g}, "
-        if self.is_promised:
-            return [f"{start}as you say."]
-        return [f"{start}as in this log. If they can be others, pass ", Argument("reward_bounds"), "."]
+        return f"if rewards lie between {self.low:g} and {self.high:g}, as {'you say' if self.is_promised else 'in this log'}."
+
+    @property
+    def do(self) -> str:
+        """What to do if that is not so."""
+        return "" if self.is_promised else Sentence(["If they can be others, pass ", Argument("reward_bounds"), "."])
 
 
 def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> Rewards:
@@ -385,8 +381,7 @@ class Gap:
 def gap_of(caveats: Sequence[Caveat]) -> Gap | None:
     """What caveats say is missing of a target, unless that is too little to matter."""
     ordered = sorted(caveats, key=lambda caveat: caveat.code != MISSING)  # which also knows what it is
-    known = (caveat for caveat in ordered if caveat.code in (MISSING, BELOW_ONE) and caveat.severity != "note")
-    first = next(known, None)
+    first = next((caveat for caveat in ordered if _leaves_a_gap(caveat, MISSING, BELOW_ONE)), None)
     return None if first is None else Gap(first.numbers["share_upper"], has_point=first.code == BELOW_ONE)
 
 
@@ -422,14 +417,15 @@ def with_bounds(
     other: Sequence[Caveat] = (),
 ) -> tuple[Verdict, dict[str, Estimate]]:
     """A verdict and its estimates, with bounds where something is missing, of the target (`own`) or of the `other` policy."""
-    main = estimates[foremost(estimators)]
+    main_name = foremost(estimators)
+    main = estimates[main_name]
     little = MATTERS * main.stderr / (rewards.high - rewards.low) if rewards.high > rewards.low else 0.0
     sides = [[_settle(caveat, little) for caveat in side] for side in (own, other)]
     missing = [caveat for side in sides for caveat in side if caveat.code == MISSING]
-    explained = all(any(caveat.code == MISSING for caveat in side) for side in sides if side)
-    if missing and explained:
-        verdict = verdict.without(BELOW_ONE)
-    verdict = verdict.with_caveats(missing)
+    # weights below 1 have nothing more to say where the actions that are missing explain them
+    is_explained = all(any(_leaves_a_gap(caveat, MISSING) for caveat in side) for side in sides if side)
+    kept = (caveat for caveat in verdict.caveats if not (is_explained and caveat.code == BELOW_ONE))
+    verdict = Verdict((*kept, *missing))
     gaps = gap_of(sides[0]), gap_of(sides[1])
     answers = {name: bounded(estimate, estimators[name], rewards, *gaps) for name, estimate in estimates.items()}
     if gaps == (None, None):
@@ -439,25 +435,26 @@ def with_bounds(
         alike = [name for name in answers if estimators[name].estimand == estimators[PLAIN].estimand]
         several = [name for name in alike if _constant(answers[name], estimators[name]) is None]
         answers |= {name: replace(answers[name], interval=answers[PLAIN].interval) for name in several}
-    bounds = answers[foremost(estimators)].interval
-    write = signed if estimators[foremost(estimators)].is_difference else number
-    said = f"{write(bounds.lower, main.stderr)} to {write(bounds.upper, main.stderr)}"
-    made = tuple(_with_ends(caveat, bounds, said, rewards) for caveat in verdict.caveats)
-    texts = {old.text: new.text for old, new in zip(verdict.caveats, made, strict=True)}
-    reasons = tuple(texts.get(reason, reason) for reason in verdict.reasons)
-    return replace(verdict, reasons=reasons, caveats=made), answers
+    bounds, write = answers[main_name].interval, signed if estimators[main_name].is_difference else number
+    said = f"{write(bounds.lower, main.stderr)} to {write(bounds.upper, main.stderr)}, {rewards.said}"
+    return Verdict(tuple(_with_ends(caveat, bounds, said, rewards.do) for caveat in verdict.caveats)), answers
 
 
 def _settle(caveat: Caveat, little: float) -> Caveat:
     """A caveat that is a note where the actions it misses are too few to matter."""
     is_little = caveat.code == MISSING and caveat.numbers["share_upper"] <= little
-    return replace(caveat, severity="note") if is_little else caveat
+    return replace(caveat, unusual_severity="note") if is_little else caveat
 
 
-def _with_ends(caveat: Caveat, bounds: Interval, said: str, rewards: Rewards) -> Caveat:
+def _leaves_a_gap(caveat: Caveat, *codes: str) -> bool:
+    """Whether it says that something is missing that matters."""
+    return caveat.code in codes and caveat.severity != "note"
+
+
+def _with_ends(caveat: Caveat, bounds: Interval, said: str, do: str) -> Caveat:
     """A caveat about something missing, with the bounds that are left."""
-    if caveat.code not in (MISSING, BELOW_ONE) or caveat.severity == "note":
+    if not _leaves_a_gap(caveat, MISSING, BELOW_ONE):
         return caveat
     start = "The log gives bounds, and no estimate" if caveat.code == MISSING else "The interval allows for both"
-    text = Sentence([caveat.text, f" {start}: {said}, ", *rewards.said])
-    return replace(caveat, text=text, numbers={**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper})
+    numbers = {**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper}
+    return replace(caveat, text=f"{caveat.text} {start}: {said}", do=do, numbers=numbers)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from counterpoise.errors import ColumnError, first_line
 from counterpoise.log.good import LARGEST
 from counterpoise.moments import Floats
-from counterpoise.readers.frames import from_array
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 UNITS: dict[Any, str] = {
@@ -263,21 +262,6 @@ def kind_of(values: pl.Series) -> type[Column]:
 
 
 # -- values as numbers and text ------------------------------------------------------------------------------------
-
-
-def series(name: str, values: Any) -> pl.Series:
-    """A column, whatever it is in, as a polars series."""
-    if isinstance(values, pl.Series):
-        return values.alias(name)
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return pl.Series(name, np.ascontiguousarray(values))
-    if isinstance(values, list | tuple) and any(
-        isinstance(value, list | tuple | np.ndarray) for value in values[:1000]
-    ):
-        return pl.Series(name, [None if value is None else list(value) for value in values], strict=False)
-    return from_array(name, values, is_number=False)
 
 
 def is_missing(values: pl.Series) -> NDArray[np.bool_]:

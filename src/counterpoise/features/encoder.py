@@ -28,11 +28,10 @@ from counterpoise.features.columns import (
     kind_of,
     lengths_of,
     numbers_of,
-    series,
     text_of,
 )
 from counterpoise.moments import Floats
-from counterpoise.readers.frames import series_of
+from counterpoise.readers.frames import from_table, series_of
 
 LEVELS = 200  # of a category that are told apart, the most frequent ones
 MOST = 1_000_000  # different texts that are counted before we say that they are ids
@@ -139,7 +138,7 @@ class Encoder:
 
     def blocks(self, columns: Mapping[str, Any]) -> dict[str, Floats]:
         """The inputs that each column becomes, a table for each; NaN where a number is missing."""
-        return {column.name: column.inputs(series(column.name, columns[column.name])) for column in self.columns}
+        return {column.name: column.inputs(from_table(column.name, columns[column.name])) for column in self.columns}
 
     def table(self, context: Any) -> Floats:
         """The inputs for contexts as a user has them: a frame, a mapping of columns, or rows of values in the order of the columns."""
@@ -171,7 +170,7 @@ def _summaries(
     columns = [_Summary(name, most) for name in names]
     for batch in batches:
         for column in columns:
-            column.add(series(column.name, batch[column.name]))
+            column.add(from_table(column.name, batch[column.name]))
     return columns
 
 

@@ -12,7 +12,7 @@ from counterpoise.intervals.method import Evidence, Interval, Method, check_leve
 from counterpoise.intervals.student import heavier
 from counterpoise.moments.spread import below
 
-FEWEST = 6  # rows with the outcome that matters, for an answer: benchmarks/anytime_misses.py
+FEWEST = 6  # rows with the outcome that matters, for an answer: benchmarks/intervals.py anytime
 SURE = 0.999  # that the mean weight is off, whatever the interval's own level, so that levels nest
 
 

@@ -236,7 +236,7 @@ def unvaried(
 
 
 FEWEST = 3.0  # degrees of freedom, however few rows carry the answer
-PACE = 5.0  # (E/5)² of them, by simulation: benchmarks/interval_coverage.py
+PACE = 5.0  # (E/5)² of them, by simulation: benchmarks/intervals.py jackknife
 
 
 def degrees_of_freedom(carrying: Any, clusters: Any = math.inf) -> Any:

@@ -21,7 +21,7 @@ from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.features.columns import TEXT
 from counterpoise.models.design import read_items
-from counterpoise.readers.frames import from_array
+from counterpoise.readers.frames import from_table
 
 # -- Actions: the ids they have in a log, and their places in a policy -------------------------------------------------
 
@@ -92,10 +92,7 @@ def places(classes: NDArray[Any], actions: Any) -> Places:
         return np.where(classes[place] == ids, place, NONE)
     names = actions if isinstance(actions, pl.Series) else pl.Series(list(actions), strict=False)
     known, numbers = pl.Series(list(classes), dtype=pl.String), pl.Series(np.arange(len(classes)))
-    column: Places = (
-        names.cast(pl.String).replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy()
-    )
-    return column
+    return np.array(names.cast(pl.String).replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64))
 
 
 def places_of_rows(classes: NDArray[Any], action: Any, rows: int) -> Places:
@@ -266,7 +263,9 @@ def lists_of(name: str, values: Any) -> pl.Series:
     >>> lists_of("pool", ["a|b", '["c"]', None]).to_list()
     [['a', 'b'], ['c'], None]
     """
-    lists = _series(name, values)
+    if not hasattr(values, "__len__"):
+        raise OptionError(f"candidates must be a list of actions per row; found {type(values).__name__}.")
+    lists = from_table(name, values)
     if isinstance(lists.dtype, pl.Array):
         lists = lists.arr.to_list()
     if lists.dtype == pl.String:
@@ -279,19 +278,6 @@ def lists_of(name: str, values: Any) -> pl.Series:
             do=f"Make lists of them, or text such as 'a{APART}b' or '[\"a\", \"b\"]'.",
         )
     return lists.list.drop_nulls().list.unique(maintain_order=True)
-
-
-def _series(name: str, values: Any) -> pl.Series:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return pl.Series(name, list(values))
-    if isinstance(values, list | tuple):
-        kinds = (tuple, set, frozenset, np.ndarray)
-        return pl.Series(name, [list(row) if isinstance(row, kinds) else row for row in values])
-    if hasattr(values, "__array__") or isinstance(values, pl.Series):
-        return from_array(name, values, is_number=False)
-    raise OptionError(f"candidates must be a list of actions per row; found {type(values).__name__}.")
 
 
 def _parsed(name: str, text: str | None) -> list[str] | None:

@@ -83,7 +83,7 @@ class Logits:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ItemSummary:
     """What one pass over the items finds out about the softmax π of every row."""
 
     logged: Tensor  # the logit of the logged action
@@ -133,7 +133,7 @@ class _Sums:
 
 
 @torch.no_grad()
-def summary(logits: Logits, action: Tensor, *, mean: bool) -> Summary:
+def summary(logits: Logits, action: Tensor, *, mean: bool) -> ItemSummary:
     """The first pass; the mean item vector only if asked for.
 
     >>> sums = summary(Logits(torch.zeros(1, 2), torch.ones(4, 2)), torch.tensor([3]), mean=True)
@@ -149,7 +149,7 @@ def summary(logits: Logits, action: Tensor, *, mean: bool) -> Summary:
     squares = (torch.stack([part.squares for part in parts]) * fade.square()).sum(0) / total.square()
     means = [part.mean * (f / total)[:, None] for part, f in zip(parts, fade, strict=True) if part.mean is not None]
     log_total = (highest + total.log2()) / BITS
-    return Summary(logits.of(action), log_total, squares, torch.stack(means).sum(0) if mean else None)
+    return ItemSummary(logits.of(action), log_total, squares, torch.stack(means).sum(0) if mean else None)
 
 
 @torch.no_grad()  # which every thread has to say for itself

@@ -19,10 +19,8 @@ from counterpoise.learn.callbacks import Epoch
 from counterpoise.learn.files import TensorFile, check_finite, check_tensors, opened, write_tensors
 from counterpoise.learn.norms import ACROSS_ROWS
 from counterpoise.learn.optimizers import replay
-from counterpoise.learn.options import Options
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.source import Inspection
-from counterpoise.learn.steps import default_norms
 
 # -- What a run depends on: the part of a checkpoint that must be the same for the run to resume -----------------------
 
@@ -30,23 +28,18 @@ HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an o
 SHOWN = 4  # differences listed in an error
 
 
-def settings_of(
-    options: Options, policy: Policy, state: State, banditnet_lambda: float | list[float], log: Inspection
-) -> dict[str, Any]:
-    """What must be the same for a checkpoint to be continued: options, policy, log, optimizer and scheduler."""
+def settings_of(state: State, log: Inspection) -> dict[str, Any]:
+    """What must be the same for a run to be continued, beyond its options: policy, log, optimizer and scheduler."""
     return (
-        options.settings
-        | {
-            "policy": type(policy).__name__,
+        {
+            "policy": type(state.policy).__name__,
             "n_actions": log.n_actions,
             "rows": log.rows,
             "digest of the log": log.digest,
-            "banditnet_lambda": banditnet_lambda,
-            "norms": options.norms or default_norms(policy),
         }
         | _of_optimizer(state.optimizer)
         | _of_scheduler(state.scheduler)
-        | _of_policy(policy)
+        | _of_policy(state.policy)
     )
 
 

@@ -23,7 +23,7 @@ from counterpoise.errors import Argument, OptionError, PolicyFileError
 from counterpoise.features import Encoder
 from counterpoise.learn.actions import Names
 from counterpoise.learn.forest import Forest, Trees
-from counterpoise.learn.onnx_files import Probabilities, write_onnx
+from counterpoise.learn.onnx_files import ServedProbabilities, write_onnx
 from counterpoise.learn.plackett_luce import PlackettLuce
 from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModelPolicy, ModulePolicy, TwoTower
 from counterpoise.learn.policy import Policy
@@ -504,7 +504,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
         )
     policy.check_width(width)
     # a copy, because the policy itself stays on its device, and in training if it is
-    probabilities = Probabilities(deepcopy(policy)).cpu().eval()
+    probabilities = ServedProbabilities(deepcopy(policy)).cpu().eval()
     example = torch.zeros(2, width, dtype=policy.precision)
     try:
         probabilities(example)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +14,15 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from counterpoise.diagnostics import CODES
 from counterpoise.errors import Argument, OptionError, Sentence, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
 from counterpoise.learn.actions import mask_of_places
-from counterpoise.learn.options import Options
 from counterpoise.learn.policy import CELLS, Policy
 from counterpoise.learn.rows import Split
-from counterpoise.learn.source import Inspection, Source, inspect, without_fold
-from counterpoise.learn.training import beside, train
+from counterpoise.learn.source import Source, inspect
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.log.sketches import Lesson
@@ -110,28 +110,13 @@ def judge_rows(
         sum(moments[1:], moments[0]), interval=interval, level=level, reward_bounds=source.log.reward_bounds
     )
     # moments have no rows left to check
-    caveats = {caveat.code: caveat for result in results for caveat in result.verdict(name).caveats}
+    caveats = {
+        caveat.code: caveat
+        for result in results
+        for caveat in result.verdict(name).caveats
+        if CODES[caveat.code].takes_rows
+    }
     return replace(whole, verdicts={key: each.with_caveats(caveats.values()) for key, each in whole.verdicts.items()})
-
-
-def fold_policies(
-    options: Options, source: Source, inspection: Inspection, make: Callable[[Inspection], Policy]
-) -> list[Policy]:
-    """A policy for every fold, trained and chosen on the other rows alone; `make` builds one for the rows that it trains on.
-
-    Where there is a checkpoint, each fold has its own beside it (``run.fold-1.safetensors``).
-    """
-    policies = []
-    for fold in range(options.folds):
-        source.without = fold
-        own = replace(options, fold=fold, checkpoint=beside(options.checkpoint, f"fold-{fold + 1}"))
-        others = without_fold(inspection, source, own.split)
-        torch.manual_seed(options.seed)
-        policy = make(others)
-        train(own, source, others, policy)
-        policies.append(policy)
-    source.without = None
-    return policies
 
 
 def is_surely_better(result: Result, target: str | None = None, *, lift_bound: float = -math.inf) -> bool:
@@ -150,13 +135,26 @@ def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.in
     """
     if is_surely_better(result, lift_bound=lift_bound):
         return True
+    of_folds = result.targets[0] == FOLDS  # and not of a policy that was judged on rows held out, as a ranker is
+    text = f"the learned policy is not surely better than the policy that wrote the log. {doubts(result)}"
+    advice: list[str | Argument] = [" a log that explores more."]
+    if of_folds:
+        text += " (That is about the policies of the folds, each judged by rows that it has not seen.)"
+        imitate = Argument("fallback", "imitate")
+        advice = [" a log that explores more, or pass ", imitate, " for a policy that imitates the one that ran."]
     if fallback == "raise":
-        raise not_better_error(result)
+        raise TrainingError(text, do=["Collect", *advice])
     if fallback == "warn":
-        warnings.warn(
-            not_better_warning(result), stacklevel=4
-        )  # at whoever called what called our caller: fit, learn_policy
+        warn(LearningWarning(Sentence([f"T{text[1:]} Before you serve it, collect", *advice])))
     return fallback == "warn"
+
+
+def warn(warning: LearningWarning) -> None:
+    """Warn, at the line of the user's that called us."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("counterpoise."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(warning, stacklevel=level)
 
 
 def lift_interval(result: Result, target: str) -> tuple[float, float]:
@@ -264,18 +262,7 @@ def _parts(source: Source) -> dict[str, Any]:
     return {part: value for part, value in parts.items() if value is not None}
 
 
-# -- What to say of a policy: that it may do harm, and what is odd about it -------------------------------------------
-
-
-def not_better_warning(result: Result) -> LearningWarning:
-    """The warning about a policy that is not surely better than what ran."""
-    text = _not_better(result)
-    return LearningWarning(Sentence([f"T{text[1:]} Before you serve it, ", *_advice(result, "collect")]))
-
-
-def not_better_error(result: Result) -> TrainingError:
-    """The error about it."""
-    return TrainingError(_not_better(result), do=_advice(result, "Collect"))
+# -- What is odd about a policy ------------------------------------------------------------------------------------------
 
 
 def trained_before_warning() -> LearningWarning:
@@ -284,26 +271,6 @@ def trained_before_warning() -> LearningWarning:
         "The policy that you passed was trained on this very log, so that no row is new to it, and result_ will flatter it. Pass one that "
         "was not trained, or a function that makes one; or judge it by another log."
     )
-
-
-def _not_better(result: Result) -> str:
-    text = f"the learned policy is not surely better than the policy that wrote the log. {doubts(result)}"
-    folds = " (That is about the policies of the folds, each judged by rows that it has not seen.)"
-    return text + folds if _has_folds(result) else text
-
-
-def _has_folds(result: Result) -> bool:
-    """Whether it is about policies of folds, and not about one that was judged on rows held out, as a ranker is."""
-    return result.targets[0] == FOLDS
-
-
-def _advice(result: Result, collect: str) -> list[str | Argument]:
-    """What to do about it; `collect` is its first word, which may begin a sentence."""
-    advice = f"{collect} a log that explores more"
-    if not _has_folds(result):
-        return [f"{advice}."]
-    imitate = Argument("fallback", "imitate")
-    return [f"{advice}, or pass ", imitate, " for a policy that imitates the one that ran."]
 
 
 def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from counterpoise.learn.blocks import Logits, Summary
+from counterpoise.learn.blocks import ItemSummary, Logits
 
 try:
     import triton
@@ -52,7 +52,7 @@ def fits(logits: Logits) -> bool:
     return triton is not None and items.is_cuda and items.dtype == torch.float32 and items.shape[1] <= WIDEST
 
 
-def summary(logits: Logits, action: Tensor, precision: Precision, *, mean: bool) -> Summary:
+def summary(logits: Logits, action: Tensor, precision: Precision, *, mean: bool) -> ItemSummary:
     """The first pass: parts of the items side by side, and what they found put together."""
     contexts, items = rounded(logits.contexts * PER_BIT, precision), logits.items.contiguous()
     bias = None if logits.bias is None else logits.bias * PER_BIT
@@ -85,7 +85,9 @@ def summary(logits: Logits, action: Tensor, precision: Precision, *, mean: bool)
     logged = (contexts.float() * rounded(items[action], precision).float()).sum(1)
     logged = logged if bias is None else logged + bias[action]
     log_total = highest + sums.log2()
-    return Summary(logged / PER_BIT, log_total / PER_BIT, (squares * fade.square()).sum(0) / sums.square(), mean_item)
+    return ItemSummary(
+        logged / PER_BIT, log_total / PER_BIT, (squares * fade.square()).sum(0) / sums.square(), mean_item
+    )
 
 
 def item_gradients(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import fields, replace
@@ -21,12 +20,12 @@ from counterpoise.evaluation.scoring import parts_of, value_scorer
 from counterpoise.learn.callbacks import Epoch
 from counterpoise.learn.judging import (
     FOLDS,
-    fold_policies,
     is_handed_out,
     judge,
     lesson_of,
     remarks,
     trained_before_warning,
+    warn,
 )
 from counterpoise.learn.options import (
     GROUP_OF,
@@ -46,7 +45,7 @@ from counterpoise.learn.policies import describe_columns, known_actions, new_pol
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
-from counterpoise.learn.training import IMITATION, beside, copy_of, train
+from counterpoise.learn.training import IMITATION, beside, copy_of, fold_policies, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, Frame, LogFields, takes_parts
@@ -378,7 +377,7 @@ class PolicyLearner(Serves, ScikitLearn):
                 return made
 
             if options.folds and policy is not None and policy.learned_from_ == inspection.digest:
-                warnings.warn(trained_before_warning(), stacklevel=2)
+                warn(trained_before_warning())
             random = torch.get_rng_state()
             chosen = self._judge(options, source, inspection, start) if options.folds else options
             torch.set_rng_state(random)

@@ -107,7 +107,7 @@ class ListSource(Source):
         self.weight, self.judges = weight, judges
         self.judged = pl.DataFrame()
         super().__init__(log, fills_gaps=False, in_memory=True)
-        if self.reading is not None:
+        if self.reading.encoding is not None or self.reading.names is not None or log.candidates is not None:
             raise ColumnError(
                 "a ranking policy learns from contexts and items that are numbers, and some columns have others.",
                 do="Number the items from 0, and name expressions that make numbers of the context.",

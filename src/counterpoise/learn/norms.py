@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,9 @@ from counterpoise.learn.actions import among, mask_of_places
 from counterpoise.learn.blocks import ItemScores, product_of
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import USUAL, Arithmetic, whole
+
+Norms = Literal["last_layer", "all"]  # whose gradient's variance a baseline minimizes
+
 
 # -- The softmax of logged actions: their probabilities and the size of their gradients, in one pass ---------------------
 
@@ -186,6 +189,11 @@ LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, ItemScores)  # a subclass may 
 def is_split(policy: Policy) -> bool:
     """Whether `body` and `scores` make up the whole policy, and `scores` is a last layer whose gradient norms are known."""
     return type(policy).forward is Policy.forward and _has_norms(policy.scores, policy)
+
+
+def default_norms(policy: Policy) -> Norms:
+    """The last layer if it has a closed form, which for a linear policy is everything."""
+    return "last_layer" if is_split(policy) else "all"
 
 
 def features_of(policy: Policy, context: Tensor, arithmetic: Arithmetic) -> Tensor:

@@ -21,7 +21,7 @@ ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model ma
 TAKEN = (CANDIDATES, PROBABILITIES, ENCODED)  # names that a column cannot have as well
 
 
-class Probabilities(nn.Module):
+class ServedProbabilities(nn.Module):
     """The function from contexts, and candidates as a table of truth values, to the probabilities of all actions."""
 
     def __init__(self, policy: Policy) -> None:

@@ -19,14 +19,13 @@ from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.intervals import check_level
 from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.kernels import Precision
-from counterpoise.learn.norms import is_split
+from counterpoise.learn.norms import Norms, is_split
 from counterpoise.learn.objectives import Objective, objective_of
 from counterpoise.learn.optimizers import A_SCHEDULER, LazyAdam, Scheduler
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Split
 from counterpoise.learn.softmax import check_precision
 from counterpoise.learn.source import Inspection, Source
-from counterpoise.learn.steps import Norms
 
 # -- Devices -----------------------------------------------------------------------------------------------------------
 

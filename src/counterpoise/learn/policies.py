@@ -329,8 +329,7 @@ class Known:
 
     def count(self, n_actions: int | None, source: Source) -> int | None:
         """How many actions there are, if that is settled before the rows are looked at."""
-        names = None if source.reading is None else source.reading.names
-        width = None if source.reading is None else source.reading.width
+        names, width = source.reading.names, source.reading.width
         settled = self.policy.n_actions if self.policy is not None else n_actions
         known = [len(some) for some in (names, self.classes) if some is not None] + [
             size for size in (width, settled) if size is not None
@@ -410,8 +409,7 @@ def default_policy(columns: Scaling, n_actions: int) -> LinearSoftmax:
 
 def describe_columns(policy: Policy, source: Source) -> None:
     """Tell a policy how the columns of its log are read, which it keeps."""
-    reading = source.reading
-    policy.encoding_ = None if reading is None else reading.encoding
+    policy.encoding_ = source.reading.encoding
     policy.candidates_ = source.names.candidates
-    if reading is not None and reading.names is not None:
-        policy.actions_ = np.asarray(reading.names, dtype=object)
+    if source.reading.names is not None:
+        policy.actions_ = np.asarray(source.reading.names, dtype=object)

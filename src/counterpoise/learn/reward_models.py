@@ -16,8 +16,7 @@ from torch import Tensor
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.source import Source
-from counterpoise.models.reward import as_reward
-from counterpoise.models.reward_fitting import Predict, fit_numbers
+from counterpoise.models.reward import Predict, as_reward, fit_numbers
 
 FOLDS = 3  # where nothing is judged in folds
 

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
-from counterpoise.features import Encoder
+from counterpoise.features import Encoder, Scaling
 from counterpoise.features.columns import TEXT, is_missing
 from counterpoise.learn.actions import (
     MOST,
-    NONE,
     Places,
     flat_of,
     ids_of_mask,
@@ -88,7 +87,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Names:
+class TrainingColumns:
     """The columns that training looks at."""
 
     context: tuple[str, ...]
@@ -99,7 +98,7 @@ class Names:
     candidates: str | None = None
 
     @classmethod
-    def of(cls, log: Log) -> Names:
+    def of(cls, log: Log) -> TrainingColumns:
         """The names in a log, which must give all of them, and exactly one reward."""
         log.need("context", "action", "reward", "propensity")
         log.need_one_logger("learning")
@@ -126,23 +125,13 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Reading:
+class LogReading:
     """What the columns mean that are not plain numbers."""
 
-    encoding: Encoder | None  # of the contexts, unless all of them are numbers
-    names: NDArray[Any] | None  # of the actions in ascending order, if they are text
+    encoding: Encoder | None = None  # of the contexts, unless all of them are numbers
+    names: NDArray[Any] | None = None  # of the actions in ascending order, if they are text
     classes: NDArray[Any] | None = None  # the actions, if they are known before the log is read
     width: int | None = None  # of a table of truth values, if the candidates are one
-
-    def places(self, values: pl.Series) -> Places:
-        """The places of actions that are text; −1 where there is none."""
-        names = [] if self.names is None else list(self.names)
-        known, numbers = pl.Series(names, dtype=pl.String), pl.Series(np.arange(len(names)))
-        text = values.cast(pl.String)
-        places: Places = text.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy(
-            writable=True
-        )
-        return places
 
     def candidates(self, values: pl.Series) -> Places:
         """The candidates of every row in the terms of the actions: ids, or places if these are text; filled up with −1."""
@@ -174,13 +163,13 @@ class Reading:
 def reading_of(
     first: pl.DataFrame,
     parts: Parts,
-    names: Names,
+    names: TrainingColumns,
     classes: NDArray[Any] | None = None,
     encoding: Encoder | None = None,
     *,
     fills_gaps: bool = True,
-) -> Reading | None:
-    """How to read a log; None if all that training looks at are numbers. Actions and encoding may be known already, from a policy.
+) -> LogReading:
+    """How to read a log. Actions and encoding may be known already, from a policy.
 
     With `fills_gaps`, the encoding marks the numbers of a context that are missing.
     """
@@ -192,11 +181,9 @@ def reading_of(
         fills_gaps and any(_has_gaps(part.get_column(name)) for part in parts() for name in names.context)
     ):
         encoding = Encoder.learned(parts(), names.context)
-    if encoding is None and not is_text and names.candidates is None:
-        return None
     mask = None if names.candidates is None else _mask_in(first.get_column(names.candidates))
     width = None if mask is None else mask.shape[1]
-    return Reading(encoding, _action_names(parts, names, classes) if is_text else None, classes, width)
+    return LogReading(encoding, _action_names(parts, names, classes) if is_text else None, classes, width)
 
 
 def _are_numbers(dtype: pl.DataType) -> bool:
@@ -233,7 +220,7 @@ def _mask_in(values: pl.Series) -> NDArray[np.bool_] | None:
     return mask
 
 
-def _action_names(parts: Parts, names: Names, classes: NDArray[Any] | None) -> NDArray[Any]:
+def _action_names(parts: Parts, names: TrainingColumns, classes: NDArray[Any] | None) -> NDArray[Any]:
     """The names of all actions in a log, logged or only candidates, in ascending order; all must be among `classes`, if those are known."""
     texts: dict[str, set[str]] = {"logged actions": set(), "candidates": set()}
     for part in parts():
@@ -269,9 +256,7 @@ class Digits:
     """
 
     def __init__(self) -> None:
-        self._rows = 0
-        self._mean: Any = 0.0
-        self._scatter: Any = 0.0
+        self._scaling: Scaling | None = None
         self._lost: Any = 0.0
         self.lowest: Any = np.inf
 
@@ -281,21 +266,19 @@ class Digits:
         known = values if is_known.all() else values[is_known.all(axis=1)]
         if not len(known):
             return
-        rows, mean = len(known), known.mean(axis=0)
-        apart, share = mean - self._mean, len(known) / (self._rows + len(known))
-        self._scatter = self._scatter + rows * known.var(axis=0) + np.square(apart) * (self._rows * share)
-        self._mean, self._rows = self._mean + apart * share, self._rows + rows
+        scaling = Scaling.of(known)
+        self._scaling = scaling if self._scaling is None else self._scaling + scaling
         self._lost = np.maximum(self._lost, np.abs(known - known.astype(np.float32)).max(axis=0))
         self.lowest = np.minimum(self.lowest, known.min(axis=0))
 
     @property
     def mean_of_lost(self) -> float | None:
         """The mean of the first column whose values single precision cannot tell apart, if there is one."""
-        if not self._rows:
+        if self._scaling is None:
             return None
-        spread = np.sqrt(self._scatter / self._rows)
-        bad = (self._lost > LOST * spread) & (spread > NOISE * np.abs(self._mean))
-        return float(self._mean[bad][0]) if bad.any() else None
+        mean, spread = self._scaling.mean, np.sqrt(self._scaling.scatter / self._scaling.rows)
+        bad = (self._lost > LOST * spread) & (spread > NOISE * np.abs(mean))
+        return float(mean[bad][0]) if bad.any() else None
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------

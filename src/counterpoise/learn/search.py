@@ -275,10 +275,8 @@ def _open(log: Log, folds: int, seed: int) -> Opened:
 
 def _sample(files: Source, classes: NDArray[Any] | None, log: Inspection, seed: int) -> Source:
     """Some of the rows of files in memory, drawn at random, as a log that is read in the same way."""
-    reading = files.reading
-    names = classes if reading is None or reading.names is None else reading.names
-    encoding = None if reading is None else reading.encoding
-    source = Source(files.sample(SAMPLE, seed), None, names, encoding)
+    names = classes if files.reading.names is None else files.reading.names
+    source = Source(files.sample(SAMPLE, seed), None, names, files.reading.encoding)
     source.lowest = files.lowest
     inspect(source, None if log.ids is not None else log.n_actions, Split(0.0, seed), log.ids)
     source.number(log.ids)

@@ -28,7 +28,7 @@ from torch.nn.functional import embedding
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn import blocks, kernels
-from counterpoise.learn.blocks import Logits, Summary
+from counterpoise.learn.blocks import ItemSummary, Logits
 from counterpoise.learn.kernels import Precision
 
 CELLS = 2**22  # logits that a step may hold at once: 16 MB of float32, from where on blocks are faster
@@ -47,7 +47,7 @@ def too_many(rows: int, items: int) -> bool:
     return items >= LEAST_ITEMS and rows * items > CELLS
 
 
-class _Logged(torch.autograd.Function):
+class _LoggedItem(torch.autograd.Function):
     """log π(a|x), Σπ² and the mean item vector; only the first is differentiable."""
 
     @staticmethod
@@ -93,13 +93,13 @@ def log_probability(
     >>> log_target.exp().item(), squares.item()
     (0.25, 0.25)
     """
-    log_target, squares, mean_item = _Logged.apply(  # type: ignore[no-untyped-call]
+    log_target, squares, mean_item = _LoggedItem.apply(  # type: ignore[no-untyped-call]
         logits.contexts, logits.items, logits.bias, action, precision, mean
     )
     return log_target, squares, mean_item
 
 
-def summary(logits: Logits, action: Tensor, precision: Precision | None, *, mean: bool) -> Summary:
+def summary(logits: Logits, action: Tensor, precision: Precision | None, *, mean: bool) -> ItemSummary:
     """The first pass, wherever it is fastest."""
     if kernels.fits(logits):
         return kernels.summary(logits, action, precision or _usual(), mean=mean)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
@@ -19,6 +19,7 @@ from torch import Tensor
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.evaluation.checks import leaks
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import (
     NONE,
@@ -26,9 +27,10 @@ from counterpoise.learn.actions import (
     Ids,
     as_ids,
     placed,
+    places,
 )
-from counterpoise.learn.rows import Digits, Names, Rows, Split, reading_of
-from counterpoise.log.expressions import columns, of_64_bits, only, plan
+from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, reading_of
+from counterpoise.log.expressions import Plan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
 from counterpoise.log.lists import LIST
@@ -50,7 +52,6 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
-from counterpoise.models.quality import leaks
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
 
@@ -85,7 +86,7 @@ class Source:
         centers_rewards: bool = False,
         in_memory: bool = False,
     ) -> None:
-        self.names = Names.of(log)
+        self.names = TrainingColumns.of(log)
         if isinstance(log.data, Mapping) and any(isinstance(part, Tensor) for part in log.data.values()):
             log = log.of({name: _plain(part) for name, part in log.data.items()})
         self.log = log
@@ -117,8 +118,7 @@ class Source:
         first = self._part(0, 1)
         self.reading = reading_of(first, self._parts, self.names, classes, encoding, fills_gaps=fills_gaps)
         nested = (name for name in self.names.context if isinstance(first.schema[name], pl.List | pl.Array))
-        has_names = self.reading is not None and self.reading.names is not None
-        learning = Learning(has_names, tuple(nested), model_rewards is not None)
+        learning = Learning(self.reading.names is not None, tuple(nested), model_rewards is not None)
         self.question = replace(self.question, learning=learning)
 
     def _asked(self) -> Question:
@@ -146,13 +146,14 @@ class Source:
 
         return of_64_bits(engine.over_rows(self.question, together, number), self.question)
 
-    def _part(self, start: int, rows: int | None = None) -> pl.DataFrame:
+    def _part(self, start: int, rows: int | None = None, read: Plan | None = None) -> pl.DataFrame:
         """The columns of a chunk, or of its first rows."""
-        if self.files is None or self._plan is None:
+        wanted = read or self._plan
+        if self.files is None or wanted is None:
             assert self._frame is not None
             return self._frame if rows is None else self._frame.head(rows)
-        read = self.files.read(self._plan.read, start, CHUNK if rows is None else rows)
-        return of_64_bits(self._plan.complete(read, self.question), self.question)
+        part = self.files.read(wanted.read, start, CHUNK if rows is None else rows)
+        return of_64_bits(wanted.complete(part, self.question), self.question)
 
     def _parts(self) -> Iterator[pl.DataFrame]:
         for start in self.starts:
@@ -181,7 +182,7 @@ class Source:
     @property
     def width(self) -> int:
         """How many numbers a context has, once it is encoded."""
-        encoding = None if self.reading is None else self.reading.encoding
+        encoding = self.reading.encoding
         return len(self.names.context) if encoding is None else encoding.width
 
     @property
@@ -233,7 +234,7 @@ class Source:
         if digits is not None:
             digits.setdefault(f"reward {names.reward!r}", Digits()).add(reward[:, None])
         candidates = unit = None
-        if names.candidates is not None and self.reading is not None:
+        if names.candidates is not None:
             candidates = self.reading.candidates(frame.get_column(names.candidates))
             more += [
                 pl.Series(CANDIDATES, (candidates >= 0).sum(axis=1)),
@@ -260,17 +261,16 @@ class Source:
 
     def _blocks(self, frame: pl.DataFrame) -> Iterator[tuple[str, Floats]]:
         """The numbers that each column of the context becomes, a table for each."""
-        encoding = None if self.reading is None else self.reading.encoding
-        if encoding is not None:
-            yield from encoding.blocks(frame).items()  # type: ignore[arg-type]
+        if self.reading.encoding is not None:
+            yield from self.reading.encoding.blocks(frame).items()  # type: ignore[arg-type]
             return
         for name in self.names.context:
             yield name, _floats(frame.get_column(name))[:, None]
 
     def _ids_of(self, action: pl.Series) -> Ids:
         """Actions as ids, or as the places of their names; −1 for what is none."""
-        if self.reading is not None and self.reading.names is not None:
-            return self.reading.places(action)
+        if self.reading.names is not None:
+            return places(self.reading.names, action)
         if action.dtype.is_integer():
             return np.where(action.is_null(), NONE, as_ids(action.fill_null(0).to_numpy()))
         return as_ids(_floats(action))
@@ -346,14 +346,12 @@ class Source:
         """The columns of one chunk's rows that look like ids of whoever came."""
         if self.files is None or not self.id_columns:
             return self.frame(start, self.id_columns).get_columns()
-        more = plan(replace(self.question, segment=tuple(self.id_columns)), self.files.columns)
-        frame = of_64_bits(more.complete(self.files.read(more.read, start, CHUNK), self.question), self.question)
-        good = self._good(self._tensors(frame)[1])
-        return frame.filter(pl.Series(good)).select(columns(self.id_columns)).get_columns()
+        read = plan(replace(self.question, segment=tuple(self.id_columns)), self.files.columns)
+        return self._again(start, read)[1].select(columns(self.id_columns)).get_columns()
 
-    def _again(self, start: int) -> tuple[Rows, pl.DataFrame]:
-        """The rows of a chunk of files and their columns, read once more."""
-        frame = self._part(start)
+    def _again(self, start: int, read: Plan | None = None) -> tuple[Rows, pl.DataFrame]:
+        """The rows of a chunk of files and their columns, read once more; other columns with another plan."""
+        frame = self._part(start, read=read)
         rows, judged = self._tensors(frame)
         kept, frame = self._kept(rows, frame, self._good(judged))
         # only files that were touched are compared by content, which costs a tenth of the reading
@@ -430,7 +428,7 @@ def _numbered(rows: Rows, ids: Ids | None) -> Rows:
     return replace(rows, action=placed(ids, rows.action), candidates=candidates)
 
 
-def _too_large(row: pl.DataFrame, names: Names) -> LogError:
+def _too_large(row: pl.DataFrame, names: TrainingColumns) -> LogError:
     """The error for a row with a number that single precision cannot hold: it would be infinite, or a propensity of 0."""
     numbers = {name: np.ravel(row.get_column(name)[0]) for name in (names.propensity, names.reward, *names.context)}
     with np.errstate(over="ignore", under="ignore"):
@@ -470,49 +468,43 @@ class Inspection:
 
 
 @dataclass
-class _Rewards:
-    """What is to be known of rewards, some at a time."""
+class _Totals:
+    """What adds up over the rows of a log."""
 
+    columns: Scaling
+    rows: int = 0
+    held_out: int = 0
     total: float = 0.0
     square: float = 0.0
     lowest: float = np.inf
     highest: float = -np.inf
 
-    def add(self, reward: Tensor) -> None:
-        """Take in some."""
+    def add(self, rows: Rows, held_out: Good, trained: Good) -> None:
+        """Take in the rows of a chunk that are held out or trained on."""
+        ours = held_out | trained
+        self.rows, self.held_out = self.rows + int(ours.sum()), self.held_out + int(held_out.sum())
+        reward = rows.reward if ours.all() else rows.reward[torch.as_tensor(ours, device=rows.reward.device)]
         if len(reward):
             self.lowest, self.highest = min(self.lowest, float(reward.min())), max(self.highest, float(reward.max()))
             self.total += float(reward.sum(dtype=torch.float64))
             self.square += float(reward.double().square().sum())
-
-    def of(self, rows: int) -> dict[str, Any]:
-        """What an `Inspection` of so many rows says of them."""
-        return {
-            "mean_reward": self.total / rows,
-            "rewards": (self.lowest, self.highest),
-            "reward_size": math.sqrt(self.square / rows),
-        }
-
-
-@dataclass
-class _Totals:
-    """What adds up over the chunks of a log."""
-
-    columns: Scaling
-    distinct: DistinctIds
-    problems: list[Problem] = field(default_factory=list)
-    unknown: list[Problem] = field(default_factory=list)  # actions that the policy does not have
-    held_out: int = 0
-    rewards: _Rewards = field(default_factory=_Rewards)
-
-    def add(self, rows: Rows, held_out: Tensor) -> None:
-        """Take in the rows of a chunk."""
-        self.rewards.add(rows.reward)
-        self.held_out += int(held_out.sum())
         # piece by piece, so that a log in memory is not copied whole, and gives what its files give
         for at in range(0, len(rows), CHUNK):
             piece = slice(at, at + CHUNK)
-            self.columns += Scaling.of(rows.context[piece][~held_out[piece]].numpy())
+            chosen = torch.as_tensor(trained[piece], device=rows.context.device)
+            self.columns += Scaling.of(rows.context[piece][chosen].cpu().numpy())
+
+    def of(self, source: Source) -> dict[str, Any]:
+        """What an `Inspection` says of them; levels of categories stay 0 and 1."""
+        encoding = source.reading.encoding
+        return {
+            "rows": self.rows,
+            "held_out": self.held_out,
+            "columns": self.columns if encoding is None else self.columns.leaving(encoding.is_indicator),
+            "mean_reward": self.total / self.rows,
+            "rewards": (self.lowest, self.highest),
+            "reward_size": math.sqrt(self.square / self.rows),
+        }
 
 
 def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None = None) -> Inspection:
@@ -520,34 +512,28 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
 
     Without `n_actions` and `ids`, the actions are the distinct ids of the log, in ascending order.
     """
-    totals = _Totals(Scaling.of(np.empty((0, source.width))), DistinctIds(source.names.action))
+    totals, distinct = _Totals(Scaling.of(np.empty((0, source.width)))), DistinctIds(source.names.action)
+    problems: list[Problem] = []
+    unknown: list[Problem] = []  # actions that the policy does not have
     for start in source.starts:
-        rows, problems = source.look(start)
-        totals.problems += problems
-        if not len(rows) or (totals.problems and not source.log.drop_bad_rows):  # which is refused below
+        rows, bad = source.look(start)
+        problems += bad
+        if not len(rows) or (problems and not source.log.drop_bad_rows):  # which is refused below
             continue
         for actions in (rows.action, rows.candidates):
             if actions is None:
                 continue
             if n_actions is None and ids is None:
-                totals.distinct.add(actions.numpy())
-            elif not totals.unknown or actions.ndim == 1:
-                totals.unknown += _unknown(actions, source, source.before(start), n_actions, ids)
-        totals.add(rows, torch.as_tensor(split.held_out(source.before(start), len(rows))))
-    _check(totals, source)
+                distinct.add(actions.numpy())
+            elif not unknown or actions.ndim == 1:
+                unknown += _unknown(actions, source, source.before(start), n_actions, ids)
+        totals.add(rows, *replace(split, fold=None).parts(source, start, rows))
+    _check(totals, problems, unknown, source)
     if ids is not None:
         n_actions = len(ids)
     elif n_actions is None:
-        n_actions, ids = _actions(totals.distinct, source)
-    return Inspection(
-        rows=source.rows,
-        n_actions=n_actions,
-        held_out=totals.held_out,
-        digest=source.digest(),
-        columns=_without_levels(totals.columns, source),
-        ids=ids,
-        **totals.rewards.of(source.rows),
-    )
+        n_actions, ids = _actions(distinct, source)
+    return Inspection(n_actions=n_actions, digest=source.digest(), ids=ids, **totals.of(source))
 
 
 def refuse_leaks(source: Source) -> None:
@@ -555,10 +541,9 @@ def refuse_leaks(source: Source) -> None:
     names = source.names
     rows = source.frame(source.starts[0], [names.reward, *names.context]).head(SAMPLED)
     rows = rows.with_columns(pl.col(names.reward).cast(pl.Float64, strict=False))
-    leaking = leaks(rows.lazy(), names.reward, names.context)
-    if leaking:
+    for column, share in leaks(rows.lazy(), names.reward, names.context).items():
         raise LogError(
-            f"the context column {leaking[0].column!r} tells {leaking[0].r2:.0%} of the reward's variance, on rows it was not learned "
+            f"the context column {column!r} tells {share:.0%} of the reward's variance, on rows it was not learned "
             "from: it was probably written after the choice, and a policy that uses it is worth nothing on new rows.",
             do=["Leave it out of ", Argument("context"), "; `counterpoise doctor` has more about the log."],
         )
@@ -566,42 +551,30 @@ def refuse_leaks(source: Source) -> None:
 
 def without_fold(inspection: Inspection, source: Source, split: Split) -> Inspection:
     """The same of the rows outside the split's fold, which was all checked before."""
-    rows, held_out, contexts, rewards = 0, 0, Scaling.of(np.empty((0, source.width))), _Rewards()
+    totals = _Totals(Scaling.of(np.empty((0, source.width))))
     for start in source.starts:
-        chunk = source.logged(start)
-        held, trained = split.parts(source, start, chunk)
-        rows, held_out = rows + int(held.sum() + trained.sum()), held_out + int(held.sum())
-        contexts += Scaling.of(chunk.context[torch.as_tensor(trained, device=chunk.context.device)].cpu().numpy())
-        rewards.add(chunk.reward[torch.as_tensor(held | trained, device=chunk.reward.device)])
-    if rows - held_out < 1:
+        rows = source.logged(start)
+        totals.add(rows, *split.parts(source, start, rows))
+    if totals.rows - totals.held_out < 1:
         raise OptionError(
             ["with ", Argument("folds", split.folds), " a fold has all rows, and none are left to train on."],
             do=["Pass ", Argument("folds", None), ", or a log with more clusters."],
         )
-    return replace(
-        inspection, rows=rows, held_out=held_out, columns=_without_levels(contexts, source), **rewards.of(rows)
-    )
+    return replace(inspection, **totals.of(source))
 
 
-def _without_levels(contexts: Scaling, source: Source) -> Scaling:
-    """Mean and scale, with which the levels of categories stay 0 and 1."""
-    if source.reading is None or source.reading.encoding is None:
-        return contexts
-    return contexts.leaving(source.reading.encoding.is_indicator)
-
-
-def _check(totals: _Totals, source: Source) -> None:
+def _check(totals: _Totals, problems: list[Problem], unknown: list[Problem], source: Source) -> None:
     """Raise an error that says what is wrong with a log as a whole."""
-    if totals.problems and not source.log.drop_bad_rows:
-        refuse(totals.problems, source.total)
+    if problems and not source.log.drop_bad_rows:
+        refuse(problems, source.total)
     if not source.rows:
-        raise all_bad(totals.problems, source.total) if source.dropped else LogError("the log has no rows.")
-    if totals.unknown:
-        refuse(totals.unknown, source.rows)
+        raise all_bad(problems, source.total) if source.dropped else LogError("the log has no rows.")
+    if unknown:
+        refuse(unknown, source.rows)
     source.check_digits()
-    if totals.rewards.lowest == totals.rewards.highest:
+    if totals.lowest == totals.highest:
         raise LogError(
-            f"all {source.rows:,} rewards are {totals.rewards.lowest + source.lowest:g}, so no action is better than another and there is "
+            f"all {source.rows:,} rewards are {totals.lowest + source.lowest:g}, so no action is better than another and there is "
             "nothing to learn."
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,9 @@ from counterpoise.learn.norms import (
     RULES,
     ItemSampleGradients,
     LoggedItems,
+    Norms,
     SampleGradients,
+    default_norms,
     features_of,
     has_rules,
     is_split,
@@ -37,7 +39,6 @@ from counterpoise.learn.softmax import USUAL, Arithmetic
 from counterpoise.learn.source import Inspection
 from counterpoise.log.targets import is_ranker
 
-Norms = Literal["last_layer", "all"]
 BETA_IPS = OBJECTIVES["beta_ips"]
 UNKNOWN = torch.tensor(torch.nan)
 T = TypeVar("T")
@@ -156,11 +157,6 @@ def map_norms(layer: ItemScores, logits: Tensor, action: Tensor, h: Tensor) -> T
 def has_bias(layer: nn.Module | None) -> bool:
     """Whether a last layer adds a number of its own to every logit."""
     return isinstance(layer, nn.Linear) and layer.bias is not None
-
-
-def default_norms(policy: Policy) -> Norms:
-    """The last layer if it has a closed form, which for a linear policy is everything."""
-    return "last_layer" if is_split(policy) else "all"
 
 
 class LoggedActions:

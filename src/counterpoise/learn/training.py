@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -22,15 +22,15 @@ from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import Epoch, EpochEnd
 from counterpoise.learn.checkpoints import State, restore_checkpoint, save_checkpoint, settings_of
 from counterpoise.learn.criterion import held_out_actions, moments_of
-from counterpoise.learn.norms import is_split
+from counterpoise.learn.norms import Norms, default_norms, is_split
 from counterpoise.learn.objectives import Objective, Rewards
 from counterpoise.learn.optimizers import advance, scheduler_of
 from counterpoise.learn.options import Options
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch, Share, batches
 from counterpoise.learn.softmax import USUAL, Arithmetic
-from counterpoise.learn.source import Inspection, Source
-from counterpoise.learn.steps import ALONE, LoggedActions, Machine, Norms, Step, default_norms
+from counterpoise.learn.source import Inspection, Source, without_fold
+from counterpoise.learn.steps import ALONE, LoggedActions, Machine, Step
 from counterpoise.threads import threads
 
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
@@ -211,8 +211,7 @@ class Epochs(Course):
         self.limit, self.patience = options.limits(self.steps)
         self.state = start_of(options, training.policy, training.past.sums)
         if checkpoint is not None:
-            settings = settings_of(options, training.policy, self.state, training.banditnet_lambda, log)
-            self.settings = settings | training.logged.settings
+            self.settings = training.logged.settings | _settings(options, self.state, training.banditnet_lambda, log)
             restore_checkpoint(checkpoint, self.state, self.settings, self.limit)
         training.past.sums = self.state.sums.to(machine.device)
         self.optimizer = self.state.optimizer
@@ -432,6 +431,26 @@ def train(
     return trained
 
 
+def fold_policies(
+    options: Options, source: Source, inspection: Inspection, make: Callable[[Inspection], Policy]
+) -> list[Policy]:
+    """A policy for every fold, trained and chosen on the other rows alone; `make` builds one for the rows that it trains on.
+
+    Where there is a checkpoint, each fold has its own beside it (``run.fold-1.safetensors``).
+    """
+    policies = []
+    for fold in range(options.folds):
+        source.without = fold
+        own = replace(options, fold=fold, checkpoint=beside(options.checkpoint, f"fold-{fold + 1}"))
+        others = without_fold(inspection, source, own.split)
+        torch.manual_seed(options.seed)
+        policy = make(others)
+        train(own, source, others, policy)
+        policies.append(policy)
+    source.without = None
+    return policies
+
+
 def epochs_of(
     options: Options,
     source: Source,
@@ -458,6 +477,12 @@ def epochs_of(
     logged = LoggedActions(policy, machine, options.norms, arithmetic) if logged is None else logged
     training = Training(policy, objective, logged, machine.device, arithmetic, banditnet_lambda, options.decay)
     return Epochs(options, source, log, training, machine, checkpoint)
+
+
+def _settings(options: Options, state: State, banditnet_lambda: float | list[float], log: Inspection) -> dict[str, Any]:
+    """What must be the same for a checkpoint to be continued."""
+    own = {"banditnet_lambda": banditnet_lambda, "norms": options.norms or default_norms(state.policy)}
+    return options.settings | own | settings_of(state, log)
 
 
 def temperature_of(options: Options, source: Source, log: Inspection, policy: Policy) -> float:
@@ -496,7 +521,7 @@ def _share_start(options: Options, log: Inspection, policy: Policy, lambdas: tup
     if options.checkpoint is None:
         return
     state = start_of(options, policy, RunningBaseline(decay=options.decay).sums)
-    settings = settings_of(options, policy, state, list(lambdas), log)
+    settings = _settings(options, state, list(lambdas), log)
     restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
     if not restored and Machine.join(options.device).rank == 0:
         save_checkpoint(options.checkpoint, state, settings)

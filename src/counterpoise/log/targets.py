@@ -186,6 +186,12 @@ class Target:
         return not isinstance(self.source, str | Chosen)
 
     @property
+    def tells_actions(self) -> bool:
+        """Whether it tells which actions it takes, not only how probable the logged one is."""
+        is_listed = isinstance(self.source, Chosen | Probabilities)
+        return is_listed or (hasattr(self.source, "predict_proba") and not self.by_group)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The columns that a policy reads besides the context."""
         return self.source.columns if isinstance(self.source, ActionGroup) else ()

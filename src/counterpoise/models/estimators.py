@@ -89,7 +89,9 @@ def predict_rewards(estimator: Any, table: Any) -> Floats:
     return np.asarray(estimator.predict(table), dtype=np.float64).reshape(-1)
 
 
-def fit(estimator: Any, table: Any, rewards: Floats, weights: Floats | None, categories: tuple[bool, ...] = ()) -> Any:
+def fit_estimator(
+    estimator: Any, table: Any, rewards: Floats, weights: Floats | None, categories: tuple[bool, ...] = ()
+) -> Any:
     """A fitted copy of an estimator."""
     made = fresh(estimator)
     if is_native(made) and made.categorical_features in (None, "from_dtype", "warn") and any(categories):

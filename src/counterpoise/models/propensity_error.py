@@ -27,9 +27,8 @@ from counterpoise.log.groups import integer_ids
 from counterpoise.log.question import MODEL_REWARD, Question
 from counterpoise.log.question import PROPENSITY as P
 from counterpoise.models.design import Codes
-from counterpoise.models.estimators import fit
-from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, sharpen
-from counterpoise.models.propensity_fitting import out_of_fold, sharpness_of
+from counterpoise.models.estimators import fit_estimator
+from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, out_of_fold, sharpen, sharpness_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Contrast, as_label
 from counterpoise.moments.weighed import Estimated, Place
@@ -251,7 +250,9 @@ def refit_propensities(
             others: Any = kept & (folds != fold)
             made.append(
                 Classifier(
-                    fit(classifier.estimator, x[others], codes[others], None, categories), classifier.actions, shares
+                    fit_estimator(classifier.estimator, x[others], codes[others], None, categories),
+                    classifier.actions,
+                    shares,
                 )
             )
         table = out_of_fold([classifier.raw for classifier in made], x, folds, len(shares))

@@ -146,7 +146,7 @@ def side_by_side(
 ) -> pl.DataFrame:
     """Some of the arrays as the columns of a frame; `numbers` are those that must be numbers, and `lists` those of lists."""
     series = {
-        name: _from_table(name, arrays[name])
+        name: from_table(name, arrays[name])
         if name in lists
         else from_array(name, arrays[name], is_number=name in numbers)
         for name in names
@@ -159,8 +159,10 @@ def side_by_side(
     return pl.DataFrame(series)
 
 
-def _from_table(name: str, values: Any) -> pl.Series:
-    """A table of numbers or truth values, or lists of any length, with a row for each of the log's, as a series of lists."""
+def from_table(name: str, values: Any) -> pl.Series:
+    """A table, or lists of any length, with a row for each of the log's, as a series of lists; anything else as `from_array` has it."""
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu().numpy()
     if isinstance(values, np.ndarray) and values.ndim == 2:
         return pl.Series(name, np.ascontiguousarray(values, dtype=np.float64 if values.dtype.kind == "f" else None))
     if isinstance(values, list | tuple) and any(isinstance(row, _NESTED) for row in values[:1000]):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from counterpoise.diagnostics.audit import Audit, Check
 from counterpoise.display import shortened
 from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.evaluation.audit import Audit, Check
 from counterpoise.report.pictures import MARK, MOST, _title, axes_of, frame
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from counterpoise.diagnostics.audit import ALARMS, Audit, Check
 from counterpoise.display import p_value
+from counterpoise.evaluation.audit import ALARMS, Audit, Check
 from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.plots import strip, strip_axis

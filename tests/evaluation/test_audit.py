@@ -9,9 +9,8 @@ import pytest
 from command_line import invoke
 
 import counterpoise as cp
-from counterpoise.diagnostics.audit import about_audit, check
 from counterpoise.diagnostics.diagnose import MeanWeight, holm
-from counterpoise.evaluation.audit import Parts, audit, calibration_of
+from counterpoise.evaluation.audit import Parts, about_audit, audit, calibration_of, check
 from counterpoise.moments import Powers
 
 pytestmark = pytest.mark.once

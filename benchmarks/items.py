@@ -1,36 +1,42 @@
-"""A softmax over 10⁶ and 10⁷ items on a GPU: is it right, how long does a step take, how much memory, and does it learn the same?
+"""Policies over very many items: a step on a GPU and on processors, against what it may take.
 
-    PYTHONPATH=src python benchmarks/gpu_items.py            # exits 1 if a limit is missed
-    PYTHONPATH=src python benchmarks/gpu_items.py --only time --items 1000000
-
-Needs PyTorch with CUDA beyond the core. Gradients are compared with those of a dense step in float64; a step is a whole one: contexts
-through their tower, the softmax over all items, β*, both gradients, the gradient variance, and Adam. The simulated log has 10⁵ items.
+PYTHONPATH=src python benchmarks/items.py gpu --only time --items 1000000
+python benchmarks/items.py step --actions 1000000 --negatives 1000
 """
 
-import argparse
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 import torch
+from bench import Suite, head, row
 from torch import Tensor
 
-from counterpoise.learn import kernels
+from counterpoise.learn import kernels, softmax
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import last_layer_norms, logged_probability, logit_norms
 from counterpoise.learn.objectives import beta_ips
+from counterpoise.learn.optimizers import LazyAdam
 from counterpoise.learn.policies import LinearSoftmax, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import Arithmetic
 from counterpoise.learn.steps import LoggedActions, map_norms
 
-GRADIENTS = {"float32": 1e-5, "tf32": 3e-3, "bfloat16": 3e-3}  # relative, of every gradient and of β*
+SUITE = Suite(__file__, __doc__)
+
+
+# -- a GPU ------------------------------------------------------------------------------------------------------------------
+
+
+GRADIENT_ERRORS = {"float32": 1e-5, "tf32": 3e-3, "bfloat16": 3e-3}  # relative, of every gradient and of β*
 SURE = {"bfloat16": 2e-2}  # with logits five times as large: the error of a logit is a share of it
 MILLISECONDS = {"bfloat16": 8.0, "tf32": 12.0, "float32": float("inf")}  # a step over 10⁶ items
-GIB = 1.0  # of everything on the GPU, likewise
+GIBIBYTES = 1.0  # of everything on the GPU, likewise
 
 
 class Checks:
@@ -82,7 +88,7 @@ def check_gradients(check: Checks) -> None:
     for name, policy in policies(items):
         policy = policy.cuda()
         batch = random_batch(rows, items)
-        for times, limits in ((1, GRADIENTS), (5, GRADIENTS | SURE)):
+        for times, limits in ((1, GRADIENT_ERRORS), (5, GRADIENT_ERRORS | SURE)):
             with torch.no_grad():
                 for parameter in policy.scores.parameters():
                     parameter.mul_(times)
@@ -136,7 +142,7 @@ def check_time(check: Checks, items: int, rows: int = 4096, steps: int = 20) -> 
                 torch.cuda.synchronize()
                 taken.append(start.elapsed_time(end))
             what = f"{name}, {items:,} items × 32, batch {rows:,}, {precision}"
-            limits = (float("inf"), float("inf")) if features else (limit * times, GIB * times)
+            limits = (float("inf"), float("inf")) if features else (limit * times, GIBIBYTES * times)
             check(f"{what}: ms a step", float(np.median(taken[3:])), limits[0], ".2f")
             check(f"{what}: GiB", torch.cuda.max_memory_allocated() / 2**30, limits[1], ".3f")
             own = sum(p.numel() * 16 for p in policy.parameters()) + sum(b.numel() * 4 for b in policy.buffers())
@@ -145,7 +151,7 @@ def check_time(check: Checks, items: int, rows: int = 4096, steps: int = 20) -> 
             del policy, optimizer, batch, item_features
 
 
-class World:
+class ItemWorld:
     """10⁵ items and contexts as vectors; a reward is a coin whose bias is a logistic of their product."""
 
     def __init__(self, items: int, seed: int) -> None:
@@ -183,14 +189,14 @@ class World:
 
 
 @torch.no_grad()
-def logging_value(world: World, contexts: Tensor) -> float:
+def logging_value(world: ItemWorld, contexts: Tensor) -> float:
     return float(torch.cat([(world.logging(x) * world.rewards(x)).sum(1) for x in contexts.split(1024)]).mean())
 
 
 def check_learning(check: Checks, items: int = 100_000, rows: int = 1_000_000, seeds: int = 4) -> None:
     from counterpoise.learn import PolicyLearner
 
-    world = World(items, 0)
+    world = ItemWorld(items, 0)
     test = world.contexts(4096)
     earned = logging_value(world, test)
     kinds = {"item features": world.items.cpu(), "a vector per item": None}
@@ -225,26 +231,99 @@ def check_learning(check: Checks, items: int = 100_000, rows: int = 1_000_000, s
             check(f"{kind}: value in {precision or 'default'} precision and in float32, apart", apart, 3 * error, ".5f")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["gradients", "time", "learning"])
-    parser.add_argument("--items", type=int, nargs="+", default=[1_000_000, 10_000_000])
-    asked = parser.parse_args()
+@SUITE.experiment("gpu", only=["gradients"])
+def check_gpu(
+    *, only: list[str] = ("gradients", "time", "learning"), items: list[int] = (1_000_000, 10_000_000)
+) -> bool:
+    """A softmax over 10⁶ and 10⁷ items on a GPU: is it right, how long does a step take, how much memory, and does it learn the same?
+
+    Needs CUDA. Gradients are compared with those of a dense step in float64; a step is a whole one: contexts through their tower, the
+    softmax over all items, β*, both gradients, the gradient variance, and Adam. The simulated log has 10⁵ items. `--only` takes some of
+    gradients, time and learning.
+    """
+    if not torch.cuda.is_available():
+        print("There is no GPU here.")
+        return True
     torch.manual_seed(0)
     check = Checks()
     print(
         f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, Triton {kernels.triton.__version__}", flush=True
     )
-    if asked.only in (None, "gradients"):
+    if "gradients" in only:
         check_gradients(check)
-    if asked.only in (None, "time"):
-        for items in asked.items:
-            check_time(check, items)
-    if asked.only in (None, "learning"):
+    if "time" in only:
+        for count in items:
+            check_time(check, count)
+    if "learning" in only:
         check_learning(check)
     print(f"{check.failed} limits missed" if check.failed else "all limits kept")
-    return int(check.failed > 0)
+    return check.failed == 0
+
+
+# -- any device -------------------------------------------------------------------------------------------------------------
+
+
+@SUITE.experiment("step", actions=2000, steps=2)
+def time_step(
+    *,
+    device: str = "cpu",
+    actions: int = 100_000,
+    batch: int = 256,
+    steps: int = 10,
+    precision: str | None = None,
+    negatives: int | None = None,
+    dense: bool = False,
+) -> None:
+    """Training a two-tower policy over a very large catalogue: milliseconds a step, rows a second, and peak memory.
+
+    Contexts, items and rewards are random: the arithmetic is what is measured. `--dense` takes an array of all logits, `--negatives` some
+    of the items instead of all; `--precision` is float32, tf32 or bfloat16, and `gpu` has limits for GPUs.
+    """
+    torch.manual_seed(0)
+    is_cuda = device == "cuda"
+    if dense:
+        softmax.CELLS = 2**62
+    arithmetic = Arithmetic(precision, negatives, sparse=True)
+    rows = Batch(
+        torch.randn(batch, 64, device=device),
+        torch.randint(actions, (batch,), device=device),
+        torch.rand(batch, device=device).round(),
+        torch.full((batch,), 1 / actions, device=device),
+        batch,
+    )
+    head("policy", "objective", "ms a step", "rows/s", "peak GiB" if is_cuda else "ms of processors")
+    for name, features in (("a vector per item", None), ("item features (64)", torch.randn(actions, 64))):
+        policy = TwoTower(64, actions, dimension=32, hidden=(256,), item_features=features).to(device)
+        logged = LoggedActions(policy, arithmetic=arithmetic)
+        kind = torch.optim.Adam if negatives is None else LazyAdam
+        optimizer = kind(policy.parameters(), lr=1e-3, fused=None if dense or negatives else True)
+        if is_cuda:
+            torch.cuda.reset_peak_memory_stats()
+        for objective, baseline in (("ips", 0.0), ("beta_ips", None)):
+            for step in range(steps + 2):
+                if step == 2:  # the first two set things up
+                    if is_cuda:
+                        torch.cuda.synchronize()
+                    started, worked = perf_counter(), process_time()
+                optimizer.zero_grad(set_to_none=True)
+                with arithmetic.products(torch.device(device)):
+                    logged.backward(rows, baseline)
+                optimizer.step()
+            if is_cuda:
+                torch.cuda.synchronize()
+            seconds, used = (perf_counter() - started) / steps, (process_time() - worked) / steps
+            last = f"{torch.cuda.max_memory_allocated() / 2**30:.1f}" if is_cuda else f"{1e3 * used:.1f}"
+            row(
+                f"{name}, {actions:,} actions, batch {batch:,}",
+                objective,
+                f"{1e3 * seconds:.1f}",
+                f"{batch / seconds:,.0f}",
+                last,
+            )
+        parameters = sum(p.numel() for p in policy.parameters())
+        row(f"per-sample gradients of it would take {batch * parameters * 4 / 2**30:,.0f} GiB", "", "", "", "")
+        del policy, optimizer
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

@@ -1,0 +1,479 @@
+"""Speed and memory of an evaluation, as ratios of what was measured in the same run.
+
+python benchmarks/speed.py                         # all of it
+python benchmarks/speed.py arrays --scaling        # 10⁵ to 10⁸ rows of arrays, against np.sum
+python benchmarks/speed.py files --rows 1e8        # a Parquet file, against reading it
+python benchmarks/speed.py growing --folder DISK   # 10⁹ rows, a piece at a time
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bench import Suite, fastest, fastest_of, head, resident, row
+from worlds import Floats
+
+import counterpoise as cp
+from counterpoise.engines import compiled
+
+SUITE = Suite(__file__, __doc__)
+
+
+# -- arrays in memory -------------------------------------------------------------------------------------------------------
+
+
+def arrays(rows: int, dtype: type = np.float64) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    log = {name: random.random(rows, dtype=np.float32).astype(dtype) for name in ("reward", "target")}
+    return log | {"propensity": (0.05 + 0.9 * random.random(rows, dtype=np.float32)).astype(dtype)}
+
+
+@SUITE.experiment("arrays", rows=[1e6])
+def time_arrays(*, rows: list[int] = (10**7,), scaling: bool = False, times: int = 9) -> None:
+    """How near `evaluate` on arrays comes to the limit: the time to read the three of them once, as `np.sum` does.
+
+    `--scaling` takes 10⁵ to 10⁸ rows, and 6 GB.
+    """
+    head("rows", "`np.sum`", "`evaluate`", "ratio", "without the compiled loop", "ratio", "ns a row")
+    sizes = (10**5, 10**6, 10**7, 10**8) if scaling else tuple(map(int, rows))
+    for n in sizes:
+        log = arrays(n)
+        limit = fastest(lambda log=log: [column.sum() for column in log.values()], times)
+        whole = fastest(lambda log=log: cp.evaluate(**log), times)
+        suits, compiled.suits = compiled.suits, lambda *_: False
+        embedded = fastest(lambda log=log: cp.evaluate(**log), times)
+        compiled.suits = suits
+        seconds = (f"{1e3 * each:.2f} ms" for each in (limit, whole, embedded))
+        first, second, third = seconds
+        row(f"{n:,}", first, second, f"{whole / limit:.2f}", third, f"{embedded / limit:.2f}", f"{whole / n * 1e9:.2f}")
+    print()
+    for kind in ("float64", "float32"):
+        print(SUITE.run_apart("_memory", "--rows", max(sizes[0], compiled.SHORTEST), "--kind", kind), end="")
+
+
+@SUITE.experiment("_memory", is_hidden=True)
+def print_memory(*, rows: int, kind: str) -> None:
+    """Peak resident memory of this process beyond what it held with the arrays in place; run in a fresh one."""
+    cp.evaluate(**arrays(compiled.SHORTEST))  # libraries loaded, code compiled
+    log = arrays(rows, np.dtype(kind).type)
+    Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
+    before = resident("VmRSS")
+    cp.evaluate(**log)
+    inputs = sum(column.nbytes for column in log.values()) / 1e6
+    print(f"{rows:,} rows of {kind}: inputs {inputs:.0f} MB, evaluate adds at most {resident('VmHWM') - before:.0f} MB")
+
+
+@SUITE.experiment("start", times=2)
+def time_start(*, times: int = 9) -> None:
+    """What starting costs beyond starting Python: `import counterpoise` and `counterpoise --help`, over `import numpy`."""
+
+    def seconds(*words: str) -> float:
+        return fastest(lambda: subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL), times)
+
+    nothing = seconds("-c", "pass")
+    numpy = seconds("-c", "import numpy") - nothing
+    head("", "seconds", "over `import numpy`")
+    row("`import numpy`", f"{numpy:.3f}", 1)
+    for name, words in {
+        "`import counterpoise`": ("-c", "import counterpoise"),
+        "`counterpoise --help`": ("-m", "counterpoise", "--help"),
+    }.items():
+        took = seconds(*words) - nothing
+        row(name, f"{took:.3f}", f"{took / numpy:.2f}")
+
+
+# -- files ------------------------------------------------------------------------------------------------------------------
+
+
+PIECE = 1_000_000
+ROW_GROUP = 122_880  # DuckDB's default; polars writes twice, pyarrow eight times as many rows
+QUESTION = {"reward": "reward", "propensity": "propensity"}
+
+
+def write_log(path: Path, rows: int, targets: int = 1, seed: int = 0, row_group: int = ROW_GROUP) -> Path:
+    """A log whose columns do not compress to nothing: float64 propensities and targets, rewards of 0 and 1."""
+    random = np.random.default_rng(seed)
+    writer = None
+    for start in range(0, rows, PIECE):
+        n = min(PIECE, rows - start)
+        p = 0.05 + 0.95 * random.random(n)
+        columns = {"reward": (random.random(n) < 0.1).astype(float), "propensity": p}
+        columns |= {f"target_{k}": np.minimum(p * random.exponential(1.0, n), 1.0) for k in range(targets)}
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
+        writer.write_table(table, row_group_size=row_group)
+    if writer is not None:
+        writer.close()
+    return path
+
+
+def plain_sums(path: Path) -> object:
+    """The cost of decoding the file."""
+    return pl.scan_parquet(path).select(pl.col("reward", "propensity", "target_0").sum()).collect(engine="streaming")
+
+
+def hand_written(path: Path) -> object:
+    """The sums that every estimator and its error need, as one would write them in the engine's own language."""
+    r, p, t = pl.col("reward"), pl.col("propensity"), pl.col("target_0")
+    rows = pl.scan_parquet(path).select(u=(t - p) / p, s=r - 0.1).with_columns(us=pl.col("u") * pl.col("s"))
+    u, s, us = pl.col("u"), pl.col("s"), pl.col("us")
+    products = {"uu": u * u, "ss": s * s, "uus": u * us, "sus": s * us, "usus": us * us}
+    sums = [column.sum().alias(name) for name, column in products.items()]
+    return rows.select(pl.len(), u.sum(), s.sum(), us.sum(), *sums).collect(engine="streaming")
+
+
+def evaluate_file(path: Path, targets: int = 1) -> object:
+    return cp.evaluate(path, **QUESTION, target=[f"target_{k}" for k in range(targets)], progress=False)
+
+
+def evaluate_blends(path: Path, targets: int) -> object:
+    blends = {f"blend {k}": f"{k / 50}*target_0 + {1 - k / 50}*target_1" for k in range(targets)}
+    return cp.evaluate(path, **QUESTION, target=blends, progress=False)
+
+
+def measure_files(folder: Path, rows: int, times: int) -> None:
+    log = write_log(folder / "log.parquet", rows)
+    ways = {
+        "plain sums": lambda: plain_sums(log),
+        "hand-written": lambda: hand_written(log),
+        "evaluate": lambda: evaluate_file(log),
+    }
+    times = fastest_of(ways, times)
+    print(f"{rows:,} rows, {log.stat().st_size / 1e6:,.0f} MB of Parquet")
+    for name, (seconds, used) in times.items():
+        print(
+            f"  {name:14} {seconds:8.3f} s, {used:8.3f} processor seconds, {seconds / rows * 1e9:6.2f} ns a row",
+            flush=True,
+        )
+    found = {name: ratios(times["evaluate"], times[name]) for name in ("hand-written", "plain sums")}
+    sizes = sorted({min(rows, 10**k) for k in (6, 7, 8)})
+    peaks = [peak_memory(write_log(folder / f"{n}.parquet", n)) for n in sizes]
+    coarse = peak_memory(write_log(log, rows, row_group=PIECE))
+    log.unlink()
+    wide_rows = max(rows // 50, 1)
+    wide = write_log(folder / "wide.parquet", wide_rows, 50)
+    many = fastest_of(
+        {
+            "plain sums of 3 columns": lambda: plain_sums(wide),
+            "plain sums of the 52 columns": lambda: pl.scan_parquet(wide).sum().collect(engine="streaming"),
+            "1 target, a column": lambda: evaluate_file(wide),
+            "50 targets, columns": lambda: evaluate_file(wide, 50),
+            "1 target, an expression of two columns": lambda: evaluate_blends(wide, 1),
+            "50 targets, expressions of two columns": lambda: evaluate_blends(wide, 50),
+        },
+        max(3, times // 2),
+    )
+    print(f"{wide_rows:,} rows of 52 columns")
+    for name, (seconds, used) in many.items():
+        print(f"  {name:40} {seconds:8.3f} s, {used:8.3f} processor seconds")
+    plain, floor, one, fifty, blend, blends = many.values()
+    found |= {
+        "50 columns": ratios(fifty, one),
+        "50 expressions": ratios(blends, blend),
+        "50 columns, decoded": ratios(fifty, floor),
+        "52 plain sums / 3": ratios(floor, plain),
+    }
+    shown = ", ".join(f"{peak:,.0f} MB at {n:,} rows" for n, peak in zip(sizes, peaks, strict=True))
+    print(f"  peak memory {shown}; {coarse:,.0f} MB in row groups of {PIECE:,} (limit 600)")
+    for name, (seconds, used) in found.items():
+        limit = f", limit {LIMITS[name]:g}" if name in LIMITS else ""
+        print(f"  {name:20} {seconds:6.2f} times by the clock, {used:6.2f} in processor seconds{limit}")
+
+
+def ratios(these: tuple[float, float], those: tuple[float, float]) -> tuple[float, float]:
+    return these[0] / those[0], these[1] / those[1]
+
+
+LIMITS = {"hand-written": 1.25, "plain sums": 1.6, "50 columns": 12.0, "50 expressions": 12.0}
+
+
+@SUITE.experiment("files", rows=1e6, times=3)
+def time_files(*, rows: int = 10**7, times: int = 5, folder: Path | None = None) -> None:
+    """How near `evaluate` on a Parquet file comes to the cost of reading it, as ratios of one run.
+
+    10⁸ rows take 2.4 GB of disk and about 5 minutes; at 10⁶, what the gate runs, the overhead of a call shows in the ratios.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        measure_files(Path(place), int(rows), times)
+
+
+def peak_memory(path: Path) -> float:
+    """Peak resident megabytes of a fresh process that evaluates the file."""
+    return float(SUITE.run_apart("_peak", "--path", path))
+
+
+@SUITE.experiment("_peak", is_hidden=True)
+def print_peak(*, path: Path) -> None:
+    """Peak resident megabytes of this process."""
+    evaluate_file(path)
+    print(resident("VmHWM"))
+
+
+# -- a log that grows -------------------------------------------------------------------------------------------------------
+
+
+@SUITE.experiment("growing", rows=4e5, piece=1e5)
+def time_growing(*, rows: int = 10**9, piece: int = 10**8, folder: Path | None = None) -> None:
+    """The 10⁹-row plan: a log that grows by a piece at a time is evaluated a piece at a time, and never read again.
+
+    Each piece is written as Parquet, added to the state, and deleted, as a job would treat each day of a log; the answer after the
+    last piece is about all rows. Prints the seconds for evaluating alone, and the peak memory of the process that evaluates. Takes
+    about 1.5 GB of disk at a time.
+    """
+    total = peak = 0.0
+    head("rows", "this piece", "in all", "peak memory", "`beta_ips`")
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        for k in range(int(rows // piece)):
+            path = write_log(Path(place, f"piece {k}.parquet"), int(piece), seed=k)
+            added = json.loads(SUITE.run_apart("_add", "--path", path, "--state", Path(place, "state.json")))
+            path.unlink()
+            total, peak = total + added["seconds"], max(peak, added["peak"])
+            estimate = f"{added['value']:.7f} ± {added['stderr']:.7f}"
+            row(f"{added['n']:,}", f"{added['seconds']:.2f} s", f"{total:.2f} s", f"{peak:.0f} MB", estimate)
+
+
+@SUITE.experiment("_add", is_hidden=True)
+def add_piece(*, path: Path, state: Path) -> None:
+    """Add one piece to the state, in a process of its own, and say what it took."""
+    began = time.perf_counter()
+    result = cp.evaluate(path, **QUESTION, target="target_0", state=state, batch=path.name, progress=False)
+    seconds = time.perf_counter() - began
+    best = result["target_0", "beta_ips"]
+    answer = {"seconds": seconds, "peak": resident("VmHWM"), "n": best.n, "value": best.value, "stderr": best.stderr}
+    print(json.dumps(answer))
+
+
+# -- many targets, many segments --------------------------------------------------------------------------------------------
+
+
+FEW, MANY, LIMIT = 10, 200, 25.0
+Ask = Callable[[int], Any]
+
+
+def log_of_many(rows: int, *, bad: bool, seed: int = 0, targets: int = MANY) -> pl.DataFrame:
+    """A log of many targets; of its bad rows, each is bad for all of them, as where a policy was not scored."""
+    random = np.random.default_rng(seed)
+    p = random.uniform(0.05, 1.0, rows)
+    columns = {"reward": random.normal(1.0, 1.0, rows), "propensity": p}
+    columns |= {f"target_{k}": np.minimum(p * random.exponential(1.0, rows), 1.0) for k in range(targets)}
+    log = pl.DataFrame(columns)
+    scored = pl.int_range(pl.len()) % 100 > 0
+    return log.with_columns(pl.when(scored).then(pl.col("^target_.*$"))) if bad else log
+
+
+def question_about(targets: int) -> dict[str, Any]:
+    """The columns, named."""
+    names = [f"target_{k}" for k in range(targets)]
+    return {"reward": "reward", "propensity": "propensity", "target": names, "drop_bad_rows": True}
+
+
+@contextmanager
+def duckdb(log: pl.DataFrame) -> Iterator[Ask]:
+    """The log in a DuckDB table in memory."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.register("given", log.to_arrow())
+        connection.execute("create table log as select * from given")
+        yield lambda targets: cp.evaluate(connection, table="log", **question_about(targets))
+
+
+@contextmanager
+def postgresql(log: pl.DataFrame) -> Iterator[Ask]:
+    """The log in a PostgreSQL table, dropped afterwards."""
+    import ibis
+
+    address, table = os.environ["COUNTERPOISE_POSTGRES"], f"counterpoise_many_targets_{os.getpid()}"
+    connection = ibis.connect(address)
+    connection.create_table(table, log.to_arrow())
+    try:
+        yield lambda targets: cp.evaluate(address, table=table, **question_about(targets))
+    finally:
+        connection.drop_table(table)
+        connection.disconnect()
+
+
+@contextmanager
+def spark(log: pl.DataFrame) -> Iterator[Ask]:
+    """The log in a Parquet file that a local Spark reads."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    session = builder.config("spark.log.level", "OFF").getOrCreate()
+    with tempfile.TemporaryDirectory() as folder:
+        log.write_parquet(Path(folder, "log.parquet"))
+        frame = session.read.parquet(str(Path(folder, "log.parquet")))
+        yield lambda targets: cp.evaluate(frame, **question_about(targets))
+
+
+ENGINES = {"postgresql": postgresql, "duckdb": duckdb, "spark": spark}
+
+
+def is_there(engine: str) -> bool:
+    """Whether an engine can be asked on this machine."""
+    if engine == "postgresql":
+        return "COUNTERPOISE_POSTGRES" in os.environ
+    return engine != "spark" or shutil.which("java") is not None
+
+
+def seconds(ask: Ask, targets: int) -> float:
+    """How long an answer takes, by the clock: servers do the work, whose processor seconds are not ours to count."""
+    start = time.perf_counter()
+    ask(targets)
+    return time.perf_counter() - start
+
+
+def measure_targets(engine: str, rows: int) -> Iterator[tuple[str, float, float]]:
+    """The time of few targets and of many, without bad rows and with some."""
+    for what, bad in (("every row good", False), ("1 % of the rows bad", True)):
+        with ENGINES[engine](log_of_many(rows, bad=bad)) as ask:
+            ask(1)  # connections, the libraries' first use
+            ask(FEW)
+            # the mean of few before and after many, not the best: a busy machine slows all of them
+            before = [seconds(ask, FEW) for _ in range(3)]
+            many = seconds(ask, MANY)
+            after = [seconds(ask, FEW) for _ in range(3)]
+            yield what, sum(before + after) / 6, many
+
+
+# rows, segments, whether rows have clusters, and the seconds that evaluate may take
+SEGMENTED = (
+    (30_000, 15_000, False, 1.0),
+    (1_000_000, 100_000, False, 5.0),
+    (100_000, 4_000, True, 5.0),
+)
+
+
+def seconds_by(log: pl.DataFrame, asked: dict[str, Any]) -> list[float]:
+    """Seconds of processor time: of evaluate, of what is printed, of its table, and of compare."""
+    found: list[Any] = []
+    works: list[Callable[[], Any]] = [
+        lambda: found.append(cp.evaluate(log, **asked)),
+        lambda: str(found[0]),
+        lambda: found[0].table(),
+        lambda: cp.compare(log, **asked),
+    ]
+    taken = []
+    for work in works:
+        began = time.process_time()
+        work()
+        taken.append(time.process_time() - began)
+    return taken
+
+
+@SUITE.experiment("targets", rows=200, engine=["duckdb"])
+def time_targets(*, rows: int = 2000, engine: list[str] = ()) -> bool:
+    """What 200 targets in a database cost beside ten: the cost should grow as their number does.
+
+    PostgreSQL is where COUNTERPOISE_POSTGRES says, and Spark where Java is; `--engine` takes some of postgresql, duckdb and spark.
+    """
+    warnings.simplefilter("ignore")  # the libraries', of one another
+    print(f"{int(rows):,} rows\n")
+    head("", f"{FEW} targets", f"{MANY} targets", "ratio", "at most")
+    worst = 0.0
+    for name in engine or ENGINES:
+        if not is_there(name):
+            row(name, "not on this machine", "", "", "")
+            continue
+        for what, few, many in measure_targets(name, int(rows)):
+            worst = max(worst, many / few)
+            row(f"{name}, {what}", f"{few:.2f} s", f"{many:.2f} s", f"{many / few:.1f}", f"{LIMIT:g}")
+    return worst <= LIMIT
+
+
+@SUITE.experiment("segments", largest=30_000)
+def time_segments(*, largest: int = 1_000_000) -> bool:
+    """What many segments cost, in seconds of processor time: up to 10⁶ rows in 10⁵ segments."""
+    head("rows", "segments", "clusters", "evaluate", "at most", "print", "table", "compare")
+    worst = 0.0
+    for rows, segments, has_clusters, limit in SEGMENTED:
+        if rows > largest:
+            continue
+        random = np.random.default_rng(rows)
+        log = log_of_many(rows, bad=False, targets=1)
+        log = log.with_columns(segment=random.integers(0, segments, rows), user=random.integers(0, rows // 5, rows))
+        question: dict[str, Any] = {**QUESTION, "target": "target_0", "segment": "segment", "max_segments": segments}
+        question |= {"cluster": "user"} if has_clusters else {}
+        cp.evaluate(log.head(1000), **question)  # the libraries' first use
+        taken = seconds_by(log, question)
+        worst = max(worst, taken[0] / limit)
+        clusters = "by user" if has_clusters else "none"
+        row(
+            f"{rows:,}",
+            f"{segments:,}",
+            clusters,
+            f"{taken[0]:.2f} s",
+            f"{limit:g} s",
+            *(f"{t:.2f} s" for t in taken[1:]),
+        )
+    return worst <= 1.0
+
+
+# -- context baselines ------------------------------------------------------------------------------------------------------
+
+
+FEATURES = 20
+
+
+def log_with_context(rows: int, seed: int = 0) -> dict[str, Floats]:
+    """A log of 20 numbers of context, on two of which the reward depends."""
+    random = np.random.default_rng(seed)
+    p = 0.05 + 0.95 * random.random(rows)
+    log = {f"x{k}": random.normal(size=rows) for k in range(FEATURES)}
+    reward = log["x0"] + 0.5 * log["x1"] + random.normal(size=rows)
+    return log | {"reward": reward, "propensity": p, "target": np.minimum(p * random.exponential(1.0, rows), 1.0)}
+
+
+def context_costs(rows: int) -> dict[str, float]:
+    """What `evaluate` takes with 20 features, over a BLAS scatter on arrays and over plain sums on files."""
+    log, names = log_with_context(rows), [f"x{k}" for k in range(FEATURES)]
+    blas = fastest(partial(_scatter, np.stack([log[name] for name in names], axis=1)))
+    arrays = fastest(lambda: cp.evaluate(log, **CONTEXT_QUESTION, baseline=names))
+    print(f"arrays: X.T @ X {blas:.3f} s, evaluate {arrays:.3f} s")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.parquet"
+        pl.DataFrame(log).write_parquet(path)
+        columns = [*names, "reward", "propensity", "target"]
+        scan = pl.scan_parquet(path)
+        sums = fastest(lambda: scan.select(pl.col(columns).sum()).collect(engine="streaming"))
+        files = fastest(lambda: cp.evaluate(path, **CONTEXT_QUESTION, baseline=names, progress=False))
+    print(f"files: plain sums {sums:.3f} s, evaluate {files:.3f} s")
+    return {"arrays": arrays / blas, "files": files / sums}
+
+
+CONTEXT_QUESTION = QUESTION | {"target": "target", "estimator": ["context_ips", "lift"]}
+CONTEXT_LIMITS = {"arrays": 3.0, "files": 2.0}
+
+
+def _scatter(table: Floats) -> Floats:
+    return table.T @ table
+
+
+@SUITE.experiment("context", rows=1e5)
+def time_context(*, rows: int = 10**6) -> bool:
+    """What a context baseline of 20 columns costs: over a BLAS scatter of the same columns on arrays, over plain sums on files."""
+    ratios = context_costs(int(rows))
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.2f} times, at most {CONTEXT_LIMITS[name]:.0f}")
+    return all(ratio <= CONTEXT_LIMITS[name] for name, ratio in ratios.items())
+
+
+if __name__ == "__main__":
+    sys.exit(SUITE.main())

@@ -1,0 +1,937 @@
+"""Right logs and wrong ones by the thousand: how often the former are doubted, and how often the latter are `ok` all the same.
+
+python benchmarks/verdicts.py --quick
+python benchmarks/verdicts.py support --runs 1000 --processes 16
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+import polars as pl
+from bench import Suite, head, in_processes, row, share, slack, split
+from numpy.typing import NDArray
+from scipy.special import bdtr
+from worlds import CONTEXTS, REWARDS, Clicks, Floats, Table, fixed, greedy, softmax, worlds
+
+import counterpoise as cp
+from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight
+from counterpoise.environments import SyntheticRanking
+from counterpoise.errors import CounterpoiseError
+from counterpoise.estimators import beta_ips
+from counterpoise.log.sketches import Keys, Sketch, row_keys
+from counterpoise.moments import Powers
+
+SUITE = Suite(__file__, __doc__)
+
+
+# -- missing actions and dropped rows ---------------------------------------------------------------------------------------
+
+
+NEW_DOUBTS = {"missing-actions", "dropped-rows"}  # the doubts that were not there before
+SUPPORT_WORLDS = ("few actions", "rare actions", "thin overlap", "epsilon-greedy", "many actions", "rare clicks")
+GAPS = ("an action", "an action in a segment", "an action in a region", "several actions")
+TARGET_KINDS = ("Chosen", "Probabilities", "predict_proba", "column")
+MOST_NEW, MOST_OK, LEAST_COVERED = 0.02, 0.10, 0.93
+
+
+@dataclass(frozen=True)
+class SupportRun:
+    """One log: whether it counts, is ok, is doubted anew, has bounds, and whether those cover."""
+
+    counts: bool
+    ok: bool
+    anew: bool
+    has_bounds: bool
+    covered: bool
+
+
+class TablePolicy:
+    """A policy as a table: a row of probabilities for each context."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        self.table, self.classes_ = table, np.arange(table.shape[1])
+
+    def predict_proba(self, contexts: np.ndarray) -> np.ndarray:
+        return self.table[contexts[:, 0].astype(int)]
+
+
+@dataclass(frozen=True)
+class SupportWorld:
+    """What is logged and what the target does in each of run_several contexts, and what every action earns there."""
+
+    logging: np.ndarray
+    target: np.ndarray
+    rate: np.ndarray
+
+
+def support_world(name: str, g: np.random.Generator, contexts: int = 12) -> SupportWorld:
+    """A world in which the log can take every action; every context has its own popular ones."""
+    actions = {"rare actions": 40, "epsilon-greedy": 20, "many actions": 300}.get(name, 5)
+    rate = g.beta(2, 5, (contexts, actions)) * (0.1 if name == "rare clicks" else 1.0)
+    if name == "epsilon-greedy":
+        logging = np.full((contexts, actions), 0.1 / actions)
+        logging[np.arange(contexts), g.integers(actions, size=contexts)] += 0.9
+    elif name in ("rare actions", "many actions"):
+        common = 1.0 / np.arange(1, actions + 1) ** 1.1
+        logging = np.array([g.permutation(common[:10]).tolist() + common[10:].tolist() for _ in range(contexts)])
+    else:
+        spread = 2.0 if name == "thin overlap" else 0.5
+        logging = np.exp(g.normal(0, spread, (contexts, actions)))
+    logging /= logging.sum(axis=1, keepdims=True)
+    tilt = np.exp(g.normal(0, 0.7, logging.shape) + (2.0 if name == "rare clicks" else 4.0) * rate)
+    target = logging * tilt / (logging * tilt).sum(axis=1, keepdims=True)
+    if name in ("epsilon-greedy", "few actions"):  # it explores elsewhere
+        target = 0.5 * target + 0.5 * g.dirichlet(np.full(actions, 0.3), contexts)
+    return SupportWorld(logging, target, rate)
+
+
+def lacking(world: SupportWorld, gap: str, g: np.random.Generator) -> SupportWorld:
+    """The same world, in which the log never takes something that the target takes, and that earns otherwise."""
+    logging, target, rate = world.logging.copy(), world.target.copy(), world.rate.copy()
+    contexts, actions = logging.shape
+    share = g.uniform(0.03, 0.35)
+    rows = slice(None)
+    if gap == "an action in a segment":
+        rows = slice(0, contexts // 4)
+        share = min(3 * share, 0.9)
+    elif gap == "an action in a region":
+        rows = slice(0, contexts // 2)
+        share = min(2 * share, 0.9)
+    lost = g.choice(actions - 1, 3 if gap == "several actions" and actions > 5 else 1, replace=False)
+    logging[rows, lost[:, None]] = 0.0
+    logging /= logging.sum(axis=1, keepdims=True)
+    target[rows] *= 1 - share
+    for one in lost:
+        target[rows, one] += share / len(lost)
+        rate[rows, one] = np.clip(rate.mean() * g.choice([0.0, 3.0]), 0, 1)
+    return SupportWorld(logging, target, rate)
+
+
+def draw_support(world: SupportWorld, n: int, g: np.random.Generator) -> pl.DataFrame:
+    contexts, actions = world.logging.shape
+    at = g.integers(contexts, size=n)
+
+    def pick(table: np.ndarray) -> np.ndarray:
+        return (g.random(n)[:, None] > table.cumsum(axis=1)[at]).sum(axis=1).clip(max=actions - 1)
+
+    action = pick(world.logging)
+    return pl.DataFrame(
+        {
+            "r": (g.random(n) < world.rate[at, action]) * 1.0,
+            "p": np.maximum(world.logging[at, action], 1e-12),
+            "a": action,
+            "chosen": pick(world.target),
+            "t": world.target[at, action],
+            "pi": pl.Series(world.target[at]).cast(pl.List(pl.Float64)),
+            "context": at * 1.0,
+            "country": np.array(["DE", "FR", "US", "GB"])[at * 4 // contexts],
+            "age": at * 5.0 + g.uniform(18, 23, n),
+        }
+    )
+
+
+def missing_actions(name: str, gap: str, kind: str, n: int, seed: tuple[int, ...]) -> SupportRun:
+    """A log of a world with its whole target; of a gap, if there is one."""
+    g = np.random.default_rng(seed)
+    world = support_world(name, g)
+    if gap:
+        world = lacking(world, gap, g)
+    log = draw_support(world, n, g)
+    target = {
+        "Chosen": cp.Chosen("chosen"),
+        "Probabilities": cp.Probabilities("pi"),
+        "predict_proba": TablePolicy(world.target),
+        "column": "t",
+    }[kind]
+    context = ["context"] if kind == "predict_proba" else ["country", "age"]
+    found = cp.evaluate(log, reward="r", propensity="p", action="a", context=context, target={"new": target})
+    plain = beta_ips(found.moments["new"])
+    seen = world.logging > 0
+    truth = float((world.target * world.rate).sum(axis=1).mean())
+    lost = float(np.where(seen, 0.0, world.target).sum(axis=1).mean())
+    expected = float(np.where(seen, world.target * world.rate, 0.0).sum(axis=1).mean()) + lost * float(plain.baseline)
+    return judge(found, truth, abs(expected - truth) > 2 * plain.stderr if gap else True)
+
+
+def dropped_rows(lost: float, rate: float, n: int, seed: tuple[int, ...]) -> SupportRun:
+    """A log in which a share of the clicks has no reward."""
+    g = np.random.default_rng(seed)
+    hit = g.random(n) < 0.5
+    rates = np.where(hit, 1.3, 0.7) * rate
+    click = g.random(n) < rates
+    bad = click & (g.random(n) < lost)
+    log = {"r": np.where(bad, np.nan, click), "p": np.full(n, 0.5), "new": np.where(hit, 0.8, 0.2)}
+    found = cp.evaluate(log, reward="r", propensity="p", target="new", drop_bad_rows=True)
+    truth = rate * (0.8 * 1.3 + 0.2 * 0.7)
+    bias = truth - truth * (1 - lost) / (1 - truth * lost)
+    return judge(found, truth, bias > 2 * beta_ips(found.moments["new"]).stderr if lost else True)
+
+
+def judge(found: cp.Result, truth: float, counts: bool) -> SupportRun:
+    verdict, estimate = found.verdict(), found["new", "beta_ips"]
+    new = {str(one.text) for one in verdict.caveats if one.code in NEW_DOUBTS and one.severity != "note"}
+    codes = {one.code for one in verdict.caveats}
+    anew = bool(new) and set(map(str, verdict.reasons)) <= new
+    # bounds are about actions: rewards that were lost may lie outside of them
+    has_bounds = {one.code for one in verdict.caveats if "lower" in one.numbers} and "dropped-rows" not in codes
+    return SupportRun(counts, verdict.verdict == "ok", anew, bool(has_bounds), truth in estimate.interval)
+
+
+def support_questions(part: str, n: int) -> Iterator[tuple[str, str, bool, partial[SupportRun]]]:
+    """(kind of log, of target, whether it is right, a run of it)."""
+    if part in ("all", "missing"):
+        for name in SUPPORT_WORLDS:
+            for kind in TARGET_KINDS:
+                yield name, kind, True, partial(missing_actions, name, "", kind, n)
+                for gap in GAPS:
+                    yield f"{name}, lacks {gap}", kind, False, partial(missing_actions, name, gap, kind, n)
+    if part in ("all", "dropped"):
+        for rate in (0.01, 0.06, 0.4):
+            yield f"{rate:.0%} clicks, none lost", "dropped", True, partial(dropped_rows, 0.0, rate, n)
+            for lost in (0.05, 0.1, 0.3):
+                what = f"{rate:.0%} clicks, {lost:.0%} of them lost"
+                yield what, "dropped", False, partial(dropped_rows, lost, rate, n)
+
+
+def run_several(job: tuple[partial[SupportRun], list[tuple[int, ...]]]) -> list[SupportRun]:
+    """One kind of log, with every seed."""
+    ask, seeds = job
+    return [ask(seed) for seed in seeds]
+
+
+@SUITE.experiment("support", runs=1, part="dropped")
+def check_support(*, runs: int = 1000, rows: int = 5000, seed: int = 0, part: str = "all", processes: int = 2) -> bool:
+    """Are logs that lack some of a target's actions, or dropped rows that matter, doubted, and right ones left alone?
+
+    Every run draws a world of its own. Right logs can take whatever their target takes; rare actions among them may not have come up. Of
+    the wrong ones, only those count whose bias exceeds two standard errors. Prints how many are `ok`, how many are doubted only because of
+    these checks, and how often the bounds cover the truth. Targets that are a column are shown only, because they know no actions: there
+    the mean weight is all that can tell. `--part` is all, missing or dropped.
+    """
+    kinds = list(support_questions(part, rows))
+    totals: dict[bool, list[SupportRun]] = {True: [], False: []}
+    head("log", "target", "logs", "ok", "doubted anew", "with bounds", "that cover")
+    jobs = [(ask, [(seed, k, run) for run in range(runs)]) for k, (_, _, _, ask) in enumerate(kinds)]
+    for (name, kind, is_right, _), several in zip(kinds, in_processes(run_several, jobs, processes), strict=True):
+        counted = [each for each in several if each.counts]
+        bounds = [each.covered for each in counted if each.has_bounds]
+        if kind != "column":
+            totals[is_right] += counted
+        shares = (share(sum(getattr(each, what) for each in counted), len(counted)) for what in ("ok", "anew"))
+        row(name, kind, len(counted), *shares, share(len(bounds), len(counted)), share(sum(bounds), len(bounds)))
+    is_kept = True
+    for is_right, what, most in ((True, "anew", MOST_NEW), (False, "ok", MOST_OK)):
+        if totals[is_right]:
+            part_of = float(np.mean([getattr(each, what) for each in totals[is_right]]))
+            words = "right logs doubted anew" if is_right else "wrong logs that are ok"
+            print(f"\n{words}: {part_of:.2%} of {len(totals[is_right]):,} (at most {most:.0%})")
+            is_kept &= part_of <= most
+    bounds = [each.covered for each in totals[False] if each.has_bounds]
+    if bounds:
+        print(f"\nbounds that cover: {np.mean(bounds):.2%} of {len(bounds):,} (at least {LEAST_COVERED:.0%})")
+        is_kept &= bool(np.mean(bounds) >= LEAST_COVERED)
+    return is_kept
+
+
+# -- rows that move together, and what the doctor knows ---------------------------------------------------------------------
+
+
+CHECKED_ROWS = 5_000
+CHECKED_CODES = {"rows-move-together", "lists-as-rows", "propensity-meaning", "propensities-not-probabilities"}
+OLD, NEW = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.2, 0.2, 0.3, 0.3])
+Random = np.random.Generator
+Case = tuple[Any, float]  # a result (or the error instead of one), and the truth
+
+
+def users_of(random: Random, activity: str) -> np.ndarray:
+    """Who wrote each row: a few users are busy, and many are not."""
+    if activity == "pairs":
+        return np.repeat(np.arange(CHECKED_ROWS // 2), 2)
+    weights = {
+        "zipf": lambda: 1.0 / np.arange(1, 701),
+        "lognormal": lambda: np.exp(1.3 * random.normal(size=900)),
+        "even": lambda: np.ones(300),
+    }[activity]()
+    return random.choice(len(weights), CHECKED_ROWS, p=weights / weights.sum())
+
+
+def rewards_of(random: Random, kind: str, lift: np.ndarray, mood: np.ndarray) -> np.ndarray:
+    """Clicks, rare purchases, spend with a heavy tail or a measurement; `mood` is what the rows of a user share."""
+    noise = random.random(len(mood))
+    if kind == "click":
+        return (noise < 1 / (1 + np.exp(0.8 - mood - lift))).astype(float)
+    if kind == "rare":
+        return (noise < 0.012 * np.exp(1.4 * mood - 0.98 * mood.var() + lift)).astype(float)
+    if kind == "spend":
+        buys = noise < 1 / (1 + np.exp(1.9 - mood - lift))
+        return buys * np.exp(1.2 * random.normal(size=len(mood)) + 0.5 * mood)
+    if kind == "heavy":
+        return random.pareto(2.2, len(mood)) * np.exp(0.7 * mood) + lift
+    return mood + lift + random.standard_t(4, len(mood))
+
+
+def rows_world(
+    random: Random, reward: str, activity: str, taste: float, session: float = 0.0, shared_choice: bool = False
+) -> Case:
+    """Single decisions of users and their sessions; `taste` and `session` say how much their rows share."""
+    user = users_of(random, activity)
+    visit = user * 50 + random.integers(0, 1 + np.bincount(user)[user] // 4)
+    mood = taste * random.normal(size=user.max() + 1)[user] + session * random.normal(size=visit.max() + 1)[visit]
+    action = random.choice(4, CHECKED_ROWS, p=OLD)
+    if shared_choice:  # one choice a user, for all of their rows
+        action = random.choice(4, user.max() + 1, p=OLD)[user]
+    frame = pl.DataFrame(
+        {
+            "user_id": np.array([f"u{k}" for k in user]),
+            "session_id": visit,
+            "item": action,
+            "p": OLD[action],
+            "pi_new": NEW[action],
+            "r": rewards_of(random, reward, 0.3 * (action - 1), mood),
+        }
+    ).sample(fraction=1.0, shuffle=True, seed=int(random.integers(2**31)))
+    return cp.evaluate(frame, reward="r", propensity="p", target="pi_new"), math.nan
+
+
+def arms_world(random: Random, reward: str, activity: str, taste: float) -> Case:
+    """A test whose arms are constant for each user."""
+    user = users_of(random, activity)
+    arm = random.integers(0, 2, user.max() + 1)[user]
+    mood = taste * random.normal(size=user.max() + 1)[user]
+    frame = pl.DataFrame(
+        {
+            "visitor": user,
+            "arm": np.array(["A", "B"])[arm],
+            "r": rewards_of(random, reward, np.zeros(CHECKED_ROWS), mood),
+        }
+    )
+    return cp.ab_test(frame, arm="arm", reward="r"), 0.0
+
+
+ITEMS, PLACES = 6, 3
+ALL_LISTS = np.array(list(permutations(range(ITEMS), PLACES)))
+
+
+def _given_above(scores: np.ndarray) -> np.ndarray:
+    """Of every list, the probability of each item given those above it."""
+    weight = np.exp(scores)
+    left = weight.sum() - np.cumsum(np.c_[np.zeros(len(ALL_LISTS)), weight[ALL_LISTS[:, :-1]]], axis=1)
+    return weight[ALL_LISTS] / left
+
+
+def _at_position(given: np.ndarray) -> np.ndarray:
+    """Of every list, the probability of each item at its position."""
+    chance, found = given.prod(axis=1), np.empty((len(ALL_LISTS), PLACES))
+    for k in range(PLACES):
+        found[:, k] = np.bincount(ALL_LISTS[:, k], chance, ITEMS)[ALL_LISTS[:, k]]
+    return found
+
+
+def lists_world(random: Random, written: str, read: str | None, sharp: float = 1.0) -> Case:
+    """Lists whose propensities are written in one meaning, and read in another; None reads them as rows."""
+    scores, others = sharp * np.linspace(1, -1, ITEMS), sharp * np.linspace(-0.6, 0.8, ITEMS)
+    old, new = _given_above(scores), _given_above(others)
+    count = CHECKED_ROWS // PLACES
+    shown = random.choice(len(ALL_LISTS), count, p=old.prod(axis=1))
+    gain = np.linspace(0.1, 0.6, ITEMS)[ALL_LISTS] * np.array([1.0, 0.8, 0.6])
+    gain[:, 1:] *= 1.0 - 0.8 * gain[:, :-1]  # whoever found something above looks less below
+    truth = float((new.prod(axis=1)[:, None] * gain).sum()) / (PLACES if read is None else 1)
+    p, t = (old, new) if written == "item_given_above" else (_at_position(old), _at_position(new))
+    frame = pl.DataFrame(
+        {
+            "impression_id": np.repeat(random.permutation(count), PLACES),
+            "slot": np.tile(np.arange(1, PLACES + 1), count),
+            "item_id": ALL_LISTS[shown].ravel(),
+            "p": p[shown].ravel(),
+            "pi_new": t[shown].ravel(),
+            "r": (random.random((count, PLACES)) < gain[shown]).ravel().astype(float),
+        }
+    ).sample(fraction=1.0, shuffle=True, seed=int(random.integers(2**31)))
+    parts = {} if read is None else {"slate": "impression_id", "position": "slot", "propensity_of": read}
+    return cp.evaluate(frame, reward="r", propensity="p", target="pi_new", **parts), truth
+
+
+def written_world(random: Random, written: str, drop: bool = False) -> Case:
+    """Propensities that are written as something else."""
+    action = random.choice(4, CHECKED_ROWS, p=OLD)
+    how: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "p": lambda p: p,
+        "100 p": lambda p: 100 * p,
+        "log p": np.log,
+        "1 - p": lambda p: 1 - p,
+    }
+    means = np.array([0.1, 0.2, 0.3, 0.35])
+    frame = pl.DataFrame(
+        {
+            "rank": random.integers(1, 6, CHECKED_ROWS),
+            "request_id": random.integers(0, CHECKED_ROWS // 3, CHECKED_ROWS),
+            "p": how[written](OLD[action]),
+            "pi_new": NEW[action],
+            "r": (random.random(CHECKED_ROWS) < means[action]).astype(float),
+        }
+    )
+    return _tried(
+        lambda: cp.evaluate(frame, reward="r", propensity="p", target="pi_new", drop_bad_rows=drop), float(NEW @ means)
+    )
+
+
+def table_world(random: Random, total: float, share: float = 1.0) -> Case:
+    """A policy whose probabilities of all actions add up to `total` in a share of the rows."""
+    action, means = random.choice(4, CHECKED_ROWS, p=OLD), np.array([0.1, 0.2, 0.3, 0.35])
+    table = np.tile(NEW, (CHECKED_ROWS, 1)) * np.where(random.random(CHECKED_ROWS) < share, total, 1.0)[:, None]
+    frame = pl.DataFrame(
+        {
+            "item": action,
+            "p": OLD[action],
+            "pi": table,
+            "r": (random.random(CHECKED_ROWS) < means[action]).astype(float),
+        }
+    )
+    target = cp.Probabilities("pi")
+    return _tried(
+        lambda: cp.evaluate(frame, reward="r", propensity="p", action="item", target=target), float(NEW @ means)
+    )
+
+
+def _tried(ask: Callable[[], Any], truth: float) -> Case:
+    try:
+        return ask(), truth
+    except CounterpoiseError as error:
+        return error, truth
+
+
+RIGHT_LOGS: dict[str, Callable[[Random], Case]] = {
+    f"{reward}, {activity} users, rows independent": partial(rows_world, reward=reward, activity=activity, taste=0.0)
+    for reward in ("click", "rare", "spend", "heavy", "measured")
+    for activity in ("zipf", "lognormal", "even", "pairs")
+}
+RIGHT_LOGS |= {
+    f"test of {reward}, {activity} users, rows independent": partial(
+        arms_world, reward=reward, activity=activity, taste=0.0
+    )
+    for reward, activity in (("click", "lognormal"), ("rare", "zipf"), ("spend", "even"), ("heavy", "zipf"))
+}
+RIGHT_LOGS |= {
+    "lists, given above": partial(lists_world, written="item_given_above", read="item_given_above"),
+    "lists, given above, sharp": partial(lists_world, written="item_given_above", read="item_given_above", sharp=1.6),
+    "lists, at position": partial(lists_world, written="item_at_position", read="item_at_position"),
+    "lists, at position, sharp": partial(lists_world, written="item_at_position", read="item_at_position", sharp=1.6),
+    "propensities, and a rank that is none": partial(written_world, written="p"),
+    "a table that adds up": partial(table_world, total=1.0),
+}
+MOVING_TOGETHER: dict[str, Callable[[Random], Case]] = {
+    f"{reward}, {activity} users, taste {taste:g}": partial(rows_world, reward=reward, activity=activity, taste=taste)
+    for reward, activity, taste in (
+        ("click", "zipf", 0.8), ("click", "lognormal", 1.2), ("click", "even", 0.8), ("click", "pairs", 4.0),
+        ("rare", "lognormal", 1.2), ("rare", "even", 1.2), ("spend", "zipf", 1.0), ("spend", "even", 1.2),
+        ("heavy", "lognormal", 1.0), ("measured", "even", 0.7), ("measured", "zipf", 0.5),
+    )
+}  # fmt: skip
+MOVING_TOGETHER |= {
+    "click, sessions alike": partial(rows_world, reward="click", activity="even", taste=0.0, session=1.5),
+    "click, one choice a user": partial(rows_world, reward="click", activity="even", taste=1.0, shared_choice=True),
+    "measured, one choice a user": partial(
+        rows_world, reward="measured", activity="zipf", taste=0.6, shared_choice=True
+    ),
+    "test of click, even": partial(arms_world, reward="click", activity="even", taste=0.8),
+    "test of click, lognormal": partial(arms_world, reward="click", activity="lognormal", taste=1.0),
+    "test of spend, zipf": partial(arms_world, reward="spend", activity="zipf", taste=1.0),
+    "test of rare, even": partial(arms_world, reward="rare", activity="even", taste=1.2),
+}
+BIASED_LOGS: dict[str, Callable[[Random], Case]] = {
+    "lists as rows, given above": partial(lists_world, written="item_given_above", read=None),
+    "lists as rows, given above, sharp": partial(lists_world, written="item_given_above", read=None, sharp=1.6),
+    "given above read as at position": partial(lists_world, written="item_given_above", read="item_at_position"),
+    "at position read as given above": partial(lists_world, written="item_at_position", read="item_given_above"),
+    "percentages": partial(written_world, written="100 p"),
+    "percentages, bad rows dropped": partial(written_world, written="100 p", drop=True),
+    "logarithms": partial(written_world, written="log p"),
+    "of not taking the action": partial(written_world, written="1 - p"),
+    "a table that adds up to 2": partial(table_world, total=2.0),
+    "a table that adds up to 2 in a tenth of the rows": partial(table_world, total=2.0, share=0.1),
+}
+CHECKED_KINDS = RIGHT_LOGS | MOVING_TOGETHER | BIASED_LOGS
+
+
+def check_log(kind: str, seed: int) -> tuple[bool, bool, float, float]:
+    """Whether the checks doubt a log, whether it is ok, its estimate less the truth, and the reported error."""
+    found, truth = CHECKED_KINDS[kind](np.random.default_rng([sum(map(ord, kind)), seed]))
+    if isinstance(found, CounterpoiseError):
+        return True, False, math.nan, math.nan
+    if isinstance(found, cp.Result):
+        verdict, one = found.verdict(), found[found.targets[0], "beta_ips"]
+    else:
+        verdict, one = found["B"].verdict, found["B"]
+    is_doubted = any(caveat.code in CHECKED_CODES for caveat in verdict.caveats)
+    return is_doubted, verdict.verdict == "ok", one.value - (0.0 if math.isnan(truth) else truth), one.stderr
+
+
+@SUITE.experiment("rows", runs=3, only="measured")
+def check_rows(*, runs: int = 1000, seed: int = 0, only: str = "", processes: int = 2) -> bool:
+    """Right and wrong logs of 5,000 rows: how often the checks of single rows doubt the former, and say nothing of the latter.
+
+    At most 2 % of the right ones should be doubted. Of the wrong ones, at most 10 % should still be `ok` wherever the interval is wrong:
+    where the estimate's deviation exceeds 1.3 times its reported error (rows that move together), or its bias exceeds two of them (all
+    others). `--only` takes a part of the kinds' names.
+    """
+    seeds = range(seed * 1_000_000, seed * 1_000_000 + runs)
+    failed = []
+    head("", "kind", "ok", "doubted", "deviation or bias, in errors", "")
+    for group, kinds in (("right", RIGHT_LOGS), ("together", MOVING_TOGETHER), ("biased", BIASED_LOGS)):
+        for kind in (name for name in kinds if only in name):
+            done = list(in_processes(partial(check_log, kind), seeds, processes, chunk=max(1, runs // 50)))
+            doubted, ok = np.mean([each[0] for each in done]), np.mean([each[1] for each in done])
+            off, error = (np.array([each[k] for each in done]) for k in (2, 3))
+            known = np.isfinite(off + error)
+            ratio = math.inf
+            if known.any():
+                wrong = off[known].std() if group == "together" else abs(off[known].mean())
+                ratio = float(wrong / np.median(error[known]))
+            fails = doubted > 0.02 if group == "right" else ratio > (1.3 if group == "together" else 2.0) and ok > 0.1
+            failed += [kind] if fails else []
+            ratio_shown = "" if group == "right" else f"{ratio:.2f}"
+            row(group, kind, f"{ok:.1%}", f"{doubted:.1%}", ratio_shown, "FAILS" if fails else "")
+    print(f"\nfails: {'; '.join(failed)}" if failed else "\nall as it should be")
+    return not failed
+
+
+# -- rows that a policy was trained on --------------------------------------------------------------------------------------
+
+
+USERS = np.random.default_rng(9).normal(size=20_000)
+PAIR_SIZES = ((5000, 5000), (5000, 1500), (1500, 5000), (20_000, 8000))  # rows of the training and of the other log
+CONTEXT_KINDS: dict[str, Callable[[int, Random], NDArray[np.float64]]] = {
+    "numbers": lambda n, random: random.normal(size=n),
+    "rounded numbers": lambda n, random: random.normal(size=n).round(3),
+    "a long tail": lambda n, random: np.minimum(random.zipf(1.4, n), 10**7).astype(float),
+    "users who come back": lambda n, random: USERS[random.permutation(len(USERS))[:n]],
+    "3,000 contexts": lambda n, random: random.integers(0, 3000, n).astype(float),
+    "200 contexts": lambda n, random: random.integers(0, 200, n).astype(float),
+    "3 contexts": lambda n, random: random.integers(0, 3, n).astype(float),
+}
+
+
+def keys_of(kind: str, n: int, random: Random) -> Keys:
+    """The keys of a log with three actions and clicks."""
+    return row_keys([CONTEXT_KINDS[kind](n, random)], random.integers(0, 3, n), random.random(n) < 0.3)
+
+
+def is_known(training: Keys, log: Keys) -> bool:
+    """Whether the log is taken for rows of the training."""
+    sketch = Sketch()
+    sketch.add(training)
+    watch = sketch.watch()
+    watch.add(log)
+    return watch.overlap().is_same
+
+
+@SUITE.experiment("training", runs=4)
+def check_training(*, runs: int = 200, seed: int = 0) -> None:
+    """How often a policy's training rows are known again, and how often fresh rows are taken for them: the share that is doubted.
+
+    Every line is a kind of context. `fresh` are two logs drawn apart, which must not be doubted; the others have rows in common.
+    """
+    names = ["fresh", "same", "shuffled", "60 %", "10 %", "superset"]
+    head("context", *names)
+    for number, kind in enumerate(CONTEXT_KINDS):
+        known: dict[str, list[bool]] = {name: [] for name in names}
+        random = np.random.default_rng([seed, number])
+        for run in range(runs):
+            n, other = PAIR_SIZES[run % len(PAIR_SIZES)]
+            training, fresh = keys_of(kind, n, random), keys_of(kind, other, random)
+            shuffled = random.permutation(training)
+            logs = [fresh, training, shuffled, shuffled[: n * 6 // 10], shuffled[: n // 10]]
+            for name, log in zip(names, [*logs, np.concatenate([training, fresh])], strict=True):
+                known[name].append(is_known(training, log))
+        row(kind, *(f"{np.mean(known[name]):.3f}" for name in names))
+
+
+# -- the test of the mean weight --------------------------------------------------------------------------------------------
+
+
+WEIGHT_SIZES = (200, 1_000, 5_000, 20_000)
+ALARM = 0.001
+LEVELS = (0.05, 0.01, ALARM)
+
+
+def weight_tests(cell: tuple[str, int], runs: int, seed: int) -> list[tuple[float, float, float]]:
+    """The rows that carry the weights' variance, the p-value and the largest weight, of every log of a cell."""
+    world, n = cell
+    random = np.random.default_rng([seed, n, 200 + sorted(worlds()).index(world)])
+    found = []
+    for _ in range(runs):
+        columns, _ = worlds()[world].draw(random, n)
+        u = columns["t0"] / columns["p"] - 1.0
+        excess = Powers.of(u)
+        p = MeanWeight(excess, float(u.std(ddof=1)) / math.sqrt(n)).p_value
+        found.append((n / excess.kurtosis, p, 1.0 + float(u.max())))
+    return found
+
+
+def heaviest(world: str) -> float:
+    """The largest weight of a world; of those without one, 0."""
+    place = worlds()[world]
+    return float((place.targets[0] / place.logging).max()) if isinstance(place, Table) else 0.0
+
+
+def are_few(p: np.ndarray, logs: int) -> bool:
+    """Whether alarms are at most twice as frequent as they should be, but for the luck of so many logs."""
+    return bool(np.sum(p < ALARM) <= 2 * ALARM * logs + 3 * math.sqrt(2 * ALARM * logs))
+
+
+@SUITE.experiment("mean-weight", runs=5)
+def check_mean_weight(*, runs: int = 4_000, seed: int = 0, processes: int = 2) -> bool:
+    """How often does the test of the mean weight raise a false alarm? Worlds of the grid, whose propensities are all right.
+
+    Only where at least 30 rows carry the weights' variance does the test speak; elsewhere the verdict says that it cannot tell. A log
+    whose largest weight is less than half of its world's lacks actions that the target takes, as the alarm then says: such logs are
+    counted apart. Alarms at p < 0.001 must not be more than twice as frequent as that, over all logs on which the test speaks, or in any
+    cell.
+    """
+    cells = [(world, n) for n in WEIGHT_SIZES for world in worlds()]
+    head("cell", "tested", *(f"p < {level:g}" for level in LEVELS), "alarms", "logs that lack rows")
+    every, lacked, is_kept = [], 0, True
+
+    def show(name: str, logs: int, p: np.ndarray, lacking: int) -> None:
+        rates = (share(int(np.sum(p < level)), len(p), 2) for level in LEVELS)
+        row(name, share(len(p), logs), *rates, f"{int(np.sum(p < ALARM))} of {logs:,}", lacking)
+
+    answers = in_processes(partial(weight_tests, runs=runs, seed=seed), cells, processes)
+    for (world, n), ran in zip(cells, answers, strict=True):
+        rows, p, largest = np.array(ran).T
+        speaks, lacks = rows >= FEW_WEIGHTS, largest < heaviest(world) / 2
+        tested = p[speaks & ~lacks]
+        every.append(tested)
+        lacked += int((speaks & lacks).sum())
+        is_kept &= are_few(tested, runs)
+        if len(tested):
+            show(f"{world}, n = {n:,}", runs, tested, int((speaks & lacks).sum()))
+    whole = np.concatenate(every)
+    show("all", runs * len(cells), whole, lacked)
+    return is_kept and are_few(whole, len(whole))
+
+
+# -- plans and tails --------------------------------------------------------------------------------------------------------
+
+
+PILOT = 400_000
+
+
+def plan_worlds() -> dict[str, tuple[Table, Clicks]]:
+    """Overlap that is thin, fair and good, with the clicks that make the difference."""
+    random = np.random.default_rng(2031)
+    e = random.normal(size=(CONTEXTS, 10))
+    lean = 0.5 * random.normal(size=(CONTEXTS, 4))
+    wanted = random.normal(size=(CONTEXTS, 4))
+    two, five = np.tile([0.0, 4.0], (CONTEXTS, 1)), np.tile([0.0, 4.5, 2.0, 0.0, 3.0], (CONTEXTS, 1))
+    return {
+        "thin: a treatment that 2 % got": (Table(fixed(0.98, 0.02), (fixed(0.5, 0.5),), two), Clicks(0.05)),
+        "fair: ε-greedy logging": (Table(greedy(-e, 0.3), (greedy(e),), 1.6 * e), Clicks(0.1)),
+        "good: near what was logged": (Table(softmax(lean), (softmax(lean + 0.5 * wanted),), wanted), Clicks(0.3)),
+        "thin: one of five arms is new": (
+            Table(fixed(0.96, *[0.01] * 4), (fixed(0.1, 0.6, 0.1, 0.1, 0.1),), five),
+            Clicks(0.02),
+        ),
+    }
+
+
+def log_of_clicks(place: Table, clicks: Clicks, random: np.random.Generator, n: int) -> dict[str, Floats]:
+    columns, effect = place.draw(random, n)
+    return {"reward": clicks.draw(random, effect), "propensity": columns["p"], "target": columns["t0"]}
+
+
+def planned_size(world: str, seed: int) -> cp.Plan:
+    """The plan from a pilot log that is as good as the truth, at a difference that is the truth."""
+    place, clicks = plan_worlds()[world]
+    return cp.plan(**log_of_clicks(place, clicks, np.random.default_rng([seed, 1]), PILOT), difference=gain(world))
+
+
+def gain(world: str) -> float:
+    place, clicks = plan_worlds()[world]
+    logged, target = place.expect(clicks.mean)
+    return target - logged
+
+
+def see_plans(job: tuple[str, int, int, int]) -> tuple[int, int, int, int]:
+    """How many logs of the planned size show the difference, how many that small pilots planned do, and whose range has that size."""
+    world, rows, runs, seed = job
+    place, clicks = plan_worlds()[world]
+    random = np.random.default_rng([seed, 2])
+    shown = ok = by_pilot = within = 0
+    for _ in range(runs):
+        found = cp.evaluate(**log_of_clicks(place, clicks, random, rows), estimator="lift", progress=False)
+        shown += found["target", "lift"].interval.lower > 0
+        ok += found.verdict().verdict == "ok"
+        needs = cp.plan(**log_of_clicks(place, clicks, random, rows), difference=gain(world)).needs
+        within += needs.power_range[0] <= rows <= needs.power_range[1]
+        if needs.power_rows < 50 * rows:
+            again = cp.evaluate(
+                **log_of_clicks(place, clicks, random, int(needs.power_rows)), estimator="lift", progress=False
+            )
+            by_pilot += again["target", "lift"].interval.lower > 0
+        else:
+            by_pilot += 1
+    return shown, ok, by_pilot, within
+
+
+Draw = Callable[[np.random.Generator, int], Floats]
+
+
+def pareto(alpha: float) -> Draw:
+    return lambda random, n: random.random(n) ** (-1 / alpha)
+
+
+TAIL_REWARDS: dict[str, tuple[Draw, float, Callable[[float], float] | None]] = {
+    # the draw, its mean, and the CVaR at q < 1 where it is of a tail without a variance
+    "Pareto 1.8": (pareto(1.8), 2.25, None),
+    "losses of Pareto 1.8": (lambda g, n: -pareto(1.8)(g, n), -2.25, lambda q: -2.25 * q ** (-1 / 1.8)),
+    "losses of Pareto 1.4": (lambda g, n: -pareto(1.4)(g, n), -3.5, lambda q: -3.5 * q ** (-1 / 1.4)),
+    "losses of 15 %, Pareto 1.6": (
+        lambda g, n: -1.0 * (g.random(n) < 0.15) * pareto(1.6)(g, n),
+        -0.15 * 1.6 / 0.6,
+        lambda q: -0.15 * 1.6 / 0.6 / q,
+    ),
+}
+TAMED: dict[str, tuple[Draw, float]] = {
+    "normal": (lambda g, n: g.normal(size=n), 0.0),
+    "exponential losses": (lambda g, n: -g.exponential(size=n), -1.0),
+    "lognormal, σ = 1": (lambda g, n: np.exp(g.normal(size=n)), math.exp(0.5)),
+}
+TAIL_SIZES = (1000, 5000, 20_000)
+
+
+def tail_counts(job: tuple[str, int, int, int]) -> dict[float, tuple[int, int, int, int]]:
+    """By q: how many tail means are ok, how many of these cover, how many of the others, and how many of those have two ends."""
+    name, n, runs, seed = job
+    draw, mean, lower = TAIL_REWARDS[name] if name in TAIL_REWARDS else (*TAMED[name], None)
+    random = np.random.default_rng([seed, 4, n])
+    truths = {1.0: mean} | ({0.25: lower(0.25)} if lower else {})
+    found = {q: np.zeros(4, dtype=int) for q in truths}
+    for _ in range(runs):
+        new = random.random(n) < 0.5
+        log = {"reward": draw(random, n), "propensity": np.full(n, 0.5), "target": np.where(new, 0.8, 0.2)}
+        made = cp.distribution(**log, progress=False)
+        for q, truth in truths.items():
+            one = made.cvar(q)
+            ok, held = one.verdict.verdict == "ok", truth in one.interval
+            found[q] += [ok, ok and held, not ok and held, not ok and math.isfinite(one.interval.width)]
+    return {q: tuple(counts.tolist()) for q, counts in found.items()}
+
+
+@SUITE.experiment("plans", runs=2)
+def check_plans(*, runs: int = 500, seed: int = 0, processes: int = 2) -> bool:
+    """Does a plan have the power of 80 % that it promises?
+
+    Logs of the planned size, by a plan from 400,000 rows, and by plans from pilot logs of that size, one plan a log. The last world was
+    looked at once, at the end.
+    """
+    head(
+        "world",
+        "gain",
+        "rows",
+        "ok from",
+        "shows it",
+        "by plans from pilots of that size",
+        "their range has it",
+        "verdict ok",
+    )
+    is_kept = True
+    for world in plan_worlds():
+        plan = planned_size(world, seed)
+        rows = int(plan.needs.power_rows)
+        jobs = [(world, rows, size, seed * 1000 + k) for k, size in enumerate(split(runs, processes))]
+        shown, ok, by_pilot, within = map(sum, zip(*in_processes(see_plans, jobs, processes), strict=True))
+        shares = (share(part, runs) for part in (shown, by_pilot, within, ok))
+        row(world, f"{gain(world):.4f}", f"{rows:,}", f"{plan.ok_rows:,.0f}", *shares)
+        is_kept &= 0.75 - slack(0.8, runs) <= shown / runs <= 0.87 + slack(0.8, runs)
+    return is_kept
+
+
+@SUITE.experiment("tails", runs=4)
+def check_tails(*, runs: int = 1000, seed: int = 0, processes: int = 2) -> bool:
+    """Are tail means of rewards without a variance doubted, and those with one left alone?"""
+    head("rewards", "n", "CVaR", "ok", "covered, given ok", "covered, given caution", "of these with two ends")
+    is_kept = True
+    for name, n in product((*TAIL_REWARDS, *TAMED), TAIL_SIZES):
+        jobs = [(name, n, size, seed * 1000 + k) for k, size in enumerate(split(runs, processes))]
+        done = list(in_processes(tail_counts, jobs, processes))
+        for q in done[0]:
+            ok, ok_held, held, two = map(sum, zip(*(counts[q] for counts in done), strict=True))
+            rest = runs - ok
+            row(name, f"{n:,}", f"{q:g}", share(ok, runs), share(ok_held, ok), share(held, rest), share(two, rest))
+            is_kept &= ok == 0 or name in TAMED
+    return is_kept
+
+
+# -- baselines, models, lists, loggers and A/B tests ------------------------------------------------------------------------
+
+
+Seen = tuple[str, str, str, bool]  # kind, cell, verdict, whether the interval covers
+HARD_WORLDS = (
+    "2 actions, greedy",
+    "10 actions, softmax",
+    "100 actions, greedy",
+    "new arm",
+    "lognormal 1.5, +0.6",
+    "own: greedy logging",
+)
+HARD_REWARDS = ("clicks 0.02", "clicks 0.3", "revenue", "normal 5")
+
+
+def model_case(world: str, reward: str, n: int, random: np.random.Generator) -> Iterator[Seen]:
+    """A baseline of five columns, one of which moves the reward as much as the action does; a useless model, and `auto` with it."""
+    place, pays = worlds()[world], REWARDS[reward]
+    columns, effect = place.draw(random, n)
+    features = {f"x{k}": random.normal(size=n) for k in range(5)}
+    q, v = random.normal(size=(2, n))
+    log = columns | features | {"r": pays.draw(random, effect + features["x0"]), "q": q, "v": v}
+    logged, truth = place.expect(partial(_averaged, pays.mean))
+    cell = f"{world}, {reward}, {n:,}"
+    asked = {"reward": "r", "propensity": "p", "target": "t0", "progress": False}
+    found = cp.evaluate(log, **asked, baseline=list(features), estimator=["context_ips", "lift"])
+    for name, true in (("context_ips", truth), ("lift", truth - logged)):
+        yield f"{name}, baseline", cell, found.verdict().verdict, true in found["t0", name].interval
+    found = cp.evaluate(log, **asked, model_reward="q", model_value="v", estimator=["optimal_dr", "auto"])
+    for name in ("optimal_dr", "auto"):
+        yield f"{name}, useless model", cell, found.verdict().verdict, truth in found["t0", name].interval
+
+
+def _averaged(mean: Callable[[np.ndarray], np.ndarray], effect: np.ndarray) -> np.ndarray:
+    """The mean reward of an effect over a standard normal feature that is added to it."""
+    points, weights = np.polynomial.hermite_e.hermegauss(30)
+    return sum(weight * mean(effect + point) for point, weight in zip(points, weights / weights.sum(), strict=True))
+
+
+def test_case(rate: float, n: int, clusters: str, random: np.random.Generator) -> Iterator[Seen]:
+    """An A/B test of two policies over three actions, by rows or by users of very unequal activity."""
+    users = n if clusters == "rows" else n // 10
+    size = np.ones(users) if clusters == "rows" else random.lognormal(0.0, 1.5, users)
+    user = np.sort(random.choice(users, n, p=size / size.sum())) if clusters != "rows" else np.arange(n)
+    arm = (random.random(users) < 0.5)[user]
+    x, mood = random.normal(size=n), (0.0 if clusters == "rows" else 0.7) * random.normal(size=users)[user]
+    policies = [_choice(x, shift) for shift in (0.0, 0.6)]
+    mine = np.where(arm[:, None], policies[1], policies[0])
+    action = (mine.cumsum(axis=1) > random.random(n)[:, None]).argmax(axis=1)
+    rates = _rate(rate, x[:, None] / 2 + 0.4 * np.arange(3) + mood[:, None])
+    r = (random.random(n) < rates[np.arange(n), action]).astype(float)
+    log = {"arm": np.where(arm, "B", "A"), "r": r, "x": x, "user": user}
+    log |= {f"p_{name}": policies[k][np.arange(n), action] for k, name in enumerate("AB")}
+    cluster = {} if clusters == "rows" else {"cluster": "user"}
+    test = cp.ab_test(log, arm="arm", reward="r", baseline=["x"], propensity={"A": "p_A", "B": "p_B"}, **cluster)
+    truth = _true_effect(rate, 0.0 if clusters == "rows" else 0.7)
+    for effect in test.effects:
+        yield f"A/B, {effect.method}", f"{rate}, {clusters}, {n:,}", effect.verdict.verdict, truth in effect.interval
+
+
+def _choice(x: np.ndarray, shift: float) -> np.ndarray:
+    scores = np.exp(np.column_stack([np.zeros_like(x), x / 2, x + shift]))
+    return scores / scores.sum(axis=1, keepdims=True)
+
+
+def _rate(rate: float, moved: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.log(rate / (1 - rate)) - moved))
+
+
+def _true_effect(rate: float, spread: float) -> float:
+    """The difference between the arms, by Gauss–Hermite quadrature over the context and the mood."""
+    points, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / weights.sum()
+    x, mood = (grid.ravel() for grid in np.meshgrid(points, points))
+    density = np.outer(weights, weights).ravel()
+    rates = _rate(rate, x[:, None] / 2 + 0.4 * np.arange(3) + spread * mood[:, None])
+    return float(density @ ((_choice(x, 0.6) - _choice(x, 0.0)) * rates).sum(axis=1))
+
+
+def logger_case(sharp: float, rate: float, n: int, random: np.random.Generator) -> Iterator[Seen]:
+    """Two loggers, the second of which may be nearly deterministic."""
+    effects = np.linspace(-1.0, 1.0, 4)
+    a, b = np.full(4, 0.25), (1 - sharp) / 4 + sharp * np.eye(4)[0]
+    t = np.array([0.1, 0.2, 0.3, 0.4])
+    first = random.random(n) < 0.3
+    action = np.where(first, random.choice(4, n, p=a), random.choice(4, n, p=b))
+    rates = _rate(rate, effects)
+    log = {"who": np.where(first, "a", "b"), "p_a": a[action], "p_b": b[action], "t": t[action]}
+    log["r"] = (random.random(n) < rates[action]).astype(float)
+    found = cp.evaluate(log, reward="r", propensity={"a": "p_a", "b": "p_b"}, logger="who", target="t", progress=False)
+    verdict, one = found.verdict().verdict, found["t", "beta_ips"]
+    yield "two loggers", f"sharp {sharp}, rate {rate}, {n:,}", verdict, float(t @ rates) in one.interval
+
+
+LIST_KINDS = {
+    "independent": ("at", "item_at_position", "position"),
+    "cascade": ("given", "item_given_above", "cascade"),
+}
+
+
+def list_case(weight: str, sharper: float, lists: int, random: np.random.Generator) -> Iterator[Seen]:
+    """Lists of five whose new policy is near the logging one, or far from it."""
+    kind, said, clicks = LIST_KINDS[weight]
+    world, truth = _ranking(sharper, clicks, int(random.bit_generator.seed_seq.entropy[0]))  # type: ignore[attr-defined]
+    asked = {"slate": "list", "position": "position", "propensity_of": said, "progress": False}
+    found = cp.evaluate(world.draw(lists), reward="click", propensity=f"p_{kind}", target=f"new_{kind}", **asked)
+    covers = truth in found[f"new_{kind}", "beta_ips"].interval
+    yield f"lists, {weight}", f"sharper {sharper}, {lists:,} lists", found.verdict().verdict, covers
+
+
+@cache
+def _ranking(sharper: float, clicks: str, seed: int) -> tuple[SyntheticRanking, float]:
+    world = SyntheticRanking(5, clicks=clicks, sharper=sharper, seed=seed)  # type: ignore[arg-type]
+    return world, world.value(draws=1_000_000)[0]
+
+
+HARD_CASES: list[tuple[Callable[..., Iterator[Seen]], tuple[object, ...]]] = [
+    *((model_case, cell) for cell in product(HARD_WORLDS, HARD_REWARDS, (200, 1_000, 5_000))),
+    *((test_case, cell) for cell in product((0.02, 0.3), (400, 4_000), ("rows", "users"))),
+    *((logger_case, cell) for cell in product((0.5, 0.98), (0.02, 0.3), (400, 4_000))),
+    *((list_case, cell) for cell in product(LIST_KINDS, (1.0, 3.0), (200, 2_000))),
+]
+
+
+def run_case(place: int, runs: int, seed: int) -> list[Seen]:
+    """All logs of one cell."""
+    work, cell = HARD_CASES[place]
+    random = np.random.default_rng([seed, place])
+    return [each for _ in range(runs) for each in work(*cell, random)]
+
+
+@SUITE.experiment("hard", runs=1, every=8)
+def check_hard(*, runs: int = 300, seed: int = 0, every: int = 1, processes: int = 2) -> bool:
+    """Does `ok` keep its promise for baselines, models, lists, loggers and A/B tests, too?
+
+    Rare rewards, heavy tails, thin overlap, clusters.
+    For every kind of answer: how often the verdict is ok, how often intervals cover given ok and given caution, and its worst cell. Broken
+    if coverage given ok is below 93 % by more than three standard errors, pooled or in a cell.
+    """
+    counts: dict[str, dict[str, dict[str, list[bool]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    work = partial(run_case, runs=runs, seed=seed)
+    for several in in_processes(work, range(0, len(HARD_CASES), every), processes):
+        for kind, cell, verdict, covers in several:
+            counts[kind][verdict][cell].append(covers)
+    head("", "ok", "covered, given ok", "covered, given caution", "worst cell, given ok")
+    broken = []
+    for kind, verdicts in counts.items():
+        ok, caution = verdicts["ok"], verdicts["caution"]
+        total = sum(len(cell) for cells in verdicts.values() for cell in cells.values())
+        pooled, doubtful = ([covers for cell in part.values() for covers in cell] for part in (ok, caution))
+        chances = {cell: bdtr(sum(hits), len(hits), 0.93) for cell, hits in ok.items()}
+        worst = min(chances, key=lambda cell: chances[cell], default="none")
+        words = f"{worst}: {np.mean(ok[worst]):.1%} of {len(ok[worst]):,}" if ok else "none"
+        covered = (share(sum(part), len(part)) for part in (pooled, doubtful))
+        row(kind, share(len(pooled), total, 0), *covered, words)
+        if pooled and (bdtr(sum(pooled), len(pooled), 0.93) < 0.00135 or chances[worst] < 0.00135 / len(HARD_CASES)):
+            broken.append(kind)
+    print(f"\n{runs:,} logs a cell. " + (f"Broken: {'; '.join(broken)}." if broken else "Every promise is kept."))
+    return not broken
+
+
+if __name__ == "__main__":
+    sys.exit(SUITE.main())
