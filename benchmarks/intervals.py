@@ -688,7 +688,7 @@ def true_coverage(
         units = units_of(question, rows=n * count, center=expected[0], random=random, grouped=True)
         alone = replace(units, question=replace(question, log=question.log.but(cluster=None)))
         view = View(each_unit(alone), contrast)
-        found["E"] += view.carrying[1:]
+        found["E"] += list(view.carrying[1:])
         for name in INTERVALS:
             made = estimates(view, registry, Options(0.95, strategy(name, is_clustered=False))).values()
             found[name] += [value in one.interval for one in made][1:]

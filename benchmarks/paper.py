@@ -40,7 +40,7 @@ def profile_cell(n: int) -> dict[str, float]:
     """Seconds of the parts of a cell, and of the same regressions in scikit-learn."""
     from counterpoise.environments import SyntheticBandit
     from counterpoise.environments.synthetic import polynomial
-    from counterpoise.experiments.ope import our_cell as our_estimators
+    from counterpoise.experiments.ope import ours as our_estimators
     from counterpoise.experiments.ope import published
     from counterpoise.experiments.regressions import fit_reward_model, fit_target
 

@@ -154,14 +154,14 @@ def measure_files(folder: Path, rows: int, times: int) -> None:
         "hand-written": lambda: hand_written(log),
         "evaluate": lambda: evaluate_file(log),
     }
-    times = fastest_of(ways, times)
+    taken = fastest_of(ways, times)
     print(f"{rows:,} rows, {log.stat().st_size / 1e6:,.0f} MB of Parquet")
-    for name, (seconds, used) in times.items():
+    for name, (seconds, used) in taken.items():
         print(
             f"  {name:14} {seconds:8.3f} s, {used:8.3f} processor seconds, {seconds / rows * 1e9:6.2f} ns a row",
             flush=True,
         )
-    found = {name: ratios(times["evaluate"], times[name]) for name in ("hand-written", "plain sums")}
+    found = {name: ratios(taken["evaluate"], taken[name]) for name in ("hand-written", "plain sums")}
     sizes = sorted({min(rows, 10**k) for k in (6, 7, 8)})
     peaks = [peak_memory(write_log(folder / f"{n}.parquet", n)) for n in sizes]
     coarse = peak_memory(write_log(log, rows, row_group=PIECE))

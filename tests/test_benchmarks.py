@@ -1,6 +1,7 @@
 """Benchmarks: every experiment can be called and has its section, what pages name exists, and broken promises are seen."""
 
 import ast
+import importlib
 import importlib.util
 import re
 import sys
@@ -11,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks"
 RESULTS = FOLDER / "RESULTS.md"
+pytestmark = pytest.mark.once
 
 
 def loaded(name):
@@ -70,6 +72,22 @@ def test_whatever_a_page_or_a_comment_names_exists():
             if not is_there or (is_word and not is_prose):
                 wrong.append(f"{page.name}: benchmarks/{script}.py {word}")
     assert wrong == []
+
+
+def test_whatever_a_benchmark_imports_of_ours_exists():
+    pytest.importorskip("torch")
+    missing = []
+    for path in sorted(FOLDER.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("counterpoise"):
+                module = importlib.import_module(node.module)
+                for alias in node.names:
+                    is_module = (
+                        importlib.util.find_spec(f"{node.module}.{alias.name}") if hasattr(module, "__path__") else None
+                    )
+                    if not hasattr(module, alias.name) and is_module is None:
+                        missing.append(f"{path.name}: {node.module}.{alias.name}")
+    assert missing == []
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from doubts import codes
 
 import counterpoise as cp
 from counterpoise.diagnostics.verdict import after_choice
@@ -32,13 +33,10 @@ def test_what_follows_from_the_choice_is_doubted(cluster):
         for segment in (None, "DE"):
             verdict = result.verdict(segment=segment)
             assert verdict.verdict == "caution"
-            (reason,) = (one for one in verdict.reasons if "known before" in one)
-            assert reason.startswith(
-                "The baseline 'stay' was not known before the choice, or the propensities are wrong"
-            )
-        shown = float(reason.split("stay is ")[1].split(" and")[0])
+            (caveat,) = (caveat for caveat in verdict.caveats if caveat.code == "baseline-after-choice")
+            assert "'stay'" in caveat.text
         here = (log["country"] == "DE").to_numpy()
-        assert shown == pytest.approx((u * (stay - stay.mean()))[here].mean(), abs=0.2)
+        assert caveat.numbers["mean"] == pytest.approx((u * (stay - stay.mean()))[here].mean(), abs=0.2)
         assert ask(log, **PARTS, baseline=["x"], cluster=cluster).verdict().verdict == "ok"
 
 
@@ -51,7 +49,7 @@ def test_what_was_known_before_is_not(heavy):
         found = cp.evaluate(
             world(seed, 400, heavy), **PARTS, baseline=["x", "tail", "country"], estimator="context_ips"
         )
-        doubted += any("known before" in reason for reason in found.verdict().reasons)
+        doubted += "baseline-after-choice" in codes(found.verdict())
     assert doubted <= 2
 
 
@@ -77,7 +75,7 @@ def test_few_and_unequal_users_are_no_reason_to_doubt(users):
         log = {name: np.repeat(values, size) for name, values in columns.items()}
         log["r"] = (g.random(size.sum()) < 0.05).astype(float)
         found = cp.evaluate(log, **PARTS, baseline=["x", "y"], cluster="user", estimator="context_ips")
-        doubted += any("known before" in reason for reason in found.verdict().reasons)
+        doubted += "baseline-after-choice" in codes(found.verdict())
     assert doubted <= 2
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 import counterpoise as cp
 from counterpoise.diagnostics.diagnose import Dropped
-from counterpoise.diagnostics.repeats import Repeats
+from counterpoise.diagnostics.seeming import Repeats
 from counterpoise.moments import LogMoments, Powers
 
 pytestmark = pytest.mark.once
@@ -34,10 +34,12 @@ def test_most_clicks_among_the_dropped_rows_are_a_caution():
     log = a_log(dropped=0.04)
     found = cp.evaluate(log, **OPTIONS)
     assert found.verdict().verdict == "caution"
-    assert "4 %) were dropped as bad, and 60% of the reward with them" in str(found.verdict())
+    (caveat,) = (caveat for caveat in found.verdict().caveats if caveat.code == "dropped-rows")
+    assert caveat.numbers["dropped"] == found.diagnostics().dropped == (log["p"] == 0).sum()
+    assert "60%" in caveat.text  # of the reward
     assert found.diagnostics().mean_reward + found.diagnostics().dropped_shift == pytest.approx(np.mean(log["r"]))
     compared = cp.compare(log, **OPTIONS)
-    assert "dropped as bad" in str(compared.verdict())
+    assert "dropped-rows" in codes(compared)
 
 
 def test_rows_dropped_at_random_are_no_caution():
@@ -47,7 +49,7 @@ def test_rows_dropped_at_random_are_no_caution():
         g = np.random.default_rng([1, seed])
         log = a_log(n=2000, dropped=0.0, lost=0.0, seed=seed)
         log["p"] = np.where(g.random(2000) < 0.03, 0.0, 0.5)
-        cautions += "dropped as bad" in str(cp.evaluate(log, **OPTIONS).verdict())
+        cautions += "dropped-rows" in codes(cp.evaluate(log, **OPTIONS))
     assert cautions < 8
 
 

@@ -17,8 +17,7 @@ import counterpoise as cp
 from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.display import Table, number, signed
 from counterpoise.evaluation.documents import evaluation
-from counterpoise.evaluation.headline import basis, headline, plain
-from counterpoise.evaluation.reading import read
+from counterpoise.evaluation.reading import basis, headline, plain, read
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.evaluation.heaviest import heaviest
+from counterpoise.evaluation.ranking import heaviest
 from counterpoise.report.page import render
 from counterpoise.report.profile import profile
 

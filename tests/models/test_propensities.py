@@ -9,6 +9,7 @@ import jsonschema
 import numpy as np
 import polars as pl
 import pytest
+from doubts import codes
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
@@ -240,7 +241,7 @@ def test_logged_propensities_stay_and_the_model_learns_from_the_other_rows():
 def test_the_verdict_rests_on_the_model():
     result = cp.evaluate(LOG, **PARTS, propensity="model", target="pi", segment="a")
     assert result.verdict().verdict == "caution"
-    assert "rests on" in str(result.verdict())
+    assert "estimated-propensities" in codes(result.verdict())
     assert {one.verdict for one in result.verdicts.values()} <= {"caution", "not identified"}
     comparison = cp.compare(LOG, **PARTS, propensity="model", target="pi")
     assert comparison.verdict().verdict == "caution"

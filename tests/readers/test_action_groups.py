@@ -5,6 +5,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from doubts import codes
 
 import counterpoise as cp
 
@@ -114,7 +115,7 @@ def test_the_verdict_says_what_it_rests_on():
     result = cp.evaluate(log, **ASKED, target=["new", BY_GROUP])
     assert result.verdict("new").verdict == "ok"
     assert result.verdict("new_group").verdict == "caution"
-    assert "earn the same" in result.verdict("new_group").reasons[0]
+    assert codes(result.verdict("new_group")) == {"action-groups"}
     assert result.diagnostics("new_group").mean_weight == pytest.approx(1.0, abs=0.1)
     assert result.diagnostics("new_group").mean_weight_p > 0.001
 

@@ -19,8 +19,8 @@ from command_line import COMMAND, invoke, shop
 
 import counterpoise as cp
 from counterpoise.evaluation.doctor import doctor as examine
-from counterpoise.evaluation.heaviest import heaviest
 from counterpoise.evaluation.plan import plan
+from counterpoise.evaluation.ranking import heaviest
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
 

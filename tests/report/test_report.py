@@ -16,8 +16,7 @@ import counterpoise as cp
 from counterpoise.diagnostics import Diagnostics
 from counterpoise.display import Phrase
 from counterpoise.estimators import ESTIMATORS
-from counterpoise.evaluation.headline import headline
-from counterpoise.evaluation.reading import read
+from counterpoise.evaluation.reading import headline, read
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render, write_report
 from counterpoise.report.fingerprint import fingerprint

@@ -143,8 +143,7 @@ def _exit(typed: Typed, result: Result) -> None:
 
 def _heaviest(result: Comparison, rows: int) -> Display | None:
     """The rows that drive the difference of the best target; None where nobody wants them or the log knows none."""
-    from counterpoise.evaluation.heaviest import heaviest
-    from counterpoise.evaluation.ranking import rank
+    from counterpoise.evaluation.ranking import heaviest, rank
 
     is_of_lists = result.question is not None and result.question.lists is not None  # of which no single row decides
     if rows == 0 or is_of_lists:

@@ -34,7 +34,7 @@ UNITS = 10  # clusters per bin that their covariance needs
 
 
 @dataclass(frozen=True)
-class Bin:
+class CalibrationBin:
     """Pairs of a row and an action whose logged probability lies in (low, high]: their mean probability, and how often it was taken."""
 
     low: float
@@ -52,7 +52,7 @@ class Calibration:
     column: str
     rows: int
     impossible: int
-    bins: tuple[Bin, ...]
+    bins: tuple[CalibrationBin, ...]
     chi_square: float
     freedom: int
     p: float
@@ -88,7 +88,7 @@ def calibrate(column: str, sums: Mapping[str, float]) -> Calibration:
     error = np.sqrt(np.maximum(np.diag(variance), 0.0))
     z = np.divide(residual, error, out=np.zeros_like(residual), where=error > 0)
     bins = tuple(
-        Bin(low, high, int(count), float(expected / count), float(actual / count), float(score))
+        CalibrationBin(low, high, int(count), float(expected / count), float(actual / count), float(score))
         for (low, high), count, expected, actual, score in zip(edges, pairs, mass, taken, z, strict=True)
         if count
     )

@@ -259,7 +259,7 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
     if question.propensity_model is not None:  # which has the verdict at most `caution` already
         return
     from counterpoise.diagnostics.findings import about_lists, meaning_of
-    from counterpoise.diagnostics.list_logs import fall_of, find_lists, says_list, says_position, shows_once
+    from counterpoise.diagnostics.seeming import fall_of, find_lists, says_list, says_position, shows_once
     from counterpoise.engines.rows import rows_of_ids
     from counterpoise.log.expressions import columns
 
@@ -290,7 +290,7 @@ def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Con
     if lists is None or question.is_binned or question.propensity_model is not None:
         return
     from counterpoise.diagnostics.findings import meaning_of
-    from counterpoise.diagnostics.list_logs import fall_of, shows_once
+    from counterpoise.diagnostics.seeming import fall_of, shows_once
     from counterpoise.engines.registry import columns_of
     from counterpoise.engines.rows import first_rows_with
 
@@ -342,7 +342,7 @@ def explanation_of(error: LogError, question: Question) -> LogError:
 
 def _misread(question: Question) -> tuple[str, float] | None:
     """What propensities seem to hold, by the doctor's readings of the first rows, and the share of those that can be propensities."""
-    from counterpoise.diagnostics.misread import FEW, about_misread, try_readings
+    from counterpoise.diagnostics.findings import FEW_VALID, about_misread, try_readings
     from counterpoise.engines.rows import first_rows_with
 
     frame = first_rows_with(question, FIRST, ())
@@ -354,7 +354,7 @@ def _misread(question: Question) -> tuple[str, float] | None:
     if named not in known:
         return None
     tried = try_readings(frame.lazy(), named, targets)
-    if tried[0].valid >= FEW and not tried[0].is_off:  # a few bad rows among good ones
+    if tried[0].valid >= FEW_VALID and not tried[0].is_off:  # a few bad rows among good ones
         return None
     said = about_misread(named, tried)
     return (said[0].message, tried[0].valid) if said else None

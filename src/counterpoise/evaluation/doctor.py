@@ -21,13 +21,13 @@ from counterpoise.diagnostics.findings import (
     about_bad_rows,
     about_lists,
     about_meaning,
+    about_misread,
     about_positions,
     about_propensities,
     about_rewards,
+    try_readings,
 )
-from counterpoise.diagnostics.list_logs import fall_of, faults_of, find_lists
-from counterpoise.diagnostics.misread import about_misread, try_readings
-from counterpoise.diagnostics.repeats import repeats, tells_apart
+from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.display import (
     ROWS,
     Block,
@@ -79,7 +79,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Overlap:
+class TargetOverlap:
     """The weights of one target, and whether its value can be told."""
 
     target: str
@@ -97,7 +97,7 @@ class Examination(Display):
     reward: Rewards | None
     duplicates: int
     actions: int | None
-    overlap: tuple[Overlap, ...]
+    overlap: tuple[TargetOverlap, ...]
     findings: tuple[Finding, ...]
     audit: Audit | None = None
 
@@ -304,7 +304,7 @@ class Patient:
         return lean.but(reward=reward, propensity=propensity, drop_bad_rows=True)
 
     @cached_property
-    def overlaps(self) -> tuple[Overlap, ...]:
+    def overlaps(self) -> tuple[TargetOverlap, ...]:
         """The overlap of every usable target that has a good row."""
         overlaps = []
         for target in self.usable:
@@ -312,7 +312,7 @@ class Patient:
             own = self.judged.but(model_value=value, model_reward=None if value is None else self.judged.model_reward)
             with suppress(LogError):  # every row is bad, which the other findings explain
                 result = evaluate(own, target=target, estimator="beta_ips")
-                overlaps.append(Overlap(target, result.diagnostics(), result.verdict()))
+                overlaps.append(TargetOverlap(target, result.diagnostics(), result.verdict()))
         return tuple(overlaps)
 
     @cached_property

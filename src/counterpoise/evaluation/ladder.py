@@ -143,7 +143,7 @@ def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator]
 
 
 def _ladder(log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: Options) -> Ladder:
-    name = foremost(estimators)
+    name = foremost(estimators, estimators)
     rungs = []
     for moments in log.ladder:
         whole = View(replace(moments, segment_columns=()), contrast)  # one constant for all segments

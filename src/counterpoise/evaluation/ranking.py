@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
 from counterpoise.diagnostics.diagnose import holm
-from counterpoise.display import ROWS, Block, Display, Name, PValue, Table, estimate_cells
+from counterpoise.display import ROWS, Block, Display, Name, Number, PValue, Table, estimate_cells, finite, percent
 from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
 from counterpoise.evaluation.estimates import Options, View, interval_at
@@ -19,9 +19,13 @@ from counterpoise.evaluation.result import Comparison, Segment
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
+from counterpoise.log.question import LOGGING, PROPENSITY, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments, Moments
 from counterpoise.weights import Weight
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SMALLEST = 1e-15  # p-values below it are given as it
 
@@ -207,3 +211,88 @@ def _p_value(interval: Callable[[float], Interval]) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if 0.0 not in interval(1 - math.exp(middle)) else (middle, high)
     return math.exp(high)
+
+
+# -- The rows that drive a difference ---------------------------------------------------------------------------------------
+
+
+ROW = "row number in the log"  # a name that no log has
+WEIGHT, OTHER = "its weight", "the other weight"
+MOST_ROWS = 100_000  # among which the largest one in a hundred are told
+
+
+@dataclass(frozen=True)
+class HeavyRow:
+    """A row, its weights under both policies, and its part in the difference."""
+
+    row: int
+    reward: float
+    propensity: float
+    weight: float
+    other_weight: float
+    part: float
+
+
+@dataclass(frozen=True, repr=False)
+class Heaviest(Display):
+    """The rows with the largest parts, and the share of all parts (by size) that the largest one percent of rows carry."""
+
+    n: int
+    rows: tuple[HeavyRow, ...]
+    top_rows: int
+    top_share: float
+    target: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """What `counterpoise compare --rows` adds to a document."""
+        return {"heaviest": finite(self)}
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """How much the largest rows carry, and what they are."""
+        yield (
+            f"The {self.top_rows:,} heaviest of {self.n:,} rows carry {percent(self.top_share)} of what moves the difference of "
+            f"{self.target}. The heaviest, numbered from 0:"
+        )
+        cells = [vars(row) | {"part": Number(row.part, is_signed=True)} for row in self.rows]
+        yield Table(cells, titles={"other_weight": "other weight"}).first(rows)
+
+
+def heaviest(question: Question, *, target: str, against: str = LOGGING, baseline: float, count: int = 10) -> Heaviest:
+    """The rows whose parts (w₁ − w₂)(r − β)/n in a difference are largest, among the rows behind the question's estimates.
+
+    >>> import polars as pl
+    >>> log = pl.DataFrame({"r": [1.0, 0.0, 9.0], "p": [0.5, 0.5, 0.1], "new": [0.5, 0.4, 0.8]})
+    >>> asked = compare(log, reward="r", propensity="p", target="new").question
+    >>> heavy = heaviest(asked, target="new", baseline=0.0, count=1)
+    >>> heavy.rows[0].row, round(heavy.rows[0].part, 6)
+    (2, 21.0)
+    """
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    import narwhals as nw
+    import polars as pl
+
+    from counterpoise.engines.rows import over_good_rows
+
+    columns = dict(zip(question.target_names, question.names.targets, strict=True))
+    r, p, w, v = (nw.col(name) for name in (question.names.rewards[0], PROPENSITY, WEIGHT, OTHER))
+    made = {WEIGHT: question.weight.weight(nw.col(columns[target]), p)}
+    made[OTHER] = nw.lit(1.0) if against == LOGGING else question.weight.weight(nw.col(columns[against]), p)
+    wanted = [nw.col(ROW), r.alias("r"), p.alias("p"), w, v, ((w - v) * (r - baseline)).alias("part")]
+    size = pl.col("part").abs()
+    order = [size, pl.col(ROW)]  # of rows with equal parts the first
+
+    def largest(batches: Iterator[pl.DataFrame]) -> Heaviest:
+        n, total, top = 0, 0.0, pl.DataFrame()
+        for batch in batches:
+            parts = nw.from_native(batch).with_columns(**made).select(*wanted).to_native()
+            n, total = n + parts.height, total + float(parts.select(size.sum()).item())
+            top = pl.concat([top, parts] if top.width else [parts]).top_k(
+                max(MOST_ROWS, count), by=order, reverse=[False, True]
+            )
+        top = top.sort(order, descending=[True, False])
+        first = min(max(1, n // 100), MOST_ROWS)
+        carried = float(top.head(first).select(size.sum()).item())
+        rows = (HeavyRow(int(k), r, p, w, v, part / n) for k, r, p, w, v, part in top.head(count).iter_rows())
+        return Heaviest(n, tuple(rows), first, carried / total if total > 0 else 0.0, target)
+
+    return over_good_rows(question, largest, number=ROW)

@@ -36,14 +36,16 @@ PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "snd
 FILLED_IN = "dr"  # the one that answers where weights leave something out and a model fills it in
 
 
-def foremost(estimators: Mapping[str, Estimator]) -> str:
-    """The estimator that answers, of several."""
+def foremost(names: Iterable[str], registry: Mapping[str, Estimator], *, mean_is_one: bool = True) -> str:
+    """The estimator that answers, of several; one that is not registered (any more) is taken to be of values."""
 
     def order(name: str) -> tuple[bool, bool, int]:
         place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
-        return estimators[name].is_difference, not estimators[name].uses_rewards, place
+        place = -1 if name == FILLED_IN and not mean_is_one else place
+        known = registry.get(name)
+        return (False, False, place) if known is None else (known.is_difference, not known.uses_rewards, place)
 
-    return min(estimators, key=order)
+    return min(names, key=order)
 
 
 def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -272,6 +274,16 @@ class Result(Display):
         plain, best = self[name, "beta_ips"].stderr, self[name, "optimal_dr"].stderr
         return (plain / best) ** 2 - 1.0 if best > 0 else 0.0
 
+    @cached_property
+    def estimators(self) -> tuple[str, ...]:
+        """The names of all estimators."""
+        return tuple(dict.fromkeys(name for _, name, _ in self.estimates))
+
+    @cached_property
+    def best(self) -> str:
+        """The estimator behind the headline: with a reward model if there is one, or else with a baseline that depends on the context."""
+        return foremost(self.estimators, self.registry, mean_is_one=self.moments.weight.mean_is_one)
+
     def is_difference(self, estimator: str) -> bool:
         """Whether an estimator is of differences between two policies. One that is not registered (any more) is taken to be of values."""
         known = self.registry.get(estimator)
@@ -436,12 +448,6 @@ class Comparison(Result):
     registry: ClassVar[Mapping[str, Estimator]] = DIFFERENCES
 
     against: str = ""
-
-    @property
-    def best(self) -> str:
-        """The estimator to use: with a reward model if there is one, or else with a baseline that depends on the context."""
-        known = (name for name in ("optimal_dr", "context_ips") if (self.targets[0], name, None) in self.estimates)
-        return next(known, "beta_ips")
 
     @property
     def difference(self) -> Estimate:

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from counterpoise.diagnostics import WRONG_PROPENSITIES
 from counterpoise.display import ROWS, Block, Cell, Judged, Name, Number, Phrase, Share, Table, counted, shortened
-from counterpoise.evaluation.headline import basis, headline
 from counterpoise.evaluation.ranking import Driver, drivers, rank
-from counterpoise.evaluation.reading import Reading, read
+from counterpoise.evaluation.reading import Reading, basis, headline, read
 from counterpoise.evaluation.result import Comparison, Result, Segment, segment_text
 
 VERDICTS = 6  # of targets over the whole log

@@ -329,7 +329,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Rewards:
+class RewardRange:
     """What rewards can be: what the log promises, or what it has."""
 
     low: float
@@ -347,11 +347,11 @@ class Rewards:
         return "" if self.is_promised else Sentence(["If they can be others, pass ", Argument("reward_bounds"), "."])
 
 
-def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> Rewards:
+def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> RewardRange:
     """What the rewards of a log can be."""
     if promised is not None:
-        return Rewards(*promised, is_promised=True)
-    return Rewards(float(np.nanmin(moments.reward_min)), float(np.nanmax(moments.reward_max)), is_promised=False)
+        return RewardRange(*promised, is_promised=True)
+    return RewardRange(float(np.nanmin(moments.reward_min)), float(np.nanmax(moments.reward_max)), is_promised=False)
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ class Gap:
     share: float
     has_point: bool  # whether the estimate is still one reading of the log
 
-    def moves(self, baseline: float | None, rewards: Rewards, sign: float) -> tuple[float, float]:
+    def moves(self, baseline: float | None, rewards: RewardRange, sign: float) -> tuple[float, float]:
         """By how much the lower and the upper end of an interval move; `sign` is −1 for the policy that is compared with.
 
         Where there is no single baseline, what an estimator gives the missing part may be any reward.
@@ -386,7 +386,7 @@ def gap_of(caveats: Sequence[Caveat]) -> Gap | None:
 
 
 def bounded(
-    estimate: Estimate, estimator: Estimator, rewards: Rewards, gap: Gap | None, other: Gap | None = None
+    estimate: Estimate, estimator: Estimator, rewards: RewardRange, gap: Gap | None, other: Gap | None = None
 ) -> Estimate:
     """An estimate as bounds that allow for what is missing of a target, and of the one that it is compared with."""
     if (gap is None and other is None) or not estimate.identified:
@@ -412,12 +412,12 @@ def with_bounds(
     verdict: Verdict,
     estimates: Mapping[str, Estimate],
     estimators: Mapping[str, Estimator],
-    rewards: Rewards,
+    rewards: RewardRange,
     own: Sequence[Caveat],
     other: Sequence[Caveat] = (),
 ) -> tuple[Verdict, dict[str, Estimate]]:
     """A verdict and its estimates, with bounds where something is missing, of the target (`own`) or of the `other` policy."""
-    main_name = foremost(estimators)
+    main_name = foremost(estimators, estimators)
     main = estimates[main_name]
     little = MATTERS * main.stderr / (rewards.high - rewards.low) if rewards.high > rewards.low else 0.0
     sides = [[_settle(caveat, little) for caveat in side] for side in (own, other)]

@@ -261,36 +261,44 @@ class _Summary:
 # -- contexts as users have them -------------------------------------------------------------------------------------
 
 
+def with_names(context: Any) -> tuple[Any, list[Any]]:
+    """Contexts that are in memory, and the columns of a frame, of a mapping, or of a mapping for every row."""
+    if isinstance(context, list | tuple) and context and all(isinstance(row, Mapping) for row in context):
+        return context, list(context[0])
+    if isinstance(context, Mapping):
+        return context, list(context)
+    # polars reads a record batch, and narwhals does not
+    frame = nw.from_native(
+        pl.DataFrame(context) if hasattr(context, "__arrow_c_array__") else context, pass_through=True
+    )
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+    return (frame.to_native(), frame.columns) if isinstance(frame, nw.DataFrame) else (context, [])
+
+
 def _columns(context: Any, known: Sequence[Column]) -> dict[str, Any]:
     """The columns of a context by name."""
     names = [column.name for column in known]
+    context, available = with_names(context)
     if isinstance(context, Mapping):
-        _check_there(names, list(context))
+        _check_there(names, available)
         columns = {name: context[name] for name in names}
         # a single context, as a server gets it, has a list where the log has one in every row
         alone = all(_is_alone(columns[column.name], isinstance(column, Vector)) for column in known)
         return {name: [value] for name, value in columns.items()} if alone else columns
-    if isinstance(context, list | tuple) and context and all(isinstance(row, Mapping) for row in context):
+    if available and isinstance(context, list | tuple):
         for row in context:
             _check_there(names, list(row))
         return {name: [row[name] for row in context] for name in names}
-    if isinstance(context, pl.DataFrame):
-        _check_there(names, context.columns)
-        return {name: context.get_column(name) for name in names}
+    if available:
+        _check_there(names, available)
+        frame = nw.from_native(context, eager_only=True)
+        return {name: series_of(frame[name], is_number=False) for name in names}
     if isinstance(context, np.ndarray) and context.dtype.kind in "biuf" and context.shape[1:] == (len(names),):
         return {name: context[:, k] for k, name in enumerate(names)}
     if isinstance(context, np.ndarray | list | tuple):
         return _of_rows(context, names)
-    try:
-        frame = nw.from_native(context)
-    except TypeError as error:
-        raise OptionError(
-            f"a context is a frame, a mapping of columns, or rows of values; found {type(context).__name__}."
-        ) from error
-    _check_there(names, frame.collect_schema().names())
-    if isinstance(frame, nw.LazyFrame):
-        frame = frame.select(list(names)).collect()
-    return {name: series_of(frame[name], is_number=False) for name in names}
+    raise OptionError(f"a context is a frame, a mapping of columns, or rows of values; found {type(context).__name__}.")
 
 
 def _is_alone(value: Any, is_list: bool) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.features import Encoder
-from counterpoise.features.columns import TEXT
+from counterpoise.features.columns import TEXT, codes_of
 from counterpoise.models.design import read_items
 from counterpoise.readers.frames import from_table
 
@@ -49,24 +49,24 @@ def as_ids(column: NDArray[Any]) -> Ids:
 class DistinctIds:
     """The distinct ids of a log, collected part by part; memory grows with the ids, not with the rows.
 
-    >>> ids = DistinctIds("item")
+    >>> distinct = DistinctIds("item")
     >>> for part in ([5, 5, 1000], [7, 5]):
-    ...     ids.add(np.array(part))
-    >>> ids.found.tolist(), ids.have_gaps
+    ...     distinct.add(np.array(part))
+    >>> distinct.ids.tolist(), distinct.have_gaps
     ([5, 7, 1000], True)
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.found: Ids = np.empty(0, dtype=np.int64)
+        self.ids: Ids = np.empty(0, dtype=np.int64)
 
     def add(self, action: Ids) -> None:
         """Take in some rows; anything that is not an id is reported elsewhere."""
         some = np.unique(action)
-        fresh = some[(places(self.found, some) < 0) & (some >= 0)]
+        fresh = some[(places(self.ids, some) < 0) & (some >= 0)]
         if len(fresh):
-            self.found = np.sort(np.concatenate([self.found, fresh]))
-        if len(self.found) > MOST:
+            self.ids = np.sort(np.concatenate([self.ids, fresh]))
+        if len(self.ids) > MOST:
             raise LogError(
                 f"{self.name!r} has more than {MOST:,} distinct actions. Is it the column of the logged action?",
                 do=["For a catalog as large as that, pass ", Argument("n_actions"), " or a policy."],
@@ -75,7 +75,7 @@ class DistinctIds:
     @property
     def have_gaps(self) -> bool:
         """Whether they are anything but 0, 1, 2, …"""
-        return len(self.found) > 0 and int(self.found[-1]) != len(self.found) - 1
+        return len(self.ids) > 0 and int(self.ids[-1]) != len(self.ids) - 1
 
 
 def places(classes: NDArray[Any], actions: Any) -> Places:
@@ -91,8 +91,7 @@ def places(classes: NDArray[Any], actions: Any) -> Places:
         place = np.minimum(np.searchsorted(classes, ids), len(classes) - 1)
         return np.where(classes[place] == ids, place, NONE)
     names = actions if isinstance(actions, pl.Series) else pl.Series(list(actions), strict=False)
-    known, numbers = pl.Series(list(classes), dtype=pl.String), pl.Series(np.arange(len(classes)))
-    return np.array(names.cast(pl.String).replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64))
+    return codes_of(names.cast(pl.String), list(classes))
 
 
 def places_of_rows(classes: NDArray[Any], action: Any, rows: int) -> Places:

@@ -283,7 +283,7 @@ def _check_stored(file: TensorFile, state: State) -> None:
         shape = parameters[int(index)].shape
         # a number per weight, or per row or column of weights; what has other dimensions is the optimizer's own business
         if len(stored.shape) == len(shape) and any(a not in (1, b) for a, b in zip(stored.shape, shape, strict=True)):
-            raise file.damaged(f"'optimizer.{name}' has shape {stored.shape}, its parameter {tuple(shape)}")
+            raise file.damaged(f"'optimizer.{name}' has shape {tuple(stored.shape)}, its parameter {tuple(shape)}")
         parts.setdefault(int(index), set()).add(part)
     for group in state.optimizer.state_dict()["param_groups"]:
         if len({frozenset(parts[index]) for index in group["params"] if index in parts}) > 1:

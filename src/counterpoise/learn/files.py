@@ -9,7 +9,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -36,8 +35,11 @@ CHECKSUM = "checksum"  # of the whole file, with zeros in its own place; files o
 ZEROS = "0" * 32
 PIECE = 2**22  # bytes of a file in memory at a time
 LONGEST = 2**24  # characters of a description: 16 MB are enough for the history of 50,000 epochs
-FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
-OTHERS = {
+TYPES = {
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
     "BOOL": torch.bool,
     "U8": torch.uint8,
     "I8": torch.int8,
@@ -45,28 +47,15 @@ OTHERS = {
     "I32": torch.int32,
     "I64": torch.int64,
 }
-KNOWN = FLOATS | OTHERS
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A tensor that is in a file and not in memory."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype | None  # None for types that no policy has
 
 
 class TensorFile:
-    """A file whose header alone has been read: what it describes, and which tensors it has."""
+    """A file whose header alone has been read: what it describes, and which tensors it has, on torch's device without memory."""
 
     def __init__(self, path: str | PathLike[str], file: Any) -> None:
         self.path = path
         self._file = file
-        names = list(file.keys())
-        parts = {name: file.get_slice(name) for name in names}
-        self.tensors = {
-            name: Stored(tuple(part.get_shape()), KNOWN.get(str(part.get_dtype()))) for name, part in parts.items()
-        }
+        self.tensors = {name: _outline(name, file.get_slice(name)) for name in list(file.keys())}
         self.description = _described(file.metadata() or {})
 
     def read(self) -> dict[str, Tensor]:
@@ -78,6 +67,14 @@ class TensorFile:
     def damaged(self, why: str) -> PolicyFileError:
         """The error for a file that contradicts itself."""
         return PolicyFileError(f"{str(self.path)!r} is damaged, or was not written by counterpoise: {why}.")
+
+
+def _outline(name: str, part: Any) -> Tensor:
+    """A tensor of a file, of which nothing but its shape and type is read."""
+    kind = str(part.get_dtype())
+    if kind not in TYPES:
+        raise ValueError(f"{name!r} is {kind}, which no policy has")
+    return torch.empty(part.get_shape(), dtype=TYPES[kind], device="meta")
 
 
 @contextmanager
@@ -184,7 +181,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def check_tensors(
-    file: TensorFile, own: Mapping[str, Tensor], stored: Mapping[str, Stored], *, exactly: bool = False
+    file: TensorFile, own: Mapping[str, Tensor], stored: Mapping[str, Tensor], *, exactly: bool = False
 ) -> None:
     """Check that a file has the tensors of a model and no others, by name, shape and kind of number; with `exactly`, by precision, too."""
     path = str(file.path)
@@ -195,14 +192,14 @@ def check_tensors(
         )
     for name, tensor in own.items():
         kept = stored[name]
-        if tuple(tensor.shape) != kept.shape:
+        if tensor.shape != kept.shape:
             raise PolicyFileError(
-                f"{path!r} belongs to another model: {name!r} has shape {kept.shape}, this one needs {tuple(tensor.shape)}.",
+                f"{path!r} belongs to another model: {name!r} has shape {tuple(kept.shape)}, this one needs {tuple(tensor.shape)}.",
                 do="Name another file.",
             )
-        alike = kept.dtype in FLOATS.values() and tensor.is_floating_point() and not exactly
+        alike = kept.is_floating_point() and tensor.is_floating_point() and not exactly
         if kept.dtype != tensor.dtype and not alike:
-            raise file.damaged(f"{name!r} must be {tensor.dtype}, and is {kept.dtype or 'something else'}")
+            raise file.damaged(f"{name!r} must be {tensor.dtype}, and is {kept.dtype}")
 
 
 def check_finite(file: TensorFile, tensors: Mapping[str, Tensor]) -> None:
@@ -320,10 +317,10 @@ def load_policy(
                 f"{str(path)!r} contains a {config['kind']}, which counterpoise does not know.",
                 do=["Pass ", Argument("make"), ", a function that builds it."],
             )
-        _check_sizes(file, build, config["arguments"])
+        weights = {name: stored for name, stored in file.tensors.items() if name not in OWN}
+        _check_sizes(file, build, config["arguments"], weights)
         with torch.random.fork_rng(devices=[]):
             policy = _built(file, build, config["arguments"], "cpu")
-        weights = {name: stored for name, stored in file.tensors.items() if name not in OWN}
         check_tensors(file, policy.state_dict(), weights)
         tensors = file.read()
         check_finite(file, tensors)
@@ -400,7 +397,6 @@ def _config(file: TensorFile) -> dict[str, Any]:
         raise file.damaged("it does not say which policy it contains")
     if not all(isinstance(name, str) for name in config["context"]):
         raise file.damaged("the names of its columns are not text")
-    _temperature(file, config)
     return config
 
 
@@ -411,7 +407,9 @@ def _temperature(file: TensorFile, config: Mapping[str, Any]) -> float:
     return temperature
 
 
-def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any]) -> None:
+def _check_sizes(
+    file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], weights: Mapping[str, Tensor]
+) -> None:
     """Before building the policy, make sure that it would be as large as the file, on torch's device without memory."""
     if build in KINDS.values() and _longest(arguments) > len(file.tensors):
         raise file.damaged("it describes more layers than it has tensors")
@@ -424,7 +422,7 @@ def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapp
         if build in KINDS.values():
             raise
         return  # a class of your own may need real tensors
-    check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name not in OWN})
+    check_tensors(file, expected, weights)
 
 
 def _longest(arguments: Any) -> int:
@@ -450,9 +448,9 @@ def _built(
         own["policies"] = [_part(file, part, device, f"{under}policies.{k}.") for k, part in enumerate(parts)]
     if isinstance(build, type) and issubclass(build, TwoTower) and own.pop("item_dimension", None) is not None:
         features = file.tensors.get(f"{under}scores.features")
-        if features is None or features.dtype is None:
+        if features is None:
             raise file.damaged("the features of its items are missing")
-        own["item_features"] = torch.empty(features.shape, dtype=features.dtype, device=device)
+        own["item_features"] = torch.empty_like(features, device=device)
     try:
         return build(**own)
     except UNFIT as error:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import narwhals as nw
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
@@ -20,6 +18,7 @@ from torch import Tensor, nn
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.features.columns import Number
+from counterpoise.features.encoder import with_names
 from counterpoise.learn import blocks
 from counterpoise.learn.actions import among, checked_ids, mask_of, placed, places_of_rows
 from counterpoise.learn.blocks import ItemScores, Logits, product_of
@@ -368,7 +367,7 @@ class Policy(nn.Module):
     def _table(self, context: Any) -> NDArray[Any]:
         """Contexts as a table of numbers, a row per context."""
         is_numbers = isinstance(context, np.ndarray) and context.dtype.kind in "biuf"
-        context, names = (context, []) if is_numbers else _with_names(context)
+        context, names = (context, []) if is_numbers else with_names(context)
         if self.encoding_ is not None and not (is_numbers and self._are_inputs(context)):
             return self.encoding_.table(np.atleast_2d(context) if is_numbers else context)
         if self.context_ and names and all(isinstance(name, str) for name in names):
@@ -528,21 +527,6 @@ def check_sizes(**sizes: int) -> None:
 
 def _as_array(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-
-
-def _with_names(context: Any) -> tuple[Any, list[Any]]:
-    """Contexts that are in memory, and the columns of a frame, of a mapping, or of a mapping for every row."""
-    if isinstance(context, list | tuple) and context and all(isinstance(row, Mapping) for row in context):
-        return context, list(context[0])
-    if isinstance(context, Mapping):
-        return context, list(context)
-    # polars reads a record batch, and narwhals does not
-    frame = nw.from_native(
-        pl.DataFrame(context) if hasattr(context, "__arrow_c_array__") else context, pass_through=True
-    )
-    if isinstance(frame, nw.LazyFrame):
-        frame = frame.collect()
-    return (frame.to_native(), frame.columns) if isinstance(frame, nw.DataFrame) else (context, [])
 
 
 def cooled(logits: Tensor, temperature: float) -> Tensor:

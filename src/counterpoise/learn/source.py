@@ -581,11 +581,11 @@ def _check(totals: _Totals, problems: list[Problem], unknown: list[Problem], sou
 
 def _actions(distinct: DistinctIds, source: Source) -> tuple[int, Ids | None]:
     """How many actions there are, and their ids unless those are 0, 1, 2, …"""
-    span = int(distinct.found[-1]) + 1
+    span = int(distinct.ids[-1]) + 1
     model = None if source.memory is None else source.memory.model_rewards
     if not distinct.have_gaps or (model is not None and model.shape[1] == span):  # the model has a column for each gap
         return span, None
-    return len(distinct.found), distinct.found
+    return len(distinct.ids), distinct.ids
 
 
 def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, ids: Ids | None) -> list[Problem]:

@@ -38,8 +38,7 @@ class Actions:
         >>> Actions(("a", "b")).codes(pl.Series(["b", "c"])).tolist()
         [1, -1]
         """
-        codes = codes_of(text_of(values), self.levels)
-        return np.where(np.isnan(codes), -1, codes).astype(np.int64)
+        return codes_of(text_of(values), self.levels)
 
     def features(self, *, is_native: bool) -> Any:
         """The features of every action, one row for each, and a last row for actions that are not known."""
@@ -58,7 +57,7 @@ class Actions:
         return (True,) if self.encoder is None else self.encoder.is_category
 
 
-def actions_of(logged: pl.Series, items: Any) -> Actions:
+def actions_of(logged: pl.Series, items: object) -> Actions:
     """The actions of a log, the most frequent first; or those of the items, which must have all that were logged."""
     counts = text_of(logged).alias("action").value_counts(sort=True, name="count")
     if items is None:
@@ -74,7 +73,7 @@ def actions_of(logged: pl.Series, items: Any) -> Actions:
     return Actions(tuple(levels.to_list()), features, Encoder.of(features, features.columns))
 
 
-def read_items(items: Any, action: str) -> tuple[pl.Series, pl.DataFrame]:
+def read_items(items: object, action: str) -> tuple[pl.Series, pl.DataFrame]:
     """The ids of items, each there once, and their features."""
     frame = _frame(items)
     ids = item_ids(frame, action)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -247,7 +246,7 @@ def refit_propensities(
         shares = np.bincount(codes[kept], minlength=classifiers[0].actions) / max(int(kept.sum()), 1)
         made: list[Classifier] = []
         for fold, classifier in enumerate(classifiers):
-            others: Any = kept & (folds != fold)
+            others = kept & (folds != fold)
             made.append(
                 Classifier(
                     fit_estimator(classifier.estimator, x[others], codes[others], None, categories),

@@ -226,9 +226,9 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
 def _open(
     files: Sequence[Path],
     kind: str,
-    types: Mapping[str, Any] | None = None,
+    types: Mapping[str, pl.DataType] | None = None,
     inferred: int | None = INFERRED,
-    hive: Mapping[str, Any] | None = None,
+    hive: Mapping[str, pl.DataType] | None = None,
 ) -> pl.LazyFrame:
     names = [engine_name(path) for path in files]
     known = {name: dtype for name, dtype in (types or {}).items() if dtype != pl.Null}
@@ -339,16 +339,18 @@ def _repeated_key(line: str | None) -> str | None:
     return next((name for name, count in counts.items() if count > 1), None)
 
 
-class _Pairs(list[tuple[str, Any]]):
+class _Pairs(list[tuple[str, object]]):
     """A JSON object, with every key that is written in it."""
 
 
 _RENAME = "Every column needs a name of its own: rename one of them."
 
 
-def _common_types(files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: Sequence[str]) -> dict[str, Any]:
+def _common_types(
+    files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: Sequence[str]
+) -> dict[str, pl.DataType]:
     """The types of text files' columns: numbers if all are numbers, text if they are of several kinds."""
-    types: dict[str, Any] = {}
+    types: dict[str, pl.DataType] = {}
     for name in schemas[0]:
         by_type = {schema[name]: path for schema, path in zip(reversed(schemas), reversed(files), strict=True)}
         by_type.pop(pl.Null(), None)
@@ -443,7 +445,7 @@ def _format(path: Path) -> str:
     raise OptionError(f"cannot tell the format of {shown(path)!r}; known endings are {', '.join(FORMATS)}.")
 
 
-def _difference(first: Path, mine: Mapping[str, Any], second: Path, theirs: Mapping[str, Any]) -> str:
+def _difference(first: Path, mine: Mapping[str, object], second: Path, theirs: Mapping[str, object]) -> str:
     """What two files disagree about."""
     only = [name for name in mine if name not in theirs] + [name for name in theirs if name not in mine]
     said = (

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from counterpoise.display import Phrase, level_of, number, signed
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.headline import headline
 from counterpoise.evaluation.reading import (
     TARGETS_DRAWN,
     TARGETS_LISTED,
     TARGETS_WITH_ALL_ESTIMATORS,
     Reading,
+    headline,
 )
 from counterpoise.report.axes import forest_axis
 from counterpoise.report.card import SIGNS
