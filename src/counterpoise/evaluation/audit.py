@@ -17,7 +17,7 @@ from counterpoise.diagnostics.findings import Finding
 from counterpoise.display import Block, Cell, Display, Name, Number, PValue, Table, p_value
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect
-from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
+from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError, did_you_mean
 from counterpoise.evaluation.asking import of_own_logger
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.log.expressions import Plan, column, columns
@@ -454,7 +454,8 @@ def check_columns(schema: pl.Schema, names: Sequence[str]) -> None:
     """Raise an error for the first name that no column has."""
     for name in names:
         if name not in schema:
-            raise ColumnError(f"no column {name!r}; the log has {', '.join(map(repr, schema.names()))}.")
+            listed = ", ".join(map(repr, schema.names()))
+            raise ColumnError(f"no column {name!r}; the log has {listed}.", suggestion=did_you_mean(name, schema))
 
 
 def columns_of(distribution: Distribution) -> list[str]:

@@ -316,9 +316,7 @@ def backtest(
         raise OptionError(f"every test needs a log and an outcome; {odd[0]!r} has only one of them.")
     extra = [*parts, *(name for name, policy in (("target", target), ("against", against)) if policy is not None)]
     if extra and all(isinstance(data, Comparison) for data in logs.values()):
-        raise OptionError(
-            ["the logs are comparisons, which were made before: leave out ", Argument(extra[0]), "."],
-        )
+        raise OptionError(["the logs are comparisons, which were made before: leave out ", Argument(extra[0]), "."])
     options: dict[str, Any] = {"interval": interval, "level": level, "progress": progress}
     replayed = []
     for name, data in logs.items():

@@ -28,17 +28,7 @@ from counterpoise.diagnostics.findings import (
     try_readings,
 )
 from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
-from counterpoise.display import (
-    ROWS,
-    Block,
-    Display,
-    Judged,
-    Name,
-    Table,
-    above,
-    number,
-    percent,
-)
+from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect, rows_of

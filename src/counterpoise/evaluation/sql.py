@@ -174,7 +174,7 @@ def _question(
     question = question_of(whole, target, weight=weight, segment=segment)
     if question.propensity_model is not None:
         raise OptionError(
-            "a propensity model runs in Python, and a statement cannot fit it: evaluate the table itself.",
+            "a propensity model runs in Python, and a statement cannot fit it: evaluate the table itself."
         )
     return question
 
