@@ -10,8 +10,8 @@ from typing import Literal
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
 from counterpoise.errors import Argument, Pieces, Sentence, in_units
-from counterpoise.moments.effective import below
 from counterpoise.moments.log_moments import Label
+from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
 

@@ -45,9 +45,8 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall, with_unweighted
-from counterpoise.moments.effective import usual_ends
-from counterpoise.moments.spread import Shape, tail_shapes
+from counterpoise.moments.bins import Bins, Cut, is_below, shortfall, with_unweighted
+from counterpoise.moments.spread import Shape, tail_shapes, usual_ends
 from counterpoise.weights import Weight
 
 if TYPE_CHECKING:

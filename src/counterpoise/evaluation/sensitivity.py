@@ -51,8 +51,7 @@ from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments, Moments
-from counterpoise.moments.cuts import Bins, Cut
-from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, OddsBins, PairBins
+from counterpoise.moments.bins import DIFFERENCE, OWN_VALUE, Bins, Cut, OddsBins, PairBins
 from counterpoise.weights import Ratio
 from counterpoise.weights.biased import AllOdds
 
