@@ -12,7 +12,7 @@ from doubts import codes
 
 import counterpoise as cp
 from counterpoise.evaluation.distribution import Shortfalls, thresholds_of
-from counterpoise.moments.cuts import shortfall
+from counterpoise.moments.bins import shortfall
 
 
 def a_log(n=3000, seed=3, reward="ratings"):

@@ -45,9 +45,8 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall, with_unweighted
-from counterpoise.moments.effective import usual_ends
-from counterpoise.moments.spread import Shape, tail_shapes
+from counterpoise.moments.bins import Bins, Cut, is_below, shortfall, with_unweighted
+from counterpoise.moments.spread import Shape, tail_shapes, usual_ends
 from counterpoise.weights import Weight
 
 if TYPE_CHECKING:
@@ -327,7 +326,7 @@ class Distribution(Display):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
-        return cast("Axes", above().distribution.curves(self, ax=ax))
+        return cast("Axes", above().pictures.distribution(self, ax=ax))
 
     def document(self, statistics: Sequence[Statistic] | None = None) -> dict[str, Any]:
         """What `counterpoise distribution --json` prints: these statistics, or the usual ones."""
