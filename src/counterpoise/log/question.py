@@ -421,7 +421,7 @@ class Question:
         """The deterministic targets."""
         return tuple(target for target in self.targets if not target.is_column and not target.is_policy)
 
-    @property
+    @cached_property
     def numbers(self) -> dict[str, tuple[str, str]]:
         """Internal name → (part, column) for every column that must contain numbers."""
         log, names = self.log, self.names

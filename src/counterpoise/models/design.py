@@ -37,8 +37,7 @@ class Actions:
         >>> Actions(("a", "b")).codes(pl.Series(["b", "c"])).tolist()
         [1, -1]
         """
-        codes = codes_of(text_of(values), self.levels)
-        return np.where(np.isnan(codes), -1, codes).astype(np.int64)
+        return codes_of(text_of(values), self.levels)
 
     def features(self, *, is_native: bool) -> Any:
         """The features of every action, one row for each, and a last row for actions that are not known."""

@@ -29,8 +29,8 @@ from counterpoise.models.design import Codes
 from counterpoise.models.estimators import fit_estimator
 from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, out_of_fold, sharpen, sharpness_of
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.estimated import Estimated, Place
 from counterpoise.moments.log_moments import Contrast, as_label
+from counterpoise.moments.weighed import Estimated, Place
 from counterpoise.threads import threads
 
 CELLS = 20_000_000  # of the table of rows × scores

@@ -24,10 +24,10 @@ from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
-from counterpoise.moments.effective import Weighed
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.moments import CONTEXT
 from counterpoise.moments.state import Batch, Rewards, State
+from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
 from counterpoise.readers.policies import frame_of, item_ids
