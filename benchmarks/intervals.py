@@ -44,7 +44,7 @@ from counterpoise.engines.resampling import each_unit, units_of
 from counterpoise.environments import SyntheticBandit
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, beta_ips
 from counterpoise.evaluation.asking import question_of
-from counterpoise.evaluation.estimates import Options, View, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.experiments.regressions import fit_target
 from counterpoise.intervals import strategy
 from counterpoise.intervals.method import normal
@@ -690,7 +690,7 @@ def true_coverage(
         view = View(each_unit(alone), contrast)
         found["E"] += list(view.carrying[1:])
         for name in INTERVALS:
-            made = estimates(view, registry, Options(0.95, strategy(name, is_clustered=False))).values()
+            made = estimates(view, registry, IntervalOptions(0.95, strategy(name, is_clustered=False))).values()
             found[name] += [value in one.interval for one in made][1:]
             found[f"{name} low"] += [one.interval.upper < value for one in made][1:]
     return found

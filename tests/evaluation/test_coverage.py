@@ -15,7 +15,7 @@ from counterpoise.engines.resampling import drawn_again, tilted
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.documents import schema
-from counterpoise.evaluation.estimates import Options, View, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 
 pytestmark = pytest.mark.once
 
@@ -63,7 +63,7 @@ def test_a_drawn_log_is_evaluated_as_a_log_of_the_same_rows(ask, interval):
     drawn = drawn_again(units_of(result), 1, groups=1, random=Planted(counts))
     contrast = ("pi_new", rival.get("against", ""))
     registry = {"beta_ips": result.registry["beta_ips"]}
-    found = estimates(View(drawn, contrast), registry, Options(0.95, result.interval_method))
+    found = estimates(View(drawn, contrast), registry, IntervalOptions(0.95, result.interval_method))
     again = ask(log[np.repeat(np.arange(log.height), counts)], **ASKED, **rival, interval=interval)
     for expected, label in ((result, (0,)), (again, (1,))):
         one, plain = found["pi_new", "beta_ips", label], expected["pi_new", "beta_ips"]

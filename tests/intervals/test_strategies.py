@@ -17,7 +17,7 @@ import counterpoise as cp
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.asking import RewardMoments
-from counterpoise.evaluation.estimates import Options
+from counterpoise.evaluation.estimates import IntervalOptions
 from counterpoise.evaluation.ranking import rank
 from counterpoise.intervals import (
     INTERVALS,
@@ -239,7 +239,7 @@ def test_several_rewards_are_several_results_in_one():
     log, questions = several()
     asked = {"propensity": "p", "target": "pi_new", "reward_bounds": (0, 10)}
     single = [cp.evaluate(log, reward=name, **asked) for name in ("click", "revenue")]
-    rewards, how = ("click", "revenue"), [Options(0.95, Student(), (0, 10))] * 2
+    rewards, how = ("click", "revenue"), [IntervalOptions(0.95, Student(), (0, 10))] * 2
     result = evaluation_of(RewardMoments(tuple(one.moments for one in single), rewards, questions[None]), how, ())
     assert result.reward == "click"
     assert result.of("click") is result

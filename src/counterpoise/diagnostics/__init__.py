@@ -1,6 +1,6 @@
 """What a log looks like, and whether its estimates can be believed."""
 
-from counterpoise.diagnostics.diagnose import WRONG_PROPENSITIES, Clusters, Diagnostics, Lost, Seen, diagnose
+from counterpoise.diagnostics.diagnose import WRONG_PROPENSITIES, Clusters, Diagnostics, Lost, WeightedRows, diagnose
 from counterpoise.diagnostics.verdict import (
     CODES,
     Caveat,
@@ -19,8 +19,8 @@ __all__ = [
     "Concern",
     "Diagnostics",
     "Lost",
-    "Seen",
     "Verdict",
+    "WeightedRows",
     "diagnose",
     "judge",
     "judge_difference",

@@ -227,12 +227,7 @@ class Diagnostics(Display):
     unknown_share: float = 0.0
     length_shift: float = 0.0
     length_p: float = 1.0
-    of_lists: bool = False  # whether lists are counted, not rows
-
-    @property
-    def unit(self) -> str:
-        """What is counted."""
-        return "list" if self.of_lists else "row"
+    unit: str = "row"  # what is counted: rows or lists
 
     def cells(self) -> dict[str, Cell]:
         """What there is to say of the weights in a row of a table."""
@@ -293,7 +288,7 @@ class Diagnostics(Display):
 
 
 @dataclass(frozen=True)
-class Seen:
+class WeightedRows:
     """What is known of the rows of one target: their moments, their largest weights, and the powers of weights and rewards."""
 
     moments: Moments
@@ -303,7 +298,7 @@ class Seen:
     reward_range: tuple[float, float]
     mean_is_one: bool = True
     carrying: float | None = None  # rows, if that is known already
-    of_lists: bool = False
+    unit: str = "row"
     length: tuple[float, float] = (0.0, 0.0)  # by how much longer the target's lists would be, and the error of that
 
 
@@ -326,13 +321,13 @@ class Lost:
     unknown_share: float = 0.0  # of all rows, whose reward is bad
 
 
-def diagnose(rows: Seen, *, clusters: Clusters | None = None, lost: Lost | None = None) -> Diagnostics:
+def diagnose(rows: WeightedRows, *, clusters: Clusters | None = None, lost: Lost | None = None) -> Diagnostics:
     """The diagnostics of one target.
 
     >>> import numpy as np
     >>> weight, reward = np.array([2.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0])
     >>> tail, excess = Tail(np.sort(weight)[::-1], zeros=1), Powers.of(weight - 1)
-    >>> diagnostics = diagnose(Seen(Moments.of(weight, reward), tail, excess, Powers.of(reward), (0.0, 1.0)))
+    >>> diagnostics = diagnose(WeightedRows(Moments.of(weight, reward), tail, excess, Powers.of(reward), (0.0, 1.0)))
     >>> round(diagnostics.effective_sample_size, 2), diagnostics.zero_weight_share, diagnostics.carrying_rows
     (2.67, 0.25, 1.0)
     """
@@ -344,7 +339,7 @@ def diagnose(rows: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
         duplicates=lost.duplicates,
         unknown_share=lost.unknown_share,
         mean_is_one=rows.mean_is_one,
-        of_lists=rows.of_lists,
+        unit=rows.unit,
         cluster_groups=clusters.groups if clusters else None,
         effective_clusters=clusters.effective if clusters else None,
     )

@@ -56,7 +56,7 @@ class Propensities:
 
 
 @dataclass(frozen=True)
-class Rewards:
+class RewardSummary:
     """What the rewards look like; `impossible` ones are missing or not finite."""
 
     impossible: int
@@ -111,7 +111,7 @@ def about_propensities(column: str | None, propensities: Propensities | None, ac
     return findings
 
 
-def about_rewards(column: str | None, rewards: Rewards | None) -> list[Finding]:
+def about_rewards(column: str | None, rewards: RewardSummary | None) -> list[Finding]:
     """What is odd about the rewards."""
     if rewards is None or column is None or rewards.distinct != 1:
         return []

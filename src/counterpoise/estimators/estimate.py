@@ -182,7 +182,7 @@ def _value(estimator: Callable[[Moments], Estimate], moments: Moments, move: Flo
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class ControlFit:
     """What is left of a response when its control variates are taken from it.
 
     `rest` is that as a linear form of the moments' columns. `fixed` are the coefficients of the controls that least squares fits alone,
@@ -196,7 +196,7 @@ class Fit:
     widening: Floats
 
 
-def fit(moments: Moments, fixed: Floats, response: Floats) -> Fit:
+def fit(moments: Moments, fixed: Floats, response: Floats) -> ControlFit:
     """The response (a linear form of the columns) less its `fixed` controls (rows of a matrix over them), and less the context's columns.
 
     The fixed ones are fitted by least squares. Of what they leave, the context's columns take their share by ridge on their correlations,
@@ -212,7 +212,7 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> Fit:
     left = np.concatenate([response[None], x]) - np.swapaxes(both, -1, -2) @ fixed
     rest, x = left[..., 0, :], left[..., 1:, :]
     if not names:
-        return Fit(rest, both[..., 0], np.zeros((*shape, 0)), np.ones(shape))
+        return ControlFit(rest, both[..., 0], np.zeros((*shape, 0)), np.ones(shape))
     cross = x @ moments.scatter @ np.swapaxes(x, -1, -2)
     inverse = _inverse_sizes(moments, x, cross)
     values, turned = np.linalg.eigh(cross * inverse[..., :, None] * inverse[..., None, :])
@@ -233,7 +233,7 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> Fit:
     trusted = np.divide(values * signal, values * signal + noise, out=np.zeros(values.shape), where=kept & (signal > 0))
     coefficients = np.einsum("...ij,...j->...i", turned, trusted * along / values) * inverse
     rest = rest - np.einsum("...i,...ij->...j", coefficients, x)
-    return Fit(rest, both[..., 0], coefficients, 1.0 + share * trusted.sum(axis=-1))
+    return ControlFit(rest, both[..., 0], coefficients, 1.0 + share * trusted.sum(axis=-1))
 
 
 def _expected(rank: Floats) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.estimators.estimate import Estimate, Fit, estimate_of, fit, linear
+from counterpoise.estimators.estimate import ControlFit, Estimate, estimate_of, fit, linear
 from counterpoise.estimators.lists import controls_of, joint_baselines, self_normalized
 from counterpoise.moments import MODEL, Floats, Moments
 
@@ -263,14 +263,14 @@ def context_ips(moments: Moments) -> Estimate:
     return estimate_from(regression, "context_ips", around, around.center, has_overlap(moments))
 
 
-def context_fit(moments: Moments, *response: str) -> Fit:
+def context_fit(moments: Moments, *response: str) -> ControlFit:
     """The sum of some columns less its context baseline."""
     form = np.isin(moments.columns, response).astype(np.float64)
     u = (np.asarray(moments.columns) == "u").astype(np.float64)
     return fit(moments, u[None], form)
 
 
-def estimate_from(regression: Fit, name: str, moments: Moments, intercept: Any, identified: Any) -> Estimate:
+def estimate_from(regression: ControlFit, name: str, moments: Moments, intercept: Any, identified: Any) -> Estimate:
     """The estimate of what a fit leaves; its baseline is the constant of `beta_ips`, a model's share, and the context's coefficients."""
     constant, *shares = np.moveaxis(regression.fixed, -1, 0)
     baseline = (moments.center + constant, *shares, *np.moveaxis(regression.context, -1, 0))

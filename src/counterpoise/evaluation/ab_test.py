@@ -46,7 +46,7 @@ from counterpoise.evaluation.asking import (
     with_names,
 )
 from counterpoise.evaluation.checks import together_by
-from counterpoise.evaluation.estimates import Options, options_of
+from counterpoise.evaluation.estimates import IntervalOptions, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.table import frame
@@ -383,7 +383,7 @@ def _rival(against: object, arms: Mapping[str, Label]) -> str:
 
 
 def _effects(
-    moments: LogMoments, arm: Label, against: Label, log: Log, options: Options, pooled: Comparison | None
+    moments: LogMoments, arm: Label, against: Label, log: Log, options: IntervalOptions, pooled: Comparison | None
 ) -> list[Effect]:
     """The effect of one arm by each method."""
     name, rival = names_of_arms((arm, against))

@@ -17,8 +17,8 @@ from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.asking import RewardMoments
 from counterpoise.evaluation.estimates import (
     Estimates,
+    IntervalOptions,
     Lazily,
-    Options,
     View,
     diagnostics,
     doubtful_baselines,
@@ -38,7 +38,7 @@ NOTHING = "not identified"  # the verdict to which nothing is added but what row
 SIEVE = 2.0  # standard errors below 1 of a mean weight, without which none is clearly below 1
 
 
-def evaluation_of(whole: RewardMoments, options: Sequence[Options], names: tuple[str, ...]) -> Result:
+def evaluation_of(whole: RewardMoments, options: Sequence[IntervalOptions], names: tuple[str, ...]) -> Result:
     """The answer of `evaluate` from the moments of one reward or several, the first of which speaks for itself."""
     return _together(
         [
@@ -48,7 +48,7 @@ def evaluation_of(whole: RewardMoments, options: Sequence[Options], names: tuple
     )
 
 
-def comparison_of(whole: RewardMoments, options: Sequence[Options], against: object = None) -> Comparison:
+def comparison_of(whole: RewardMoments, options: Sequence[IntervalOptions], against: object = None) -> Comparison:
     """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
     check_differences(options[0].method)
     return _together(
@@ -66,7 +66,7 @@ def _together(answers: Sequence[Answer]) -> Answer:
 
 
 def _result(
-    log: LogMoments, names: tuple[str, ...], options: Options, whole: RewardMoments, reward: str | None
+    log: LogMoments, names: tuple[str, ...], options: IntervalOptions, whole: RewardMoments, reward: str | None
 ) -> Result:
     contrasts = [contrast for contrast in log.moments if not contrast[1]]
     first = log.moments[contrasts[0]]
@@ -76,7 +76,7 @@ def _result(
 
 
 def _comparison(
-    log: LogMoments, options: Options, whole: RewardMoments, reward: str | None, against: object
+    log: LogMoments, options: IntervalOptions, whole: RewardMoments, reward: str | None, against: object
 ) -> Comparison:
     contrasts = [contrast for contrast in log.moments if contrast[1]]
     if not contrasts:
@@ -92,7 +92,7 @@ def _parts(
     log: LogMoments,
     contrasts: Sequence[Contrast],
     estimators: Mapping[str, Estimator],
-    options: Options,
+    options: IntervalOptions,
     whole: RewardMoments,
     reward: str | None,
 ) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _bounded(
     judged: Verdicts,
     missing: Callable[[str, Segment], tuple[list[Caveat], ...]],
     log: LogMoments,
-    options: Options,
+    options: IntervalOptions,
     estimators: Mapping[str, Estimator],
 ) -> tuple[Estimates, Verdicts]:
     """The estimates and verdicts of every place, with bounds where something is missing of a target or of its rival."""
@@ -249,7 +249,7 @@ def _missing(
     return [*(caveat for caveat in checks if caveat.code == MISSING), *below]
 
 
-def _check_method(moments: LogMoments, options: Options) -> None:
+def _check_method(moments: LogMoments, options: IntervalOptions) -> None:
     """Check that the method can make intervals from these moments."""
     name = options.method.name
     if moments.estimated is not None and options.method.needs_known_propensities:

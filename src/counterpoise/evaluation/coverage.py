@@ -13,7 +13,7 @@ import numpy as np
 from counterpoise.display import ROWS, Block, Display, above, finite, shortened
 from counterpoise.engines.resampling import Units, drawn_again, tilted, units_of, with_unseen
 from counterpoise.errors import Argument, OptionError
-from counterpoise.evaluation.estimates import Options, View, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.log.question import LOGGING, Question, part_of
@@ -222,7 +222,7 @@ def _with_half_rows(units: Units, view: View) -> Units:
 
 def _intervals(result: Result, drawn: LogMoments, contrast: Contrast, name: str) -> tuple[float, Floats, Floats]:
     """The value of the log that the others were drawn from, and the ends of the intervals of those."""
-    options = Options(result.level, result.interval_method, result.reward_bounds)
+    options = IntervalOptions(result.level, result.interval_method, result.reward_bounds)
     # all logs together; the log itself; the logs drawn from it
     _, first, *rest = estimates(View(drawn, contrast), {name: result.registry[name]}, options).values()
     lower, upper = (np.array([getattr(estimate.interval, end) for estimate in rest]) for end in ("lower", "upper"))

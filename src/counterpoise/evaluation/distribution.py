@@ -34,7 +34,7 @@ from counterpoise.engines.first_look import first_look
 from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.asking import Stored, question_of, read
-from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates, options_of
+from counterpoise.evaluation.estimates import IntervalOptions, View, diagnostics, estimates, options_of
 from counterpoise.evaluation.result import choose, known_target
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.table import Frame, frame
@@ -228,7 +228,7 @@ class Distribution(Display):
 
     bins: Bins
     thresholds: tuple[float, ...]
-    options: Options
+    options: IntervalOptions
     targets: tuple[str, ...]
     tails: tuple[Shape, Shape] = (Shape(), Shape())
     caveats: Mapping[str, Sequence[Caveat]] = field(default_factory=dict)  # what checks of single rows say of a target

@@ -16,7 +16,7 @@ from counterpoise.diagnostics.diagnose import TITLES
 from counterpoise.diagnostics.findings import (
     Finding,
     Propensities,
-    Rewards,
+    RewardSummary,
     Severity,
     about_bad_rows,
     about_lists,
@@ -84,7 +84,7 @@ class Examination(Display):
     rows: int
     columns: tuple[Column, ...]
     propensity: Propensities | None
-    reward: Rewards | None
+    reward: RewardSummary | None
     duplicates: int
     actions: int | None
     overlap: tuple[TargetOverlap, ...]
@@ -258,7 +258,7 @@ class Patient:
         return _propensities(self.frame, str(self.propensity), self.rows) if is_known else None
 
     @cached_property
-    def rewards(self) -> Rewards | None:
+    def rewards(self) -> RewardSummary | None:
         """What the rewards look like, if they are numbers."""
         return _rewards(self.frame, str(self.reward), self.rows) if self.reward in self.numbers else None
 
@@ -501,14 +501,14 @@ def _propensities(frame: pl.LazyFrame, name: str, rows: int) -> Propensities:
     )
 
 
-def _rewards(frame: pl.LazyFrame, name: str, rows: int) -> Rewards:
+def _rewards(frame: pl.LazyFrame, name: str, rows: int) -> RewardSummary:
     r = pl.col("r")
     good = frame.select(r=column(name).cast(pl.Float64)).filter(is_number(r))
     measured = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
     distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
     n, low, mean, high, zero = measured.row(0)
     low, mean, high = (math.nan if x is None else float(x) for x in (low, mean, high))
-    return Rewards(rows - n, low, mean, high, distinct, float(zero or 0.0))
+    return RewardSummary(rows - n, low, mean, high, distinct, float(zero or 0.0))
 
 
 def _model_value(value: Columns, targets: Sequence[str], target: str) -> Columns:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, Seen, diagnose
+from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
 from counterpoise.diagnostics.verdict import after_choice
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
@@ -161,7 +161,7 @@ LUCK = 3.0  # errors of the mean weight
 
 
 @dataclass(frozen=True)
-class Options:
+class IntervalOptions:
     """How intervals are made: their level, their method, and the bounds of the rewards, if the log states them."""
 
     level: float
@@ -182,12 +182,12 @@ def options_of(
     is_clustered: bool,
     reward_bounds: Any = None,
     **own: Any,
-) -> tuple[Options, ...]:
+) -> tuple[IntervalOptions, ...]:
     """How the intervals of each reward are made, from what a verb was given; `own` are options of single methods."""
 
-    def of_reward(bounds: tuple[float, float] | None) -> Options:
+    def of_reward(bounds: tuple[float, float] | None) -> IntervalOptions:
         method = strategy(interval, is_clustered=is_clustered, options={**own, "reward_bounds": bounds})
-        return Options(level, method, bounds)
+        return IntervalOptions(level, method, bounds)
 
     bounds = (None,) * len(rewards) if reward_bounds is None else bounds_by_reward(reward_bounds, rewards)
     return tuple(map(of_reward, bounds))
@@ -233,7 +233,7 @@ class Lazily(Mapping[Key, Value]):
 Estimates = Lazily[tuple[str, str, Segment], Estimate]
 
 
-def estimates(view: View, estimators: Mapping[str, Estimator], options: Options) -> Estimates:
+def estimates(view: View, estimators: Mapping[str, Estimator], options: IntervalOptions) -> Estimates:
     """Every estimate of one contrast, over the whole log and by segment."""
     _check_log(view, options)
     seen_by = cache(partial(_unvaried, view, options))
@@ -265,14 +265,14 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
     return table
 
 
-def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[[float], Interval]:
+def interval_at(view: View, estimator: Estimator, options: IntervalOptions) -> Callable[[float], Interval]:
     """The interval of the whole log as a function of its level."""
     evidence = evidence_of(view, estimator, options)
     unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))
     return lambda level: _interval(evidence, unseen[0], replace(options, level=level))
 
 
-def evidence_of(view: View, estimator: Estimator, options: Options) -> Evidence:
+def evidence_of(view: View, estimator: Estimator, options: IntervalOptions) -> Evidence:
     """What the interval of the whole log is made from."""
     estimator = _consistent(view, estimator)
     return _at(_evidence(view, *_own(view, estimator, options), estimator), 0)
@@ -293,7 +293,7 @@ def _consistent(view: View, estimator: Estimator) -> Estimator:
     return replace(estimator, function=lift_of_value) if is_off else estimator
 
 
-def _own(view: View, estimator: Estimator, options: Options) -> tuple[Estimate, Floats]:
+def _own(view: View, estimator: Estimator, options: IntervalOptions) -> tuple[Estimate, Floats]:
     """What the rows themselves show in every place, as a stack, and the number of groups with rows."""
     together = estimator(view.groups if estimator.needs == "groups" else view.whole)
     factors = _of_propensities(view, estimator)
@@ -326,7 +326,7 @@ def _unseen(view: View, estimand: str, seen_by: Callable[[str], list[Unvaried | 
     return [Unseen(first[k], second[k], float(spread[k]), int(rows[k])) for k in range(len(view.places))]
 
 
-def _unvaried(view: View, options: Options, target: str) -> list[Unvaried | None]:
+def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvaried | None]:
     """The places in which a policy sees only one reward. A policy without moments of its own is the logging policy, whose weights are 1."""
     if (target, "") not in view.log.moments:
         rewards = view.whole.recenter(view.reward_range[0])
@@ -425,13 +425,13 @@ def _at(evidence: Evidence, place: int) -> Evidence:
     )
 
 
-def _interval(evidence: Evidence, unseen: Unseen, options: Options) -> Interval:
+def _interval(evidence: Evidence, unseen: Unseen, options: IntervalOptions) -> Interval:
     method = options.method
     made = (method.unvaried if unseen.is_open else method.interval)(evidence, options.level)
     return made if math.isnan(evidence.value) else unseen.widen(made, options.method.score)
 
 
-def _check_log(view: View, options: Options) -> None:
+def _check_log(view: View, options: IntervalOptions) -> None:
     """Check that the log keeps within the bounds that were promised, and to what the method takes for granted."""
     low, high = view.reward_range
     rewards, weights = (float(low[0]), float(high[0])), view.tail(None).weights
@@ -481,7 +481,7 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
         lost = Lost(unknown_share=unknown)
         if segment is None:
             lost = Lost(log.dropped, log.left_out, log.duplicates, unknown)
-        rows = Seen(
+        rows = WeightedRows(
             view.whole[k],
             view.tail(segment),
             excess[k],
@@ -489,7 +489,7 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
             (float(low[k]), float(high[k])),
             log.weight.mean_is_one,
             float(carried[k]),
-            log.weight.unit == "list",
+            log.weight.unit,
             (float(lengths[0][k]), float(lengths[1][k])),
         )
         return diagnose(rows, clusters=clusters, lost=lost)

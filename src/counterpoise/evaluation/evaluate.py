@@ -10,7 +10,7 @@ from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.asking import RewardMoments, Stored, known_moments, question_of, read
 from counterpoise.evaluation.checks import with_concerns
-from counterpoise.evaluation.estimates import Options, options_of
+from counterpoise.evaluation.estimates import IntervalOptions, options_of
 from counterpoise.evaluation.loggers import by_logger, over_loggers, with_carriers
 from counterpoise.evaluation.result import Comparison, Result, check_differences, choose, names_of
 from counterpoise.intervals import Method, check_level
@@ -149,7 +149,7 @@ def _start(
     interval: str | Method | None,
     level: float,
     *chosen: Any,
-) -> tuple[Log, RewardMoments | None, tuple[Options, ...]]:
+) -> tuple[Log, RewardMoments | None, tuple[IntervalOptions, ...]]:
     """What both verbs settle first: the log, or moments that are known already; and how intervals are made, reward by reward.
 
     `chosen` is what a verb was told to look at in the log, its targets first.

@@ -9,7 +9,7 @@ from math import inf
 from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.display import Cell, Name, estimate_cells, number
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
-from counterpoise.evaluation.estimates import Lazily, Options, View, diagnostics, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, Lazily, View, diagnostics, estimates
 from counterpoise.evaluation.result import differences_of, foremost
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
 
@@ -119,7 +119,7 @@ class Climbed:
         return Caveat("chosen-weight", text, {"value": ours.value, "unbiased_value": plain.value})
 
 
-def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator] | None) -> Climbed:
+def climb(log: LogMoments, options: IntervalOptions, estimators: Mapping[str, Estimator] | None) -> Climbed:
     """The moments with the weights that SLOPE chooses, contrast by contrast and over the whole log.
 
     It chooses by the estimator behind the headline, the foremost one of values (if those are not asked for, `beta_ips`) and of differences.
@@ -142,7 +142,9 @@ def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator]
     return Climbed(picked, ladders, Lazily(dict.fromkeys(keys, lambda key: judge(diagnoses[key[0]][key[1]]))))
 
 
-def _ladder(log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: Options) -> Ladder:
+def _ladder(
+    log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: IntervalOptions
+) -> Ladder:
     name = foremost(estimators, estimators)
     rungs = []
     for moments in log.ladder:

@@ -19,7 +19,7 @@ from counterpoise.display import ROWS, Block, Cell, Display, Judged, Number, Sha
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
-from counterpoise.evaluation.estimates import MOST, Options, View, evidence_of, extremes
+from counterpoise.evaluation.estimates import MOST, IntervalOptions, View, evidence_of, extremes
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result, check_differences
 from counterpoise.intervals import Evidence, Method, strategy
@@ -349,7 +349,7 @@ def _answers(
 
 def _evidence(result: Result, paired: Comparison | None, target: str, best: str) -> tuple[Evidence, Evidence]:
     """What the intervals of the value and of the difference are made from."""
-    options = Options(result.level, result.interval_method, result.reward_bounds)
+    options = IntervalOptions(result.level, result.interval_method, result.reward_bounds)
     value = evidence_of(View(result.moments, (target, "")), ESTIMATORS[best], options)
     if paired is None:
         return value, evidence_of(View(result.moments, (target, "")), ESTIMATORS["lift"], options)

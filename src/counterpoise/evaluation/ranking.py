@@ -13,7 +13,7 @@ from counterpoise.diagnostics.diagnose import holm
 from counterpoise.display import ROWS, Block, Display, Name, Number, PValue, Table, estimate_cells, finite, percent
 from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
-from counterpoise.evaluation.estimates import Options, View, interval_at
+from counterpoise.evaluation.estimates import IntervalOptions, View, interval_at
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Segment
 from counterpoise.intervals import Interval, Method
@@ -186,7 +186,7 @@ def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval
     is_finite = all(map(math.isfinite, bounds))
     if not estimate.identified and not is_finite:
         return lambda level: Interval(-math.inf, math.inf, level, comparison.method)
-    options = Options(comparison.level, comparison.interval_method, comparison.reward_bounds)
+    options = IntervalOptions(comparison.level, comparison.interval_method, comparison.reward_bounds)
     at = interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES[comparison.best], options)
     plain = at(comparison.level)
     if not is_finite or tuple(plain) == tuple(bounds):

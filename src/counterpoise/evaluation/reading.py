@@ -10,7 +10,7 @@ from functools import cached_property
 from counterpoise.diagnostics.verdict import MISSING
 from counterpoise.display import Name, Number, breakable, counted, level_of, percent
 from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.estimates import Options, View, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.evaluation.ranking import Ranked, rank
 from counterpoise.evaluation.result import FILLED_IN, Comparison, Result
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
@@ -142,7 +142,7 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
     if is_reported and len(result.targets) == 1:
         return {target: result[target, estimator] for target in targets}
     together = 1 - (1 - result.level) / len(result.targets)
-    options = Options(together, result.interval_method, result.reward_bounds)
+    options = IntervalOptions(together, result.interval_method, result.reward_bounds)
     whole = replace(result.moments, segment_columns=())  # there may be thousands of segments
     lift = {estimator: ESTIMATORS[estimator]}
     lifts = {target: estimates(View(whole, (target, "")), lift, options)[target, estimator, None] for target in targets}

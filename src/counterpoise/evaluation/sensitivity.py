@@ -37,7 +37,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.asking import Stored, question_of, read, with_errors
 from counterpoise.evaluation.distribution import bin_sql, thresholds_of
-from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates, options_of
+from counterpoise.evaluation.estimates import IntervalOptions, View, diagnostics, estimates, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Result, known_target
 from counterpoise.evaluation.support import missing_by_target
@@ -121,7 +121,7 @@ class Sensitivity(Display):
     """How far the answers about every target rest on the propensities being right; see `sensitivity`."""
 
     log: LogMoments
-    options: Options
+    options: IntervalOptions
     targets: tuple[str, ...]
     gammas: tuple[float, ...] = GAMMAS
     against: str = ""  # the target that lifts are over; the policy that wrote the log, if none is named
@@ -620,7 +620,7 @@ def of_question(
     return Sensitivity(moments, options, question.target_names, gammas, caveats=caveats)
 
 
-def _options(question: Question, level: float) -> Options:
+def _options(question: Question, level: float) -> IntervalOptions:
     log = question.log
     is_clustered = log.cluster is not None
     (options,) = options_of(None, level, log.reward, is_clustered=is_clustered, reward_bounds=log.reward_bounds)

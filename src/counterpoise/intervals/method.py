@@ -71,7 +71,7 @@ def symmetric(value: float, half: float, level: float, method: str) -> Interval:
 # -- Scores: what is still open if rewards never vary, and the rows therefore show no error ----------------------------
 
 
-class Score(Protocol):
+class UnseenScore(Protocol):
     """How far the mean of rewards between 0 and 1 may lie from what the rows show."""
 
     words: ClassVar[str]
@@ -134,7 +134,7 @@ class Unvaried:
     bounds: tuple[float, float]
     n: float
 
-    def reach(self, level: float, score: Score) -> tuple[float, float]:
+    def reach(self, level: float, score: UnseenScore) -> tuple[float, float]:
         """How far below and above that reward the policy's value may lie."""
         low, high = self.bounds
         width = high - low
@@ -172,7 +172,7 @@ class Unseen:
         """Whether there is anything that the rows cannot show."""
         return self.first is not None or self.second is not None
 
-    def widen(self, interval: Interval, score: Score | None) -> Interval:
+    def widen(self, interval: Interval, score: UnseenScore | None) -> Interval:
         """The interval with what is unseen added at both ends; without a score, the interval already includes it."""
         if score is None or not self.is_open:
             return interval
@@ -188,14 +188,14 @@ class Unseen:
             return interval
         return replace(interval, lower=interval.lower - down, upper=interval.upper + up, note=self._note(score))
 
-    def _most(self, bounds: tuple[float, float], level: float, score: Score) -> float:
+    def _most(self, bounds: tuple[float, float], level: float, score: UnseenScore) -> float:
         """The largest difference that two policies can have, given how much their weights differ."""
         if self.spread == 0.0:
             return 0.0
         low, high = bounds
         return score.reach((high - low) / 2 * self.spread, self.rows, level)
 
-    def _note(self, score: Score) -> str:
+    def _note(self, score: UnseenScore) -> str:
         smaller = min((policy for policy in (self.first, self.second) if policy), key=lambda policy: policy.n)
         if not all(map(math.isfinite, smaller.bounds)):
             return f"every reward with a weight is {smaller.reward:g}, and nothing bounds what others could be"
@@ -320,7 +320,7 @@ class Method(Protocol):
         return cls(**chosen)
 
     @property
-    def score(self) -> Score | None:
+    def score(self) -> UnseenScore | None:
         """What rewards that never vary leave open, to be added to the interval; None if the interval already includes it."""
         return Wilson()
 

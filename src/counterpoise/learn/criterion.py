@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import judge
-from counterpoise.diagnostics.diagnose import ROUNDING, Seen, diagnose
+from counterpoise.diagnostics.diagnose import ROUNDING, WeightedRows, diagnose
 from counterpoise.estimators.estimate import Estimate
 from counterpoise.estimators.weighted import beta_ips
 from counterpoise.intervals import Interval
@@ -160,7 +160,7 @@ def held_out_actions(
 
 
 def held_out(
-    estimate: Estimate, interval: Interval, seen: Seen, criterion: float, likelihood: float = math.nan
+    estimate: Estimate, interval: Interval, seen: WeightedRows, criterion: float, likelihood: float = math.nan
 ) -> HeldOut:
     """An estimate with what diagnostics say of it."""
     diagnostics = diagnose(seen)
@@ -181,7 +181,9 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
         yield known[:, 0] / propensity, reward, logarithm(torch.as_tensor(known[:, 0])).numpy()
 
 
-def _summary(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:
+def _summary(
+    parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]
+) -> tuple[WeightedRows, Smoothed, float]:
     """What diagnostics need to know of the rows, what the criterion does, and the mean of log π."""
     smoothed, moments, tail, excess, rewards = UNSMOOTHED, Moments.empty(), EMPTY, NOTHING, NOTHING
     low, high, likelihood = math.inf, -math.inf, 0.0
@@ -193,4 +195,4 @@ def _summary(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]
         low, high = min(low, float(reward.min())), max(high, float(reward.max()))
         likelihood += float(log_target.sum())
     mean = likelihood / rewards.n if rewards.n else math.nan
-    return Seen(moments, tail, excess, rewards, (low, high)), smoothed, mean
+    return WeightedRows(moments, tail, excess, rewards, (low, high)), smoothed, mean

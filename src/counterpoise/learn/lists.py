@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from counterpoise.diagnostics.diagnose import Seen, diagnose
+from counterpoise.diagnostics.diagnose import WeightedRows, diagnose
 from counterpoise.diagnostics.verdict import FEW_CARRYING
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.lists import collapse
@@ -377,7 +377,7 @@ def held_out_lists(policy: PlackettLuce, parts: Iterable[Any], level: float) -> 
     return held_out(estimate, interval, seen, interval.lower)
 
 
-def seen_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Seen:
+def seen_lists(policy: PlackettLuce, parts: Iterable[Any]) -> WeightedRows:
     """What diagnostics need to know of the weights of lists."""
     moments, tail, excess, rewards = Moments.empty(), EMPTY, NOTHING, NOTHING
     low, high = math.inf, -math.inf
@@ -385,7 +385,7 @@ def seen_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Seen:
         moments, tail = moments + some, tail + Tail(1.0 + np.sort(u)[::-1][:KEPT], int((u == -1.0).sum()))
         excess, rewards = excess + Powers.of(u), rewards + Powers.of(reward)
         low, high = min(low, float(reward.min())), max(high, float(reward.max()))
-    return Seen(moments, tail, excess, rewards, (low, high), of_lists=True)
+    return WeightedRows(moments, tail, excess, rewards, (low, high), unit="list")
 
 
 @torch.no_grad()
