@@ -127,7 +127,7 @@ class CounterpoiseError(Exception):
         """The whole message, with every argument written by `argument`, and no password in it."""
         return masked(" ".join(said for part in self.parts if (said := _write(part, argument))))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         named = {"where": self.where, "found": self.found, "do": self.do, "suggestion": self.suggestion}
         return partial(type(self), self.what, **named), ()
 

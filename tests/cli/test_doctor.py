@@ -219,6 +219,7 @@ def test_unknown_columns_and_empty_logs_are_refused(tmp_path):
     shop(10).write_csv(path)
     found = invoke("doctor", path, "--reward", "clik")
     assert (found.exit_code, found.stderr.startswith("ColumnError: no column 'clik'; the log has 'click'")) == (2, True)
+    assert "Did you mean 'click'?" in found.stderr
     shop(0).write_csv(path)
     assert invoke("doctor", path).exit_code == 2
 

@@ -11,8 +11,8 @@ from command_line import invoke
 from doubts import codes
 
 import counterpoise as cp
-from counterpoise.evaluation.distribution import Worst, thresholds_of
-from counterpoise.moments.cuts import shortfall
+from counterpoise.evaluation.distribution import Shortfalls, thresholds_of
+from counterpoise.moments.bins import shortfall
 
 
 def a_log(n=3000, seed=3, reward="ratings"):
@@ -80,7 +80,7 @@ def test_a_cvar_counts_the_rows_below_the_quantile_and_fewer_if_their_shortfalls
         share = np.mean(d > 0)
         counted = carried * min(share, 6 * np.mean(d**2) ** 2 / np.mean(d**4))
         cut = shortfall(found._curve("t").bins_below(0.1) + 1, threshold, 0.1)
-        view = Worst(found.bins.reward(cut, "t"), ("t", ""), found._share("t", cut))
+        view = Shortfalls(found.bins.reward(cut, "t"), ("t", ""), found._share("t", cut))
         assert view.carrying[0] == pytest.approx(counted, rel=1e-2)  # rewards equal to the threshold
         assert (counted == carried * share) == counts_in_full
 

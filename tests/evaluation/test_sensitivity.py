@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 import counterpoise as cp
 from counterpoise.evaluation.sensitivity import LIFT, VALUE, self_normalized_lift
-from counterpoise.moments.odds import DIFFERENCE, PairBins
+from counterpoise.moments.bins import DIFFERENCE, PairBins
 from counterpoise.weights.biased import AllOdds, Odds
 
 pytestmark = pytest.mark.once

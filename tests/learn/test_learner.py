@@ -19,7 +19,8 @@ from counterpoise.errors import ColumnError, LogError, OptionError, PolicyFileEr
 from counterpoise.learn import MLP, ModulePolicy, PolicyLearner, TwoTower, contenders, load_policy
 from counterpoise.learn.files import save_policy
 from counterpoise.learn.options import options_of
-from counterpoise.learn.rows import Share, Split, batches
+from counterpoise.learn.rows import Split, batches
+from counterpoise.learn.steps import ALONE
 from counterpoise.log.log import Log
 
 BANDIT = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2)
@@ -60,7 +61,7 @@ def test_files_are_read_in_chunks_and_every_row_once_an_epoch(tmp_path, monkeypa
     for start in log.starts:
         log.look(start)
     split = Split(holdout=0.1, seed=0)
-    options = (256, split, Share(0, 1, torch.device("cpu")))
+    options = (256, split, ALONE)
     seen = [batch.context[:, 0] for batch in batches(log, 0, *options)]
     held = [rows.context[:, 0] for rows in split.held_out_rows(log)]
     assert all(len(part) == 256 for part in seen[:-1])

@@ -24,7 +24,7 @@ from counterpoise.log.groups import folds_of
 from counterpoise.log.question import PROPENSITY
 from counterpoise.models.propensity import sharpen, sharpness_of
 from counterpoise.moments import Moments
-from counterpoise.moments.estimated import Estimated
+from counterpoise.moments.weighed import Estimated
 
 pytestmark = pytest.mark.once
 

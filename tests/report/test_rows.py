@@ -254,6 +254,26 @@ def test_conditions_of_a_database_are_its_own(tmp_path):
     assert found.exit_code == 0, found.stderr
 
 
+@pytest.mark.parametrize("more", [[], ["--segment", "country", "--action", "action", "--target", "pi_old"]])
+def test_a_report_opens_its_log_once_and_asks_once(tmp_path, monkeypatch, more):
+    """Opening looks at the file's columns, and then scans its rows; sections look at rows through the same scan."""
+    from counterpoise.evaluation import asking
+    from counterpoise.readers import files
+
+    path = tmp_path / "log.parquet"
+    shop(900).write_parquet(path)
+    calls = []
+    for module, name in ((files, "_open"), (asking, "ask")):
+        made = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, made=made, name=name, **k: (calls.append(name), made(*a, **k))[1])
+    command = ("evaluate", path, "--target", "pi_new", "--html", tmp_path / "report.html", *more)
+    assert invoke(*command).exit_code == 0
+    assert (calls.count("_open"), calls.count("ask")) == (2, 1)
+    shop(500, seed=4).write_parquet(path)  # and a file that has changed is opened again
+    assert invoke(*command).exit_code == 0
+    assert calls.count("_open") == 4
+
+
 def test_the_heaviest_rows_are_among_those_of_the_comparison(tmp_path):
     awkward().write_parquet(tmp_path / "log.parquet")
     options = ["--target", "pi_new", "--target", "pi_old", "--cluster", "user_id", "--drop-bad-rows", "--rows", "3"]

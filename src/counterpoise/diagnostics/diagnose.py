@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from counterpoise.display import ROWS, Block, Cell, Display, Number, PValue, Share, Table, Worded, percent
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.moments import Moments, Powers
-from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
-from counterpoise.moments.spread import NOTHING, Tail, pareto_k
+from counterpoise.moments.spread import NOTHING, Tail, carrying_rows, effective_sample_size, pareto_k, usual_ends
 
 # -- Tests of means: that of weights is 1 where propensities and targets are right; and Holm's correction of many ------
 

@@ -10,8 +10,8 @@ from typing import Literal
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
 from counterpoise.errors import Argument, Pieces, Sentence, in_units
-from counterpoise.moments.effective import below
 from counterpoise.moments.log_moments import Label
+from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
 
@@ -164,6 +164,11 @@ class Verdict:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
+
+    def document(self) -> dict[str, object]:
+        """The verdict in plain values, for JSON."""
+        caveats = [caveat.document() for caveat in self.caveats]
+        return {"verdict": self.verdict, "reasons": self.reasons, "caveats": caveats}
 
     def with_caveats(self, more: Iterable[Caveat]) -> Verdict:
         """The verdict with more caveats."""

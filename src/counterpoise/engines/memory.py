@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations_with_replacement
 from operator import add
 from typing import Any
@@ -25,7 +26,7 @@ from counterpoise.engines.query import (
 )
 from counterpoise.engines.scatter import gram
 from counterpoise.engines.streaming import Streaming, good_rows, grouped, prepare, rows_of_lists
-from counterpoise.engines.summarize import Answer, Engine, Largest, Shortcut, Summary, finish, survey
+from counterpoise.engines.summarize import Answer, Largest, Shortcut, Summary, finish, survey
 from counterpoise.log.good import is_believable
 from counterpoise.log.lists import LENGTH
 from counterpoise.log.question import KEY, PROPENSITY, ROWS, Lane, Names, Question
@@ -135,12 +136,12 @@ def _sums(columns: Mapping[str, Floats], lane: Lane, names: Names) -> dict[str, 
 
 def survey_frame(frame: pl.DataFrame, question: Question, first_row: int | None = 0) -> Summary:
     """What is in the rows of a frame under internal names, by whichever engine is fastest for so many."""
-    engine: Engine = Streaming.of(frame, question, first_row)
+    embedded = partial(Streaming.of, frame, question, first_row)
     if suits(frame, question):
-        engine = Short(engine, question, frame)
-    elif compiled.suits(frame, question):
-        engine = compiled.InMemory(engine, question, frame)
-    return survey(engine, question)
+        return survey(Short(embedded, question, frame), question)
+    if compiled.suits(frame, question):
+        return survey(compiled.InMemory(embedded, question, frame), question)
+    return survey(embedded(), question)
 
 
 # -- Logs in batches -----------------------------------------------------------------------------------------------------

@@ -252,8 +252,10 @@ def _smoothed_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]
 
 def center_of(rewards: pl.Series) -> float:
     """The median of some rewards, which is near the others whatever a broken row may contain."""
-    middle = rewards.filter(is_number(rewards)).median()
-    return float(middle) if isinstance(middle, float) else 0.0
+    values = rewards.cast(pl.Float64).to_numpy()
+    with np.errstate(invalid="ignore"):
+        good = values[is_number(values)]
+    return float(np.median(good)) if len(good) else 0.0
 
 
 def is_fine(part: str, values: Any) -> Any:
@@ -285,6 +287,12 @@ FEATURES = "the squares of the features"  # all of them added up, which is at le
 LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0)}
 
 
+def total_of(parts: Floats, place: NDArray[np.int64], count: int) -> Floats:
+    """The sums of some parts at each of so many places; the sum of no rows, which engines call null, is 0."""
+    known: Floats = np.where(np.isnan(parts), 0.0, parts)
+    return known if len(known) == count == 1 else np.bincount(place, known, count).astype(np.float64)
+
+
 def counts_of(numbers: Numbers, names: Names, reward: int) -> Floats:
     """The rows on which a reward is good, by segment and group."""
     return numbers[f"{names.rewards[reward]}_count" if names.apart else ROWS]
@@ -293,10 +301,10 @@ def counts_of(numbers: Numbers, names: Names, reward: int) -> Floats:
 def is_well_centered(numbers: Numbers, labels: Sequence[Label], names: Names) -> bool:
     """Whether every center was close enough to the rewards of every segment for their variance to keep its digits."""
     place = {label: k for k, label in enumerate(dict.fromkeys(labels))}
-    at = [place[label] for label in labels]
+    at = np.array([place[label] for label in labels])
     for j, s in enumerate(names.shifted):
         columns = (counts_of(numbers, names, j), numbers[s], numbers[names.product(s, s)])
-        rows, total, squares = (np.bincount(at, np.nan_to_num(column), len(place)) for column in columns)
+        rows, total, squares = (total_of(column, at, len(place)) for column in columns)
         n = np.maximum(rows, 1)
         mean = total / n
         if not (np.square(mean) <= 1e4 * np.maximum(squares / n - np.square(mean), 0.0)).all():
@@ -312,7 +320,7 @@ def moments_of(
     at = place * groups + (numbers[GROUP].astype(np.int64) if groups > 1 else 0)
 
     def added(parts: Floats) -> Any:
-        return np.bincount(at, np.nan_to_num(parts), segments * groups).reshape(segments, groups)
+        return total_of(parts, at, segments * groups).reshape(segments, groups)
 
     n = added(counts_of(numbers, names, reward)).astype(np.int64)
     moments = {}
@@ -334,7 +342,7 @@ def spread_of(
     """The sums of the powers of a column, an excess or a reward less its center, in every segment."""
     powers = [numbers[names.power(column, order)] for order in (3, 4)]
     parts = [count, numbers[column], numbers[names.product(column, column)], *powers]
-    n, *sums = (np.bincount(place, np.nan_to_num(part), len(center)) for part in parts)
+    n, *sums = (total_of(part, place, len(center)) for part in parts)
     rows = zip(n.astype(np.int64).tolist(), center.tolist(), np.stack(sums, axis=1), strict=True)
     return tuple(Powers(*row) for row in rows)
 
@@ -345,7 +353,7 @@ def smoothed_of(
     """The sums of a lane's smoothed rewards, in every segment."""
     lambdas = names.question.smoothings
     parts = [numbers[names.smoothed(lane, k)] for k in range(len(lambdas))]
-    sums = np.stack([np.bincount(place, np.nan_to_num(part), segments) for part in parts], axis=1)
+    sums = np.stack([total_of(part, place, segments) for part in parts], axis=1)
     return tuple(Smoothed(lambdas, totals) for totals in sums)
 
 

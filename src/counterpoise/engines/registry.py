@@ -16,7 +16,7 @@ from counterpoise.engines.memory import summarize_batches, summarize_in_order
 from counterpoise.engines.pushdown import PushedDown, prepare_there
 from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
 from counterpoise.engines.streaming import Streaming, prepare_lazily, rows_of_lists
-from counterpoise.engines.summarize import Engine, summarize
+from counterpoise.engines.summarize import summarize
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.expressions import columns, plan
@@ -424,11 +424,10 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
             return moments
     size = sum(path.stat().st_size for path in files.files_of(question.log.data))
     frame = prepare_lazily(frames.selected(scan, question), question)
-    engine: Engine = Streaming(frame, question, report)
     is_long = size * len(question.targets) >= LONG and not question.log.key
     if is_long and compiled.answers(question):
-        engine = compiled.OnScan(Streaming(frame, question), question, frame, report)
-    return summarize(engine, question)
+        return summarize(compiled.OnScan(partial(Streaming, frame, question), question, frame, report), question)
+    return summarize(Streaming(frame, question, report), question)
 
 
 def _fetch(native: Any) -> pl.LazyFrame:

@@ -37,8 +37,8 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
         # a list has rows anywhere in the batch, which is all there is of the log
         prepared: pl.DataFrame = prepare_lazily(batch.lazy(), question).collect(engine="streaming")
         return prepared
-    hashes = {checksum_of(name): integer_ids(batch.get_column(name).cast(pl.String)) for name in question.hashed}
-    batch = batch.with_columns(ids.alias(name) for name, ids in hashes.items())
+    for name in question.hashed:
+        batch = batch.with_columns(integer_ids(batch.get_column(name).cast(pl.String)).alias(checksum_of(name)))
     chosen: list[pl.Series] = list(_columns(batch.get_column, batch.schema, question))
     if question.groups > 1:
         cluster = question.log.cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -19,14 +20,15 @@ from counterpoise.engines.query import (
     smoothed_lanes,
     smoothed_of,
     spread_of,
+    total_of,
 )
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.question import Lane, Names, Question
 from counterpoise.log.rules import Problem, all_bad, refuse
 from counterpoise.moments import Floats, LogMoments, Powers, Tail
-from counterpoise.moments.effective import Weighed
 from counterpoise.moments.log_moments import Label, as_label, in_order
 from counterpoise.moments.spread import EMPTY, NOTHING
+from counterpoise.moments.weighed import Weighed
 from counterpoise.weights.weight import Balanced
 
 MOST_SEGMENTS = 1_000  # unless the log says otherwise
@@ -73,9 +75,14 @@ class Engine(Protocol):
 class Shortcut:
     """An engine that has a faster way to add up, where nothing is in the way of it, and leaves all else to the one that it wraps."""
 
-    inner: Engine
+    make_inner: Callable[[], Engine]
     question: Question
     skips_bad_rows = False
+
+    @cached_property
+    def inner(self) -> Engine:
+        """The engine that it wraps, made when it is needed."""
+        return self.make_inner()
 
     def centers(self, *, only_good: bool) -> tuple[float, ...]:
         """The median of some rewards."""
@@ -214,11 +221,11 @@ def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
     """Each segment's columns and mean rewards, from sums around centers that were too far away for anything more."""
     names = query.names
     place = {label: k for k, label in enumerate(dict.fromkeys(answer.labels))}
-    at = [place[label] for label in answer.labels]
+    at = np.array([place[label] for label in answer.labels])
     means = {}
     for j, center in enumerate(names.centers):
-        n = np.bincount(at, counts_of(answer.numbers, names, j), len(place))
-        total = np.bincount(at, np.nan_to_num(answer.numbers[names.shifted[j]]), len(place))
+        n = total_of(counts_of(answer.numbers, names, j), at, len(place))
+        total = total_of(answer.numbers[names.shifted[j]], at, len(place))
         means[center] = query.centers[j] + total / np.maximum(n, 1)
     own = pl.DataFrame(means)
     if answer.keys is None:
@@ -248,8 +255,7 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
     tails = {}
     for lane in names.lanes_of(reward, rung):
         if not lane.contrast[1]:
-            zeros = np.zeros(len(segments))
-            np.add.at(zeros, at, np.nan_to_num(numbers[lane.zeros]))
+            zeros = total_of(numbers[lane.zeros], at, len(segments))
             largest = _peaks(answer, lane) if rung else answer.largest(lane)
             tails[lane.contrast] = tuple(
                 Tail(largest.get(label, EMPTY.weights), int(zeros[k])) for k, label in enumerate(segments)
@@ -264,16 +270,26 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         lane.contrast: spread_of(numbers, names, lane.excess, count, np.zeros(len(segments)), at)
         for lane in names.lanes_of(reward, rung)
     }
-    log_moments = LogMoments(moments, tails, excess, segments, lowest, highest, rewards, question.segment, log.cluster)
     smoothed = {
         lane.contrast: smoothed_of(numbers, names, lane, at, len(segments))
         for lane in smoothed_lanes(names, names.lanes_of(reward, rung))
     }
-    n = log_moments.n
-    weight = Weighed.of(question.rungs[rung])
-    features = tuple((feature.name, feature.center) for feature in question.features)
-    log_moments = replace(log_moments, dropped=rows - n, weight=weight, smoothed=smoothed, features=features)
-    return replace(log_moments, control=tuple(question.control.items()))
+    return LogMoments(
+        moments,
+        tails,
+        excess,
+        segments,
+        lowest,
+        highest,
+        rewards,
+        question.segment,
+        log.cluster,
+        tuple(question.control.items()),
+        dropped=rows - int(count.sum()),
+        weight=Weighed.of(question.rungs[rung]),
+        smoothed=smoothed,
+        features=tuple((feature.name, feature.center) for feature in question.features),
+    )
 
 
 def _peaks(answer: Answer, lane: Lane) -> Largest:

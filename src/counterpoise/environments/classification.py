@@ -19,7 +19,7 @@ from counterpoise.environments.feedback import (
 from counterpoise.errors import Argument, OptionError
 
 
-class Classifier(Protocol):
+class LabelPredictor(Protocol):
     """Anything that has been fitted and predicts labels from contexts, as scikit-learn's classifiers do."""
 
     def predict(self, X: Any, /) -> Any: ...  # noqa: N803
@@ -91,7 +91,7 @@ class ClassificationBandit:
             expected=lambda rows: (truth[rows, None] == everyone).astype(np.float64),
         )
 
-    def policy_of(self, classifier: Classifier, *, exploration: float = 0.0) -> Callable[[Floats], Floats]:
+    def policy_of(self, classifier: LabelPredictor, *, exploration: float = 0.0) -> Callable[[Floats], Floats]:
         """A fitted classifier as a policy: the label it predicts with probability 1 − exploration, otherwise one at random."""
         if not 0 <= exploration <= 1:
             raise OptionError([Argument("exploration", exploration), " is not a probability; it must lie in [0, 1]."])

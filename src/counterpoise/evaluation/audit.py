@@ -17,7 +17,7 @@ from counterpoise.diagnostics.findings import Finding
 from counterpoise.display import Block, Cell, Display, Name, Number, PValue, Table, p_value
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect
-from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
+from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError, did_you_mean
 from counterpoise.evaluation.asking import of_own_logger
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.log.expressions import Plan, column, columns
@@ -34,7 +34,7 @@ UNITS = 10  # clusters per bin that their covariance needs
 
 
 @dataclass(frozen=True)
-class Bin:
+class CalibrationBin:
     """Pairs of a row and an action whose logged probability lies in (low, high]: their mean probability, and how often it was taken."""
 
     low: float
@@ -52,7 +52,7 @@ class Calibration:
     column: str
     rows: int
     impossible: int
-    bins: tuple[Bin, ...]
+    bins: tuple[CalibrationBin, ...]
     chi_square: float
     freedom: int
     p: float
@@ -88,7 +88,7 @@ def calibrate(column: str, sums: Mapping[str, float]) -> Calibration:
     error = np.sqrt(np.maximum(np.diag(variance), 0.0))
     z = np.divide(residual, error, out=np.zeros_like(residual), where=error > 0)
     bins = tuple(
-        Bin(low, high, int(count), float(expected / count), float(actual / count), float(score))
+        CalibrationBin(low, high, int(count), float(expected / count), float(actual / count), float(score))
         for (low, high), count, expected, actual, score in zip(edges, pairs, mass, taken, z, strict=True)
         if count
     )
@@ -454,7 +454,8 @@ def check_columns(schema: pl.Schema, names: Sequence[str]) -> None:
     """Raise an error for the first name that no column has."""
     for name in names:
         if name not in schema:
-            raise ColumnError(f"no column {name!r}; the log has {', '.join(map(repr, schema.names()))}.")
+            listed = ", ".join(map(repr, schema.names()))
+            raise ColumnError(f"no column {name!r}; the log has {listed}.", suggestion=did_you_mean(name, schema))
 
 
 def columns_of(distribution: Distribution) -> list[str]:

@@ -18,8 +18,8 @@ from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.effective import below
 from counterpoise.moments.log_moments import Contrast
+from counterpoise.moments.spread import below
 from counterpoise.readers.progress import progress_bar
 
 if TYPE_CHECKING:

@@ -45,9 +45,8 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall, with_unweighted
-from counterpoise.moments.effective import usual_ends
-from counterpoise.moments.spread import Shape, tail_shapes
+from counterpoise.moments.bins import Bins, Cut, is_below, shortfall, with_unweighted
+from counterpoise.moments.spread import Shape, tail_shapes, usual_ends
 from counterpoise.weights import Weight
 
 if TYPE_CHECKING:
@@ -121,11 +120,11 @@ def _literal(value: float) -> str:
     return f"{digits if '.' in digits else digits + '.0'}e{exponent or 0}"  # older polars cannot read 1e-09
 
 
-# -- `Curve`: a distribution function on bins, made monotone, with its intervals; and how to read quantiles off it -----
+# -- `DistributionFunction`: F on bins, made monotone, with its intervals; and how to read quantiles off it -------------
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class DistributionFunction:
     r"""The distribution function F(t) of the rewards under one policy: its estimate and interval at the end of every bin.
 
     `value`, `lower` and `upper` have one entry more than there are bins: the first is F below the lowest reward. `lowest` and `highest`
@@ -142,7 +141,7 @@ class Curve:
     highest: Floats
 
     @classmethod
-    def of(cls, value: Floats, lower: Floats, upper: Floats, lowest: Floats, highest: Floats) -> Curve:
+    def of(cls, value: Floats, lower: Floats, upper: Floats, lowest: Floats, highest: Floats) -> DistributionFunction:
         """The curve that these estimates make, once they are in order."""
         value, lower, upper = (np.clip(np.sort(each), 0.0, 1.0) for each in (value, lower, upper))
         return cls(value, lower, upper, lowest, highest)
@@ -327,7 +326,7 @@ class Distribution(Display):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
-        return cast("Axes", above().distribution.curves(self, ax=ax))
+        return cast("Axes", above().pictures.distribution(self, ax=ax))
 
     def document(self, statistics: Sequence[Statistic] | None = None) -> dict[str, Any]:
         """What `counterpoise distribution --json` prints: these statistics, or the usual ones."""
@@ -357,10 +356,10 @@ class Distribution(Display):
     # -- how it is made ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _curves(self) -> dict[str, Curve]:
+    def _curves(self) -> dict[str, DistributionFunction]:
         return {}  # made when they are first asked for
 
-    def _curve(self, name: str) -> Curve:
+    def _curve(self, name: str) -> DistributionFunction:
         """The distribution function of a policy."""
         if name not in self._curves:
             places = range(len(self.bins) + 1)
@@ -370,7 +369,7 @@ class Distribution(Display):
             each = [by_place[name, BETA_IPS, (k,)] for k in places]
             value, lower, upper = np.array([(estimate.value, *estimate.interval) for estimate in each]).T
             log = self.bins.log
-            self._curves[name] = Curve.of(value, lower, upper, log.reward_min, log.reward_max)
+            self._curves[name] = DistributionFunction.of(value, lower, upper, log.reward_min, log.reward_max)
         return self._curves[name]
 
     @property
@@ -387,7 +386,7 @@ class Distribution(Display):
             certain = Interval(cut.beyond, cut.beyond, self.level, self.options.method.name)
             return Estimate(BETA_IPS, cut.beyond, 0.0, self.n, cut.beyond, certain)
         options = replace(self.options, reward_bounds=bounds)
-        view = Worst(self.bins.reward(cut, name), (name, ""), self._share(name, cut))
+        view = Shortfalls(self.bins.reward(cut, name), (name, ""), self._share(name, cut))
         return estimates(view, {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)[name, BETA_IPS, None]
 
     def _share(self, name: str, cut: Cut) -> float:
@@ -402,7 +401,7 @@ class Distribution(Display):
         low, _ = self.options.reward_bounds or usual_ends(*ends)
         return min(cut.of(low), cut.of(ends[0])), cut.beyond
 
-    def _telling(self, curve: Curve, q: float) -> int:
+    def _telling(self, curve: DistributionFunction, q: float) -> int:
         """The number of first bins whose share says most about the quantile: the nearest one that is neither all nor nothing."""
         k, bins = curve.bins_below(q), len(curve.highest)
         near = [j for j in (k, k + 1) if 0 < j < bins] or [k + 1]
@@ -415,7 +414,7 @@ class Distribution(Display):
     def _view(self, name: str, cut: Cut) -> View:
         return View(self.bins.reward(cut, name), (name, ""))
 
-    def _note(self, curve: Curve, q: float) -> str:
+    def _note(self, curve: DistributionFunction, q: float) -> str:
         """What to do about thresholds that are far apart around a quantile."""
         k = curve.bins_below(q)
         if curve.lowest[k] == curve.highest[k] or curve.share(k) <= COARSE:
@@ -432,7 +431,7 @@ class Distribution(Display):
 
 
 @dataclass(frozen=True, eq=False)
-class Worst(View):
+class Shortfalls(View):
     """A log whose rewards are shortfalls, as a CVaR has them; `below` is the share of the rows that have one.
 
     `carrying_rows` counts rewards of many values as if their tail were that of revenue. The shortfalls of most rewards fall off as fast

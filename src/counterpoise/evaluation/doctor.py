@@ -28,17 +28,7 @@ from counterpoise.diagnostics.findings import (
     try_readings,
 )
 from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
-from counterpoise.display import (
-    ROWS,
-    Block,
-    Display,
-    Judged,
-    Name,
-    Table,
-    above,
-    number,
-    percent,
-)
+from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect, rows_of
@@ -79,7 +69,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Overlap:
+class TargetOverlap:
     """The weights of one target, and whether its value can be told."""
 
     target: str
@@ -97,7 +87,7 @@ class Examination(Display):
     reward: Rewards | None
     duplicates: int
     actions: int | None
-    overlap: tuple[Overlap, ...]
+    overlap: tuple[TargetOverlap, ...]
     findings: tuple[Finding, ...]
     audit: Audit | None = None
 
@@ -146,7 +136,7 @@ class Examination(Display):
 
     def plot_propensities(self, ax: Axes | None = None) -> Axes:
         """The mean weight of every part that was audited, against 1; alarms first. Needs the extra ``plot``."""
-        return cast("Axes", above().audit_picture.means(self.audit, ax=ax))
+        return cast("Axes", above().pictures.audit(self.audit, ax=ax))
 
 
 @takes_parts("doctor")
@@ -304,7 +294,7 @@ class Patient:
         return lean.but(reward=reward, propensity=propensity, drop_bad_rows=True)
 
     @cached_property
-    def overlaps(self) -> tuple[Overlap, ...]:
+    def overlaps(self) -> tuple[TargetOverlap, ...]:
         """The overlap of every usable target that has a good row."""
         overlaps = []
         for target in self.usable:
@@ -312,7 +302,7 @@ class Patient:
             own = self.judged.but(model_value=value, model_reward=None if value is None else self.judged.model_reward)
             with suppress(LogError):  # every row is bad, which the other findings explain
                 result = evaluate(own, target=target, estimator="beta_ips")
-                overlaps.append(Overlap(target, result.diagnostics(), result.verdict()))
+                overlaps.append(TargetOverlap(target, result.diagnostics(), result.verdict()))
         return tuple(overlaps)
 
     @cached_property

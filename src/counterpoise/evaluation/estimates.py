@@ -22,10 +22,9 @@ from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.effective import carrying_rows, usual_ends, usual_rewards
 from counterpoise.moments.log_moments import Contrast, LogMoments
 from counterpoise.moments.moments import CONTEXT, LENGTH
-from counterpoise.moments.spread import UNSMOOTHED, Powers, Smoothed, Tail
+from counterpoise.moments.spread import UNSMOOTHED, Powers, Smoothed, Tail, carrying_rows, usual_ends, usual_rewards
 
 # -- `View`: one contrast of a log, first as a whole, then by segment --------------------------------------------------
 
@@ -244,8 +243,8 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
     }
     estimators = {name: _consistent(view, estimator) for name, estimator in estimators.items()}
     own = {name: _own(view, estimator, options) for name, estimator in estimators.items()}
-    evidence = {name: _evidence(view, *own[name], estimator) for name, estimator in estimators.items()}
-    ends = cache(lambda name: options.method.ends(evidence[name], options.level))
+    evidence = cache(lambda name: _evidence(view, *own[name], estimators[name]))
+    ends = cache(lambda name: options.method.ends(evidence(name), options.level))
 
     def estimate(key: tuple[str, str, Segment]) -> Estimate:
         _, name, segment = key
@@ -254,7 +253,7 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
         # the ends of all segments at once, if one of them is asked for; what is hidden makes them one by one
         together = None if segment is None or hidden.is_open else ends(name)
         if together is None:
-            interval = _interval(replace(_at(evidence[name], k), smoothed=view.smoothed[k]), hidden, options)
+            interval = _interval(replace(_at(evidence(name), k), smoothed=view.smoothed[k]), hidden, options)
         else:
             interval = Interval(float(together[0][k]), float(together[1][k]), options.level, options.method.name)
         return replace(unstack(own[name][0], k), name=name, interval=interval)
@@ -262,8 +261,7 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
     target = view.contrast[0]
     # place by place, estimator by estimator: how a reader scans the table
     table = Lazily(dict.fromkeys(((target, name, place) for place in view.places for name in estimators), estimate))
-    for name in estimators:
-        table[target, name, None]  # at once, so that a method that refuses these rows does so now
+    table[target, next(iter(estimators)), None]  # at once, so that a method that refuses these rows does so now
     return table
 
 

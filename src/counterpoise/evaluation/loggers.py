@@ -20,9 +20,9 @@ from counterpoise.evaluation.result import Result
 from counterpoise.intervals.method import normal
 from counterpoise.log.question import Question, lean
 from counterpoise.moments import LogMoments, Moments
-from counterpoise.moments.effective import PLAIN
 from counterpoise.moments.log_moments import in_order
 from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED
+from counterpoise.moments.weighed import PLAIN
 from counterpoise.weights import Balanced
 
 if TYPE_CHECKING:

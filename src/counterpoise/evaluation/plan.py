@@ -28,8 +28,7 @@ from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import PROPENSITY
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments, Powers
-from counterpoise.moments.effective import carrying_rows, usual_ends, usual_rewards
-from counterpoise.moments.spread import ORDERS
+from counterpoise.moments.spread import ORDERS, carrying_rows, usual_ends, usual_rewards
 
 FEWEST = 3.0  # degrees of freedom of a variance, however few rows carry it
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy

@@ -51,8 +51,7 @@ from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments, Moments
-from counterpoise.moments.cuts import Bins, Cut
-from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, OddsBins, PairBins
+from counterpoise.moments.bins import DIFFERENCE, OWN_VALUE, Bins, Cut, OddsBins, PairBins
 from counterpoise.weights import Ratio
 from counterpoise.weights.biased import AllOdds
 
@@ -197,7 +196,7 @@ class Sensitivity(Display):
 
     def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
-        return cast("Axes", above().sensitivity.bands(self, known_target(target, self.targets), ax=ax))
+        return cast("Axes", above().pictures.sensitivity(self, known_target(target, self.targets), ax=ax))
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise sensitivity --json` prints."""

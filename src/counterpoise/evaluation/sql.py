@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import narwhals as nw
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoFrame
 
 from counterpoise.engines.pushdown import guard, prepare_there
 from counterpoise.engines.query import Query, aggregate, is_well_centered
@@ -17,9 +18,10 @@ from counterpoise.errors import Argument, Blank, LogError, OptionError, first_li
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
-from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Question
+from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Question
 from counterpoise.log.targets import Targets
-from counterpoise.moments import LogMoments
+from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments.log_moments import Label
 from counterpoise.readers.connections import tree_of
 from counterpoise.weights import Weight
 
@@ -74,7 +76,7 @@ def sql(
 
 @takes_parts("sql")
 def from_sums(
-    rows: Any,
+    rows: IntoFrame | Sequence[Mapping[str, object]],
     log: Log | Data = None,
     *,
     target: Targets,
@@ -115,8 +117,8 @@ def from_sums(
             ],
         )
 
-    def largest(lane: Any) -> dict[Any, Any]:
-        tops: dict[Any, Any] = {}
+    def largest(lane: Lane) -> dict[Label, Floats]:
+        tops: dict[Label, Floats] = {}
         for label, top in zip(labels, good.get_column(f"top_{lane.target}").to_list(), strict=True):
             tops[label] = np.array([max(top, *tops.get(label, [0.0]))])
         return tops
@@ -131,7 +133,7 @@ def _tops(question: Question) -> dict[str, Any]:
     return {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
 
 
-def _check_answer(answer: Any, question: Question) -> Any:
+def _check_answer(answer: pl.DataFrame, question: Question) -> pl.DataFrame:
     """The answer with its sums as numbers, if it belongs to the statement of this question."""
     names, tops = question.names, list(_tops(question))
     columns = [*question.numbers, *tops, *names.keys]
@@ -150,7 +152,7 @@ def _check_answer(answer: Any, question: Question) -> Any:
         raise LogError(
             f"the rows of the statement contain something that isn't a number: {first_line(error)}."
         ) from error
-    if question.groups > 1 and answer.height and answer.get_column(GROUP).max() >= question.groups:
+    if question.groups > 1 and bool((answer.get_column(GROUP) >= question.groups).any()):
         raise LogError(
             f"the rows of the statement are of more than {question.groups} groups.",
             do=["Pass the same ", Argument("groups"), " as to `sql`."],
@@ -172,7 +174,7 @@ def _question(
     question = question_of(whole, target, weight=weight, segment=segment)
     if question.propensity_model is not None:
         raise OptionError(
-            "a propensity model runs in Python, and a statement cannot fit it: evaluate the table itself.",
+            "a propensity model runs in Python, and a statement cannot fit it: evaluate the table itself."
         )
     return question
 
@@ -223,8 +225,7 @@ def _is_log(sqlglot: Any, node: Any) -> bool:
     return isinstance(node, sqlglot.exp.Table) and node.name == "log"  # the only table there is
 
 
-def _frame(rows: Any) -> Any:
-    if isinstance(rows, list | tuple):
+def _frame(rows: IntoFrame | Sequence[Mapping[str, object]]) -> pl.DataFrame:
+    if isinstance(rows, Sequence):
         return pl.DataFrame(rows, infer_schema_length=None)
-    frame = nw.from_native(rows)
-    return frame.lazy().collect("polars").to_native()
+    return pl.DataFrame(nw.from_native(rows).lazy().collect("polars").to_native())

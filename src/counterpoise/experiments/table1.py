@@ -37,7 +37,7 @@ DRAWS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """One row of the table: the mean and standard deviation of the relative absolute error over bootstrap samples."""
 
     campaign: str
@@ -58,7 +58,7 @@ def run_table(
     samples: int,
     campaigns: Sequence[str],
     jobs: int | None = None,
-) -> list[Line]:
+) -> list[TableLine]:
     """Bootstrap the random policy's log of each campaign, and estimate the Thompson sampling policy's click rate."""
     if samples < 2:
         raise OptionError(f"a standard deviation needs at least 2 bootstrap samples; found {samples}.")
@@ -141,17 +141,17 @@ def _never(x: Floats, log: CampaignLog) -> RewardModel:
     return RewardModel(np.zeros(x.shape[1]), np.full(len(log.slate), -np.inf), 0)
 
 
-def _lines(campaign: str, file: ResultFile, samples: int, log: CampaignLog) -> list[Line]:
+def _lines(campaign: str, file: ResultFile, samples: int, log: CampaignLog) -> list[TableLine]:
     lines = []
     for name in ESTIMATORS:
         values = [float(row[1]) for b in range(samples) for row in file.rows[campaign, b] if row[0] == name]
         errors = np.abs(np.array(values) - log.truth) / log.truth
         mean, deviation = float(errors.mean()), float(errors.std(ddof=1))
-        lines.append(Line(campaign, name, mean, deviation, samples, len(log.reward), log.truth, log.truth_stderr))
+        lines.append(TableLine(campaign, name, mean, deviation, samples, len(log.reward), log.truth, log.truth_stderr))
     return lines
 
 
-def as_text(lines: Sequence[Line]) -> str:
+def as_text(lines: Sequence[TableLine]) -> str:
     """The table, one block per campaign, with the paper's numbers beside ours and how well the truth itself is known."""
     blocks = []
     for campaign in dict.fromkeys(line.campaign for line in lines):

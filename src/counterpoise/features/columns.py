@@ -174,7 +174,8 @@ class Category:
 
     def native(self, values: pl.Series) -> Floats:
         """The number of each value among the levels; NaN for one that is not."""
-        return codes_of(text_of(values), self.levels)[:, None]
+        codes = codes_of(text_of(values), self.levels)[:, None]
+        return np.where(codes < 0, np.nan, codes)
 
     def plain(self, values: pl.Series) -> Floats:
         """A column for every level, 1 where the value is that one; all 0 for an unseen value."""
@@ -327,9 +328,11 @@ def text_of(values: pl.Series) -> pl.Series:
     return values.cast(pl.String)
 
 
-def codes_of(text: pl.Series, levels: Sequence[str]) -> Floats:
-    """The number of each text among the levels, NaN for any other."""
+def codes_of(text: pl.Series, levels: Sequence[str]) -> NDArray[np.int64]:
+    """The number of each text among the levels, −1 for any other.
+
+    >>> codes_of(pl.Series(["b", "c", None]), ["a", "b"]).tolist()
+    [1, -1, -1]
+    """
     known = pl.Series(levels, dtype=pl.String)
-    numbers = pl.Series(np.arange(len(levels), dtype=np.float64))
-    codes: Floats = text.replace_strict(known, numbers, default=None, return_dtype=pl.Float64).to_numpy()
-    return codes
+    return np.array(text.replace_strict(known, np.arange(len(levels)), default=-1, return_dtype=pl.Int64))

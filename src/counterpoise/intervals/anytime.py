@@ -10,7 +10,7 @@ from typing import ClassVar
 from counterpoise.errors import Argument, OptionError
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, symmetric
 from counterpoise.intervals.student import heavier
-from counterpoise.moments.effective import below
+from counterpoise.moments.spread import below
 
 FEWEST = 6  # rows with the outcome that matters, for an answer: benchmarks/intervals.py anytime
 SURE = 0.999  # that the mean weight is off, whatever the interval's own level, so that levels nest

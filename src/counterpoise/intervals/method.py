@@ -14,8 +14,7 @@ import numpy as np
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.moments import Floats, Moments, Powers
-from counterpoise.moments.effective import at_an_end, effective_sample_size, outcome_rows
-from counterpoise.moments.spread import UNSMOOTHED, Smoothed
+from counterpoise.moments.spread import UNSMOOTHED, Smoothed, at_an_end, effective_sample_size, outcome_rows
 
 # -- `Interval`: two ends, the level they hold at, and how they were made ----------------------------------------------
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.features import Encoder
-from counterpoise.features.columns import TEXT
+from counterpoise.features.columns import TEXT, codes_of
 from counterpoise.models.design import read_items
 from counterpoise.readers.frames import from_table
 
@@ -91,8 +91,7 @@ def places(classes: NDArray[Any], actions: Any) -> Places:
         place = np.minimum(np.searchsorted(classes, ids), len(classes) - 1)
         return np.where(classes[place] == ids, place, NONE)
     names = actions if isinstance(actions, pl.Series) else pl.Series(list(actions), strict=False)
-    known, numbers = pl.Series(list(classes), dtype=pl.String), pl.Series(np.arange(len(classes)))
-    return np.array(names.cast(pl.String).replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64))
+    return codes_of(names.cast(pl.String), list(classes))
 
 
 def places_of_rows(classes: NDArray[Any], action: Any, rows: int) -> Places:

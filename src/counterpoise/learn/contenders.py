@@ -23,7 +23,7 @@ from counterpoise.learn.objectives import Objective, Rewards, objective_of
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModelPolicy, TwoTower, standardize
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.reward_models import reward_model
-from counterpoise.learn.rows import Batch, Rows, Share, Split, batches
+from counterpoise.learn.rows import Batch, Rows, Split, batches
 from counterpoise.learn.source import Source
 from counterpoise.learn.steps import ALONE, LoggedActions, Machine
 from counterpoise.learn.training import IMITATION, OneCycle, Training, adam
@@ -291,10 +291,10 @@ class Network:
         began, policy, machine = time.perf_counter(), self._start(rest, seed), rest.machine
         objective, lowest = self._objective(rest.rewards)
         source: Any = Loaded(rest.rows) if rest.source is None else rest.source
-        split, share = Split(0.0, seed), Share(*machine)
+        split = Split(0.0, seed)
 
         def batches_of(epoch: int, size: int | None) -> Iterator[Batch]:
-            for batch in batches(source, epoch, size, split, share):
+            for batch in batches(source, epoch, size, split, machine):
                 if size is None or batch.total == size:  # the last of an epoch may be smaller, and noisier
                     yield replace(batch, reward=batch.reward - lowest) if lowest else batch
 

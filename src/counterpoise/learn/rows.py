@@ -33,6 +33,7 @@ from counterpoise.readers.policies import check_context
 
 if TYPE_CHECKING:
     from counterpoise.learn.source import Source
+    from counterpoise.learn.steps import Machine
 
 CANDIDATES = "candidates"
 LOST = 0.1  # of its spread that a column may lose to rounding
@@ -330,17 +331,8 @@ class Split:
             yield rows.take(torch.as_tensor(np.flatnonzero(trained if others else held), device=rows.action.device))
 
 
-@dataclass(frozen=True)
-class Share:
-    """This process's share of every batch: out of every `processes` rows, it takes one."""
-
-    rank: int
-    processes: int
-    device: torch.device
-
-
-def batches(source: Source, epoch: int, batch_size: int | None, split: Split, share: Share) -> Iterator[Batch]:
-    """This process's share of every batch of an epoch; the batches are the same for any number of processes.
+def batches(source: Source, epoch: int, batch_size: int | None, split: Split, machine: Machine) -> Iterator[Batch]:
+    """This process's share of every batch of an epoch, which is one out of every `processes` rows; all of them have the same batches.
 
     Only seed and epoch decide about their order. Rows are shuffled within a chunk, and so are the chunks themselves; what is left of a
     chunk joins the next.
@@ -361,7 +353,7 @@ def batches(source: Source, epoch: int, batch_size: int | None, split: Split, sh
             if len(part) < size and last < len(starts):
                 left = rows.take(part)
                 break
-            mine = rows.take(part[share.rank :: share.processes]).to(share.device)
+            mine = rows.take(part[machine.rank :: machine.processes]).to(machine.device)
             yield Batch(
                 mine.context, mine.action, mine.reward, mine.propensity, len(part), mine.model_rewards, mine.candidates
             )

@@ -27,7 +27,7 @@ from counterpoise.learn.objectives import Objective, Rewards
 from counterpoise.learn.optimizers import advance, scheduler_of
 from counterpoise.learn.options import Options
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.rows import Batch, Share, batches
+from counterpoise.learn.rows import Batch, batches
 from counterpoise.learn.softmax import USUAL, Arithmetic
 from counterpoise.learn.source import Inspection, Source, without_fold
 from counterpoise.learn.steps import ALONE, LoggedActions, Machine, Step
@@ -238,14 +238,13 @@ class Epochs(Course):
     def run(self) -> None:
         """Train for all epochs, or for those that the checkpoint does not have yet."""
         options, training, machine = self.options, self.training, self.machine
-        share = Share(*machine)
         watched = options.progress if machine.rank == 0 else False
         with (
             _progress(watched, f"{self._name}epoch 1", self.limit * self.steps) as self._tell,
             _compiled(training.policy, options.compile, options.norms or default_norms(training.policy)),
         ):
             training.run(
-                lambda epoch: batches(self.source, epoch, options.batch_size, options.split, share),
+                lambda epoch: batches(self.source, epoch, options.batch_size, options.split, machine),
                 self,
             )
         training.policy.load_state_dict(self.state.best)

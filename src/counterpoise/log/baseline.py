@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Literal
+from typing import Literal
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.moments.moments import CONTEXT
@@ -33,7 +33,7 @@ class Feature:
 
     column: str
     kind: Literal["number", "truth", "level", "bucket"] = "number"
-    level: Any = None
+    level: Hashable = None
     bucket: int = 0
     buckets: int = 0
     center: float = 0.0
@@ -106,7 +106,7 @@ def check_features(features: tuple[Feature, ...]) -> None:
         raise OptionError([Argument("baseline"), " names something twice; each column and level once will do."])
 
 
-def as_baseline(value: Mapping[str, Any] | Iterable[str]) -> dict[str, How]:
+def as_baseline(value: Mapping[str, object] | Iterable[str]) -> dict[str, How]:
     """What `baseline=` was given, column by column.
 
     >>> as_baseline(["age", "country"])
@@ -121,13 +121,12 @@ def as_baseline(value: Mapping[str, Any] | Iterable[str]) -> dict[str, How]:
     return {str(column): _how(str(column), how) for column, how in by_column.items()}
 
 
-def _how(column: str, how: Any) -> How:
+def _how(column: str, how: object) -> How:
     if how is None:
         return None
     if isinstance(how, Integral) and not isinstance(how, bool) and 2 <= int(how) <= MOST:
         return int(how)
-    plain = isinstance(how, list | tuple) and all(isinstance(level, str | bool | Integral) for level in how)
-    if plain and how:
+    if isinstance(how, list | tuple) and how and all(isinstance(level, str | bool | Integral) for level in how):
         return tuple(level if isinstance(level, str | bool) else int(level) for level in how)
     raise OptionError(
         [

@@ -17,6 +17,7 @@ from counterpoise.log.rules import indicator, missing
 from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+LazyRows = nw.LazyFrame[Any]  # rows that another library holds
 
 
 def column(name: str) -> pl.Expr:
@@ -267,9 +268,7 @@ def has_column(part: str, column: str, available: Sequence[str]) -> bool:
     return False
 
 
-def with_actions(
-    frame: nw.LazyFrame[Any], question: Question, names: dict[str, str]
-) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> tuple[LazyRows, dict[str, str]]:
     """A column for every deterministic target: 1 if the logged action is the one it takes, 0 if not, null if unknown."""
     action = nw.col(names.get(str(question.log.action), str(question.log.action)))
     made = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}

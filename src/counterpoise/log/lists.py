@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +64,7 @@ class Lists:
         return {k: count / sum(counts.values()) for k, count in counts.items()}
 
 
-def check_lists(parts: Mapping[str, Any]) -> None:
+def check_lists(parts: Mapping[str, object]) -> None:
     """Check that the parts of a log that describe lists go together."""
     slate = parts.get("slate")
     alone = [part for part in ("position", "propensity_of", "discount") if parts.get(part) is not None]
@@ -119,7 +118,7 @@ def rows_by_list(lists: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[
     return rows
 
 
-def check_same_context(context: NDArray[Any], rows: NDArray[np.int64]) -> None:
+def check_same_context(context: NDArray[np.generic], rows: NDArray[np.int64]) -> None:
     """Check that every row of a list has the context of its top row: a ranking is made once, before anything is shown."""
     for column in rows.T[1:]:
         there = column >= 0

@@ -123,7 +123,7 @@ def secrets_of(address: str) -> list[str]:
 # -- Arrays given without a log, collected under the names of their parts ----------------------------------------------
 
 
-class Arrays(dict[str, Any]):
+class Arrays(dict[str, object]):
     """A mapping of arrays that grows as parts are given; every name can be added only once."""
 
     def put(self, name: str, value: object) -> str:
@@ -167,7 +167,7 @@ class Log:
     # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
     propensity: Any = None
     logger: str | None = None
-    shares: Mapping[Any, float] | None = None
+    shares: Mapping[str, float] | None = None
     action: str | None = None
     context: tuple[str, ...] = ()
     candidates: str | None = None
@@ -280,7 +280,7 @@ class Log:
                 ],
             )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # a pickle lies around in files and queues: whoever opens it brings the password of a database themselves
         is_address = isinstance(self.data, str) and not exists(self.data)  # files may have odd names
         return {**self.__dict__, "data": forgetting_password(self.data) if is_address else self.data}
@@ -288,7 +288,7 @@ class Log:
     def __copy__(self) -> Self:
         return self.of(self.data)  # by way of a pickle, a copy would have no password
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.of(deepcopy(self.data, memo))
 
     def __repr__(self) -> str:
@@ -353,7 +353,7 @@ def logged_propensity(log: Log) -> str | None:
     return None if column == MODEL else column
 
 
-def _normal(raw: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
+def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, Any]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     parts = {name: value for name, value in raw.items() if value is not None}
     if parts.get("cluster") is False:
@@ -433,7 +433,7 @@ def column_name(part: str, value: object, arrays: Arrays | None) -> str:
     return arrays.put(part, value)
 
 
-def column_names(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
+def column_names(part: str, value: object, arrays: Arrays | None) -> tuple[str, ...]:
     """The names of one or several columns, or of one array, a mapping of names to arrays, or a list of arrays."""
     if value is None or (isinstance(value, list | tuple) and not value):
         return ()
@@ -452,12 +452,12 @@ def column_names(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...
     return (column_name(part, value, arrays),)
 
 
-def _discount(part: str, value: Any, arrays: Arrays | None) -> str:
+def _discount(part: str, value: object, arrays: Arrays | None) -> str:
     """The column of what positions count, or the name of a rule for it."""
     return value if isinstance(value, str) and value == DCG else column_name(part, value, arrays)
 
 
-def _propensity(part: str, value: Any, arrays: Arrays | None) -> Any:
+def _propensity(part: str, value: object, arrays: Arrays | None) -> object:
     """The column of the propensities, those of several loggers, or the model that takes its place; arrays join the others."""
     if isinstance(value, Mapping):
         return {name: _of_logger(name, column, arrays) for name, column in value.items()}
@@ -489,7 +489,7 @@ def _no_models_of_loggers() -> OptionError:
     )
 
 
-def _baseline(part: str, value: Any, arrays: Arrays | None) -> dict[str, How] | None:
+def _baseline(part: str, value: object, arrays: Arrays | None) -> dict[str, How] | None:
     """The columns of a baseline, and what is known of their levels; arrays, a mapping of names to them, or a table of numbers."""
     if isinstance(value, Mapping) and arrays is None:
         return as_baseline(value) or None
@@ -505,7 +505,7 @@ def _table(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
 
 
 # how the value of a part becomes names of columns; an option stays as it is
-_FORMS: dict[Form, Callable[[str, Any, Arrays | None], object]] = {
+_FORMS: dict[Form, Callable[[str, object, Arrays | None], object]] = {
     "propensity": _propensity,
     "column": column_name,
     "discount": _discount,

@@ -11,9 +11,9 @@ from typing import Any
 from counterpoise.errors import Argument, OptionError
 from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_at
-from counterpoise.log.log import Log, column_names
-from counterpoise.log.parts import MODELS
-from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, targets_of
+from counterpoise.log.log import Arrays, Log, column_names
+from counterpoise.log.parts import MODELS, Columns
+from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, Targets, targets_of
 from counterpoise.moments import MODEL, ROW
 from counterpoise.moments.log_moments import Contrast
 from counterpoise.moments.moments import CONTEXT, EXCESS, LENGTH, REWARD, SQUARE
@@ -421,7 +421,7 @@ class Question:
         """The deterministic targets."""
         return tuple(target for target in self.targets if not target.is_column and not target.is_policy)
 
-    @property
+    @cached_property
     def numbers(self) -> dict[str, tuple[str, str]]:
         """Internal name → (part, column) for every column that must contain numbers."""
         log, names = self.log, self.names
@@ -551,11 +551,11 @@ def _of_part(part: str, names: Iterable[str], columns: Iterable[str]) -> dict[st
 
 def ask(
     log: Log,
-    target: Any,
+    target: Targets,
     *,
     weight: Any,
-    against: Any = None,
-    segment: Any = None,
+    against: Targets = None,
+    segment: Columns = None,
     groups: int = 1,
     smoothings: tuple[float, ...] = (),
     features: tuple[Feature, ...] = (),
@@ -591,8 +591,9 @@ def ask(
     values = _model_values(log, targets, arrays)
     if arrays is not None:
         log = log.of(arrays)
-    sums: dict[str, Any] = {"smoothings": smoothings, "features": features, "lists": lists}
-    return Question(log, targets, weight, contrasts, segments, groups, values, **sums)
+    return Question(
+        log, targets, weight, contrasts, segments, groups, values, smoothings=smoothings, features=features, lists=lists
+    )
 
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:
@@ -607,7 +608,7 @@ def lean(question: Question) -> Question:
     return replace(question, log=log, model_value={}, features=(), model=None)
 
 
-def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> Target:
+def _rival(against: Targets, targets: tuple[Target, ...], log: Log, arrays: Arrays | None) -> Target:
     """The other policy of a comparison: one of the targets by name, the logging policy, or a separate target."""
     if isinstance(against, str) and (against == LOGGING or against in {target.name for target in targets}):
         return next((target for target in targets if target.name == against), Target(LOGGING, LOGGING))
@@ -621,7 +622,7 @@ def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> 
     return rivals[0]
 
 
-def _model_values(log: Log, targets: tuple[Target, ...], arrays: Any) -> dict[str, str]:
+def _model_values(log: Log, targets: tuple[Target, ...], arrays: Arrays | None) -> dict[str, str]:
     """The model's value of each target, in the order of the targets; a mapping gives them by target."""
     value, names = log.model_value, [target.name for target in targets]
     if isinstance(value, Mapping):

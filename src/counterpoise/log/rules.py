@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import narwhals as nw
 
 from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentence
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
+from counterpoise.log.groups import Frame
 from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
 from counterpoise.log.parts import usual
 from counterpoise.log.question import (
@@ -28,8 +29,6 @@ from counterpoise.log.question import (
     is_known_at,
 )
 from counterpoise.log.targets import argument_of
-
-Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Problem:
     rule: Rule
     count: int
     row: int | None  # None where rows have no order
-    value: Any
+    value: object
 
     @property
     def said(self) -> Sentence:
@@ -99,7 +98,7 @@ def missing(part: str, column: str, available: Sequence[str], inside: str = "") 
     return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=["Pass ", *advice])
 
 
-def check_type(part: str, column: str, dtype: Any) -> None:
+def check_type(part: str, column: str, dtype: nw.dtypes.DType) -> None:
     """Check that a column holds numbers: booleans and decimals will do; text, dates and nested values will not."""
     if dtype.is_numeric() or dtype in (nw.Boolean, nw.Unknown) or str(dtype) == "Null":
         return

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.log.groups import STEP, mix
 
@@ -25,7 +25,7 @@ UPPER = np.uint64(0xFFFFFFFF00000000)
 HALF = np.uint64(32)
 
 
-def row_keys(context: Sequence[Any], action: Any, reward: Any) -> Keys:
+def row_keys(context: Sequence[ArrayLike], action: Sized, reward: ArrayLike) -> Keys:
     """The key of every row; columns are arrays, or series of polars.
 
     >>> import polars as pl
@@ -81,7 +81,7 @@ class Sketch:
         """What sees the rows of a log go by, and says how they fit."""
         return Watch(self)
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """What fits into JSON."""
         texts = {"keys": self.keys.astype("<u8"), "counts": np.minimum(self.counts, 2**32 - 1).astype("<u4")}
         return {name: base64.b64encode(array.tobytes()).decode() for name, array in texts.items()} | {"rows": self.rows}
@@ -187,7 +187,7 @@ class Watch:
         return bool(np.log(np.pi * self.sketch.counts).sum() / 2 > COINCIDENCE)
 
 
-def _surprise(chances: NDArray[Any], exceptions: int) -> float:
+def _surprise(chances: NDArray[np.generic], exceptions: int) -> float:
     """How surprising it is, as a logarithm, that so few of these have happened."""
     if exceptions == 0:
         return float(-np.log1p(-np.minimum(chances, 1.0 - 1e-12)).sum())
@@ -226,7 +226,7 @@ def _bits(column: Any) -> Keys:
     return _of_numbers(array) if array.dtype.kind in "biufmM" else _of_texts(array)
 
 
-def _of_numbers(array: NDArray[Any]) -> Keys:
+def _of_numbers(array: NDArray[np.generic]) -> Keys:
     if array.dtype.kind in "mM":
         unknown = np.isnat(array)
         whole = array.astype(f"{array.dtype.kind}8[us]").astype(np.int64)
@@ -237,7 +237,7 @@ def _of_numbers(array: NDArray[Any]) -> Keys:
 
 def _of_texts(values: Any) -> Keys:
     texts = values.to_list() if hasattr(values, "to_list") else values.tolist()
-    known: dict[Any, int] = {None: int(MISSING)}
+    known: dict[object, int] = {None: int(MISSING)}
     for text in texts:
         if text not in known:
             known[text] = int.from_bytes(hashlib.blake2b(str(text).encode(), digest_size=8).digest(), "little")
@@ -252,7 +252,7 @@ def _of_lists(values: Any) -> Keys:
     return _of_table(table)
 
 
-def _of_table(array: NDArray[Any]) -> Keys:
+def _of_table(array: NDArray[np.generic]) -> Keys:
     seed = np.zeros(len(array), dtype=np.uint64)
     for column in array.T:
         seed = mix((seed ^ _of_numbers(column)) + STEP)
@@ -264,9 +264,9 @@ class Lesson:
     """What a policy remembers of how it was learned: a sketch of the rows, and what learning said of it by rows that it had not seen."""
 
     sketch: Sketch
-    estimate: Mapping[str, Any] | None = None  # value, lower, upper, verdict
+    estimate: Mapping[str, object] | None = None  # value, lower, upper, verdict
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """What fits into JSON."""
         return self.sketch.to_plain() | {"estimate": None if self.estimate is None else dict(self.estimate)}
 

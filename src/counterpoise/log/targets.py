@@ -48,9 +48,9 @@ class ActionGroup:
     Saito & Joachims, "Off-policy evaluation for large action spaces via embeddings", ICML 2022.
     """
 
-    target: Any
+    target: str | Classifier
     propensity: str
-    groups: Mapping[Any, Any] | Sequence[Any] | None = None
+    groups: Mapping[object, object] | Sequence[object] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.propensity, str):
@@ -214,7 +214,7 @@ class Target:
         return f"counterpoise {kind} {self.name}"
 
 
-def targets_of(sources: Any, log: Log, arrays: Arrays | None = None) -> tuple[Target, ...]:
+def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple[Target, ...]:
     """The targets of a verb: one thing, a list of things, or a mapping of names to things.
 
     >>> [target.name for target in targets_of({"new": "pi_new / 2", "greedy": Chosen("item")}, Log({}, action="a"))]
@@ -255,13 +255,13 @@ def targets_of(sources: Any, log: Log, arrays: Arrays | None = None) -> tuple[Ta
     return targets
 
 
-def _is_blind(source: Any) -> bool:
+def _is_blind(source: object) -> bool:
     """Whether a target is a policy that cannot be shown the candidates of a row."""
     policy = source.target if isinstance(source, ActionGroup) else source
     return is_policy(policy) and not (hasattr(policy, "candidates_") or hasattr(policy, "list_probabilities"))
 
 
-def _needs_context(source: Any) -> bool:
+def _needs_context(source: object) -> bool:
     """Whether a target looks at the context, and does not find its probabilities in the log's own columns."""
     return is_policy(source.target if isinstance(source, ActionGroup) else source)
 
@@ -273,12 +273,12 @@ def is_policy(target: object) -> bool:
     )
 
 
-def is_ranker(policy: Any) -> bool:
+def is_ranker(policy: object) -> bool:
     """Whether a policy shows lists, so that a row's probability depends on the other rows of its list."""
     return hasattr(policy, "list_probabilities")
 
 
-def _names_and_sources(sources: Any) -> Iterator[tuple[str, Any]]:
+def _names_and_sources(sources: object) -> Iterator[tuple[str, Any]]:
     if isinstance(sources, Mapping):
         for name, target in sources.items():
             yield str(name), _source(target)
@@ -287,7 +287,7 @@ def _names_and_sources(sources: Any) -> Iterator[tuple[str, Any]]:
         yield name_of(target), _source(target)
 
 
-def _source(target: Any) -> Any:
+def _source(target: object) -> Any:
     if isinstance(target, PathLike) or (isinstance(target, str) and target.endswith(SAVED)):
         # by name: learning stands on evaluation, and only someone who asks for a saved policy needs it
         return import_module("counterpoise.learn").load_policy(target)
@@ -299,7 +299,7 @@ def _source(target: Any) -> Any:
     )
 
 
-def name_of(source: Any) -> str:
+def name_of(source: object) -> str:
     """What a target is called that nobody named."""
     if isinstance(source, str):
         return source.rsplit("/", 1)[-1].removesuffix(SAVED) if source.endswith(SAVED) else source

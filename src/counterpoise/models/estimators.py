@@ -13,7 +13,7 @@ FEW = 5_000  # rows up to which "auto" is a linear model
 CLASSES = 20  # different rewards that a classifier may have
 
 
-def estimator_of(name: Any, rewards: Floats) -> Any:
+def estimator_of(name: object, rewards: Floats) -> Any:
     """An estimator that is not fitted yet: the one given, or the one that a name stands for."""
     if not isinstance(name, str):
         return name
@@ -45,7 +45,7 @@ def libraries() -> tuple[Any, Any]:
     return linear_model, ensemble
 
 
-def fresh(estimator: Any, seed: int | None = None) -> Any:
+def fresh(estimator: object, seed: int | None = None) -> Any:
     """A copy of an estimator that is not fitted, so that the user's own is never changed; with a seed, if it draws anything."""
     try:
         from sklearn.base import clone as copy
@@ -57,17 +57,17 @@ def fresh(estimator: Any, seed: int | None = None) -> Any:
     return model
 
 
-def is_native(estimator: Any) -> bool:
+def is_native(estimator: object) -> bool:
     """Whether an estimator takes categories and missing values as they are."""
     return type(estimator).__name__ in ("HistGradientBoostingClassifier", "HistGradientBoostingRegressor")
 
 
-def is_classifier(estimator: Any) -> bool:
+def is_classifier(estimator: object) -> bool:
     """Whether an estimator predicts probabilities of rewards, and not the reward itself."""
     return hasattr(estimator, "predict_proba")
 
 
-def names_classes(estimator: Any) -> bool:
+def names_classes(estimator: object) -> bool:
     """Whether an estimator is a classifier that says which reward is likeliest, and not how likely: its mean reward is not known."""
     if is_classifier(estimator):
         return False
@@ -90,7 +90,7 @@ def predict_rewards(estimator: Any, table: Any) -> Floats:
 
 
 def fit_estimator(
-    estimator: Any, table: Any, rewards: Floats, weights: Floats | None, categories: tuple[bool, ...] = ()
+    estimator: object, table: object, rewards: Floats, weights: Floats | None, categories: tuple[bool, ...] = ()
 ) -> Any:
     """A fitted copy of an estimator."""
     made = fresh(estimator)
@@ -109,7 +109,7 @@ def fit_estimator(
         raise fit_error(made, error) from error
 
 
-def check_rewards(estimator: Any, rewards: Floats) -> None:
+def check_rewards(estimator: object, rewards: Floats) -> None:
     """Check that there is something to learn, and that a classifier has few rewards to tell apart."""
     values = np.unique(rewards)
     if not len(values):
@@ -126,6 +126,6 @@ def check_rewards(estimator: Any, rewards: Floats) -> None:
         )
 
 
-def fit_error(estimator: Any, error: Exception) -> OptionError:
+def fit_error(estimator: object, error: Exception) -> OptionError:
     """The error that an estimator could not be fitted."""
     return OptionError(f"the model {type(estimator).__name__} cannot be fitted: {str(error).splitlines()[0]}")

@@ -16,6 +16,7 @@ from counterpoise.moments import Floats
 
 # -- any model: every pair is predicted --------------------------------------------------------------------------------
 
+Reals = NDArray[np.floating[Any]]  # float32 where there is a table of all actions
 CROSSED = 200_000  # pairs of context and action that are predicted at once
 CELLS = 40_000_000  # of the table that these are, unless it is sparse
 
@@ -26,7 +27,7 @@ class Fit(Protocol):
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """The predicted reward of one action for every context."""
 
-    def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
+    def table(self, x: Floats, codes: Codes) -> Reals:
         """The predicted rewards of these actions for every context: contexts × actions."""
 
 
@@ -41,7 +42,7 @@ class Joint:
         """One prediction per row."""
         return predict_rewards(self.estimator, self.design.pairs(x, codes))
 
-    def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
+    def table(self, x: Floats, codes: Codes) -> Reals:
         """Every context with every action, a few contexts at a time."""
         rewards = np.empty((len(x), len(codes)))
         wide = 1 if self.design.is_sparse else x.shape[1] + self.design.features.shape[1]
@@ -78,7 +79,7 @@ class PerAction:
             rewards[rows] = predict_rewards(self.models[code], x[rows])
         return rewards
 
-    def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
+    def table(self, x: Floats, codes: Codes) -> Reals:
         """All contexts by every model."""
         return np.column_stack([predict_rewards(self.models[code], x) for code in codes])
 
@@ -86,15 +87,15 @@ class PerAction:
 # -- linear models: the score is f(x) + g(a), and no pair of the two is ever made --------------------------------------
 
 
-Link = Callable[[NDArray[Any]], NDArray[Any]]
+Link = Callable[[Reals], Reals]
 
 
-def identity(scores: NDArray[Any]) -> NDArray[Any]:
+def identity(scores: Reals) -> Reals:
     """The score itself."""
     return scores
 
 
-def sigmoid(scores: NDArray[Any]) -> NDArray[Any]:
+def sigmoid(scores: Reals) -> Reals:
     """1/(1 + exp(−score)), in the array's own memory.
 
     >>> sigmoid(np.array([0.0, -1000.0])).tolist()
@@ -104,13 +105,13 @@ def sigmoid(scores: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore"):  # 1/∞ is 0
         np.exp(scores, out=scores)
     scores += 1.0
-    shares: NDArray[Any] = np.reciprocal(scores, out=scores)
+    shares: Reals = np.reciprocal(scores, out=scores)
     return shares
 
 
-def exponential(scores: NDArray[Any]) -> NDArray[Any]:
+def exponential(scores: Reals) -> Reals:
     """exp(score), in the array's own memory."""
-    rewards: NDArray[Any] = np.exp(scores, out=scores)
+    rewards: Reals = np.exp(scores, out=scores)
     return rewards
 
 
@@ -125,7 +126,7 @@ class Scale:
     low: float = 0.0
     high: float = 1.0
 
-    def __call__(self, scores: NDArray[Any]) -> NDArray[Any]:
+    def __call__(self, scores: Reals) -> Reals:
         rewards = self.link(scores)
         return rewards if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * rewards
 
@@ -138,7 +139,7 @@ class Scale:
             return float(special.logit(share) if self.link is sigmoid else np.log(share))
 
 
-def scales_of(estimator: Any) -> list[Scale]:
+def scales_of(estimator: object) -> list[Scale]:
     """How an estimator may make rewards of scores; which one it is, a comparison tells."""
     classes = getattr(estimator, "classes_", None)
     if classes is None:
@@ -156,9 +157,9 @@ class Linear:
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """The scale of f(x) + g(a)."""
-        return self.scale(x @ self.weights + self.scores[codes])
+        return np.asarray(self.scale(x @ self.weights + self.scores[codes]), dtype=np.float64)
 
-    def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
+    def table(self, x: Floats, codes: Codes) -> Reals:
         """The same for all actions."""
         f, g = (x @ self.weights).astype(np.float32), self.scores[codes].astype(np.float32)
         return self.scale(f[:, None] + g)
@@ -174,14 +175,15 @@ class Stacked:
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """Each row with the weights of its action."""
-        return self.scale(np.einsum("ij,ij->i", x, self.weights.T[codes]) + self.scores[codes])
+        scores = np.einsum("ij,ij->i", x, self.weights.T[codes]) + self.scores[codes]
+        return np.asarray(self.scale(scores), dtype=np.float64)
 
-    def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
+    def table(self, x: Floats, codes: Codes) -> Reals:
         """All rows with all weights."""
         return self.scale(x @ self.weights[:, codes] + self.scores[codes])
 
 
-def linear(estimator: Any, design: Design) -> list[Linear]:
+def linear(estimator: object, design: Design) -> list[Linear]:
     """A linear model taken apart, in as many ways as it may have a link; nothing, if it is not linear."""
     coefficients = _coefficients(estimator)
     if coefficients is None:
@@ -210,7 +212,7 @@ def stack(fit: PerAction) -> list[Stacked]:
     return made
 
 
-def _coefficients(estimator: Any) -> tuple[Floats, float] | None:
+def _coefficients(estimator: object) -> tuple[Floats, float] | None:
     w, b = getattr(estimator, "coef_", None), getattr(estimator, "intercept_", None)
     if w is None or b is None or np.size(b) != 1 or np.ndim(w) > 2 or (np.ndim(w) == 2 and np.shape(w)[0] != 1):
         return None
@@ -271,7 +273,7 @@ class BoostedTrees:
         """By the estimator itself."""
         return predict_rewards(self.estimator, self.design.pairs(x, codes))
 
-    def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
+    def table(self, x: Floats, codes: Codes) -> Reals:
         """Contexts × paths times paths × actions."""
         scores = np.ascontiguousarray(self.scores[:, codes])
         rewards = np.empty((len(x), len(codes)), dtype=np.float32)

@@ -46,7 +46,7 @@ class CrossFit:
 # -- draws -------------------------------------------------------------------------------------------------------------
 
 
-def draw_actions(probabilities: NDArray[Any], ids: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
+def draw_actions(probabilities: NDArray[np.floating[Any]], ids: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
     """So many actions for every row, at equal distances along the row's probabilities from one uniform start.
 
     Each action is drawn as often on average as its probability says, so that the mean over the draws has the right mean whatever
@@ -78,7 +78,7 @@ def draw_actions(probabilities: NDArray[Any], ids: NDArray[np.int64], samples: i
     return np.asarray(stretch * width + passed.reshape(n, -1))
 
 
-def _in_stretches(probabilities: NDArray[Any], width: int) -> NDArray[Any]:
+def _in_stretches(probabilities: NDArray[np.floating[Any]], width: int) -> NDArray[np.floating[Any]]:
     """The rows cut into stretches of about so many actions, the last of which may end with some that have no probability."""
     n, actions = probabilities.shape
     exact = [w for w in range(width, 2 * width) if actions % w == 0]

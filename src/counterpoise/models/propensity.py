@@ -21,7 +21,7 @@ from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_propensity
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import MODEL, Log
-from counterpoise.log.parts import Unlogged
+from counterpoise.log.parts import Column, Unlogged
 from counterpoise.log.question import Question
 from counterpoise.models.design import Actions, Codes, actions_of, blocks
 from counterpoise.models.estimators import fit_estimator, is_native, libraries
@@ -79,7 +79,7 @@ class Propensity(Unlogged):
     estimator: Any = "logistic"
     folds: int = 5
     calibrate: bool = True
-    column: Any = None
+    column: Column = None
     sample: int = SAMPLE
     floor: float | None = None
     error: Literal["scores", "refit"] = "scores"
@@ -337,7 +337,7 @@ def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFram
     return rows.filter(missing), int((~missing).sum())
 
 
-def _estimator(name: Any) -> Any:
+def _estimator(name: object) -> Any:
     if not isinstance(name, str):
         return name
     linear, trees = libraries()

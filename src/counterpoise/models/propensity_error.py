@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,8 +29,8 @@ from counterpoise.models.design import Codes
 from counterpoise.models.estimators import fit_estimator
 from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, out_of_fold, sharpen, sharpness_of
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.estimated import Estimated, Place
 from counterpoise.moments.log_moments import Contrast, as_label
+from counterpoise.moments.weighed import Estimated, Place
 from counterpoise.threads import threads
 
 CELLS = 20_000_000  # of the table of rows × scores
@@ -247,7 +246,7 @@ def refit_propensities(
         shares = np.bincount(codes[kept], minlength=classifiers[0].actions) / max(int(kept.sum()), 1)
         made: list[Classifier] = []
         for fold, classifier in enumerate(classifiers):
-            others: Any = kept & (folds != fold)
+            others = kept & (folds != fold)
             made.append(
                 Classifier(
                     fit_estimator(classifier.estimator, x[others], codes[others], None, categories),

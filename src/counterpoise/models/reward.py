@@ -118,7 +118,7 @@ class Reward:
             )
 
 
-def as_reward(model: Any) -> Reward:
+def as_reward(model: object) -> Reward:
     """The reward model that a log was given: a `Reward`, or what one is made of.
 
     >>> as_reward("auto").folds
@@ -127,11 +127,11 @@ def as_reward(model: Any) -> Reward:
     return model if isinstance(model, Reward) else Reward(model)
 
 
-def _predicts(estimator: Any) -> bool:
+def _predicts(estimator: object) -> bool:
     return hasattr(estimator, "predict") or hasattr(estimator, "predict_proba")
 
 
-def check_count(name: str, value: Any, least: int, most: int) -> None:
+def check_count(name: str, value: object, least: int, most: int) -> None:
     """Check a whole number of a model."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionError(f"{name} of a model must be a whole number from {least:,} to {most:,}, found {value!r}.")
@@ -323,7 +323,7 @@ class PredictedRows:
 
 ROWS_PER_ACTION = 50  # from which an action gets a model of its own
 SHRINKAGE = 10.0  # rows of the mean of all that the mean of a rarer action is mixed with
-Predict = Callable[[NDArray[Any]], Floats]
+Predict = Callable[[NDArray[np.generic]], Floats]
 
 
 def good_rows(rows: pl.DataFrame, question: Question) -> pl.DataFrame:
@@ -498,7 +498,7 @@ def _work(design: Design, x: Floats) -> int:
     return int(len(x) * (x.shape[1] + (1 if design.is_sparse else design.features.shape[1])))
 
 
-def _suited(design: Design, reward: Reward, estimator: Any, x: Floats, codes: Codes, rewards: Floats) -> Design:
+def _suited(design: Design, reward: Reward, estimator: object, x: Floats, codes: Codes, rewards: Floats) -> Design:
     """The design, dense if the estimator takes no sparse tables: fits on a few rows tell, as no tag does for every pipeline and version."""
     if not design.is_sparse or isinstance(reward.estimator, str) or reward.per_action:
         return design
@@ -519,7 +519,7 @@ def _suited(design: Design, reward: Reward, estimator: Any, x: Floats, codes: Co
 
 
 def fit_numbers(
-    model: Any, context: NDArray[Any], action: NDArray[np.int64], rewards: Floats, n_actions: int, seed: int
+    model: object, context: NDArray[np.generic], action: NDArray[np.int64], rewards: Floats, n_actions: int, seed: int
 ) -> Predict:
     """A reward model of contexts that are numbers and actions from 0 on: what it predicts for every action in other contexts.
 
@@ -533,7 +533,7 @@ def fit_numbers(
     check_rewards(estimator, rewards)
     native, scaling = is_native(estimator), Scaling.of(context)
 
-    def numbers(table: NDArray[Any]) -> Floats:
+    def numbers(table: NDArray[np.generic]) -> Floats:
         return table.astype(np.float64) if native else scaling.standardized(table)
 
     every = pl.Series(np.arange(n_actions))
@@ -547,7 +547,7 @@ def fit_numbers(
 
 
 def fit_one(
-    estimator: Any, design: Design, x: Floats, codes: Any, rewards: Floats, weights: Floats | None, per_action: bool
+    estimator: Any, design: Design, x: Floats, codes: Codes, rewards: Floats, weights: Floats | None, per_action: bool
 ) -> Fit:
     """One model, in the form that predicts fastest."""
     if per_action:
@@ -557,13 +557,13 @@ def fit_one(
     )
 
 
-def _take_apart(made: Any, design: Design, x: Floats) -> Fit:
+def _take_apart(made: object, design: Design, x: Floats) -> Fit:
     forms: list[Fit] = [*linear(made, design), *(trees(made, design) if design.is_native else [])]
     return _fastest_form(Joint(made, design), forms, x, len(design.actions.levels))
 
 
 def _fit_per_action(
-    estimator: Any, design: Design, x: Floats, codes: Any, rewards: Floats, weights: Floats | None
+    estimator: object, design: Design, x: Floats, codes: Codes, rewards: Floats, weights: Floats | None
 ) -> Fit:
     models: list[Any] = []
     mean = float(rewards.mean())
@@ -592,7 +592,7 @@ def _fastest_form(plain: Fit, candidates: Sequence[Fit], x: Floats, count: int) 
     return plain
 
 
-def _check_classes(estimator: Any, rewards: Floats, others: Any, fold: int) -> None:
+def _check_classes(estimator: Any, rewards: Floats, others: NDArray[np.bool_], fold: int) -> None:
     """Check that the rows to fit on have every reward that a classifier is to tell apart."""
     if not others.any():
         raise LogError(
@@ -609,6 +609,6 @@ def _check_classes(estimator: Any, rewards: Floats, others: Any, fold: int) -> N
         )
 
 
-def _check_samples(samples: Any) -> None:
+def _check_samples(samples: object) -> None:
     if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
         raise OptionError([Argument("value_samples", samples), " must be a whole number of at least 1."])

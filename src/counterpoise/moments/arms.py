@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from counterpoise.moments.effective import PLAIN
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
 from counterpoise.moments.moments import CONTEXT, SQUARE, Moments
 from counterpoise.moments.spread import KEPT, NOTHING, Powers, Tail
+from counterpoise.moments.weighed import PLAIN
 
 
 def pair_of_arms(log: LogMoments, arm: Label, against: Label) -> LogMoments:

@@ -14,10 +14,9 @@ import numpy as np
 
 from counterpoise.errors import MomentsError, OptionError
 from counterpoise.moments import stored
-from counterpoise.moments.effective import PLAIN, Weighed
-from counterpoise.moments.estimated import Estimated
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
+from counterpoise.moments.weighed import PLAIN, Estimated, Weighed
 
 Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none

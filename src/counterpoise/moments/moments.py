@@ -185,6 +185,8 @@ class Moments:
         """The stack added up along one of its leading axes."""
         axis %= len(self.shape)
         n = self.n
+        if n.shape[axis] == 1:
+            return self[(*[slice(None)] * axis, 0)]
         total = n.sum(axis=axis)
         first = np.take_along_axis(self.center, np.expand_dims(np.argmax(n > 0, axis=axis), axis), axis)
         # measured from the first center, so that equal centers stay equal to the last bit
@@ -263,7 +265,7 @@ class Moments:
                 made_of[k, self.columns.index(name)] = 1.0
             elif is_running and name.startswith(EXCESS):
                 made_of[k, last] = 1.0
-        return Moments(self.n, self.mean @ made_of.T, made_of @ self.scatter @ made_of.T, self.center, order)
+        return self.mapped(made_of, order)
 
     def with_lengths(self) -> Moments:
         """The same lists, all of the same length, with the column u×length, if they are those of a target and lack it."""
@@ -273,7 +275,7 @@ class Moments:
         made_of = np.insert(np.eye(len(self.columns)), place, 0.0, axis=0)
         made_of[place, place : place + len(self.ranks)] = len(self.ranks)
         order = (*self.columns[:place], LENGTH, *self.columns[place:])
-        return Moments(self.n, self.mean @ made_of.T, made_of @ self.scatter @ made_of.T, self.center, order)
+        return self.mapped(made_of, order)
 
     def with_features_moved(self, by: Mapping[str, float]) -> Moments:
         """The same rows with other centers of their features: u·(φ − c) moves by `by`·u.
@@ -285,7 +287,11 @@ class Moments:
         moved = np.eye(len(self.columns))
         for name, delta in by.items():
             moved[self.columns.index(name), self.columns.index("u")] = delta
-        return Moments(self.n, self.mean @ moved.T, moved @ self.scatter @ moved.T, self.center, self.columns)
+        return self.mapped(moved, self.columns)
+
+    def mapped(self, made_of: Floats, columns: Sequence[str]) -> Moments:
+        """The moments of columns that are linear in these: the rows of `made_of` have their coefficients."""
+        return Moments(self.n, self.mean @ made_of.T, made_of @ self.scatter @ made_of.T, self.center, tuple(columns))
 
     def shifted(self, constant: ArrayLike) -> Moments:
         """The moments of the same log with a constant added to every reward (and to the model's).

@@ -21,8 +21,8 @@ from typing import Any
 
 from counterpoise.errors import Argument, MomentsError
 from counterpoise.moments import stored
-from counterpoise.moments.effective import PLAIN, Weighed
 from counterpoise.moments.log_moments import LogMoments
+from counterpoise.moments.weighed import PLAIN, Weighed
 from counterpoise.whole_files import whole_file
 
 FORMAT = 2

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 
 from counterpoise.errors import Argument, Blank, MomentsError, OptionError, Text
@@ -25,18 +24,18 @@ from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
-from counterpoise.moments.effective import Weighed
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.moments import CONTEXT
 from counterpoise.moments.state import Batch, Rewards, State
+from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
-from counterpoise.readers.policies import item_ids
+from counterpoise.readers.policies import frame_of, item_ids
 
 # -- The identity of a policy, as a text that stays the same tomorrow and differs for another policy -------------------
 
 
-def identity(policy: Any) -> str | None:
+def identity(policy: object) -> str | None:
     """A policy's name with a hash of its code and parameters, or None if something in it cannot be inspected.
 
     For code in installed packages, only the names count. Two policies made in the same way have the same identity:
@@ -58,9 +57,9 @@ class _Hashes:
 
     def __init__(self) -> None:
         self.known: dict[int, bytes] = {}
-        self.kept: list[Any] = []  # an object that is gone could lend its id to another
+        self.kept: list[object] = []  # an object that is gone could lend its id to another
 
-    def of(self, value: Any) -> bytes:
+    def of(self, value: object) -> bytes:
         """The hash of a value, made from the hashes of its parts."""
         if value is None or isinstance(value, bool | int | float | complex | str | bytes):
             return _hash(type(value).__name__.encode(), repr(value).encode())
@@ -71,7 +70,7 @@ class _Hashes:
             self.known[id(value)] = _hash(type(value).__qualname__.encode(), *parts)
         return self.known[id(value)]
 
-    def _parts(self, value: Any) -> Iterable[Any]:
+    def _parts(self, value: Any) -> Iterable[object]:
         match value:
             case list() | tuple():
                 return value if type(value) in (list, tuple) else (type(value), *value)
@@ -101,7 +100,7 @@ class _Hashes:
                 return _pickled_parts(value)
 
 
-def _function(function: FunctionType) -> Iterator[Any]:
+def _function(function: FunctionType) -> Iterator[object]:
     yield from (function.__module__, function.__qualname__, function.__defaults__, function.__kwdefaults__)
     yield function.__dict__
     yield from (cell.cell_contents for cell in function.__closure__ or ())
@@ -111,7 +110,7 @@ def _function(function: FunctionType) -> Iterator[Any]:
             yield from (name, function.__globals__[name])
 
 
-def _class(kind: type) -> Iterator[Any]:
+def _class(kind: type) -> Iterator[object]:
     yield from (kind.__module__, kind.__qualname__)
     if not _is_installed(kind.__module__):
         yield kind.__bases__
@@ -120,7 +119,7 @@ def _class(kind: type) -> Iterator[Any]:
                 yield from (name, value)
 
 
-def _pickled_parts(value: Any) -> Iterator[Any]:
+def _pickled_parts(value: object) -> Iterator[object]:
     """What pickle would write of an object."""
     reduced = value.__reduce_ex__(4)
     if isinstance(reduced, str):  # the name of something that its module has
@@ -198,7 +197,7 @@ def _fingerprint(path: Path) -> tuple[object, ...]:
     return digest.hexdigest()[:32], status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def check_unchanged(before: Fingerprints, log: Any, batch: str | None) -> None:
+def check_unchanged(before: Fingerprints, log: object, batch: str | None) -> None:
     """Check that what was read is what the state will say was read."""
     try:
         now = fingerprints_of(log, batch)
@@ -215,7 +214,7 @@ def check_unchanged(before: Fingerprints, log: Any, batch: str | None) -> None:
 # -- The question that a state answers, as it is kept: what must be the same every day, policies included --------------
 
 
-def check_same(path: str | PathLike[str], known: State, question: Mapping[str, Any]) -> None:
+def check_same(path: str | PathLike[str], known: State, question: Mapping[str, object]) -> None:
     """Refuse a state that answers another question, or is about other policies."""
     if known.question.get("smoothings", []) != question.get("smoothings", []):
         has = "smoothings" in known.question
@@ -228,7 +227,7 @@ def check_same(path: str | PathLike[str], known: State, question: Mapping[str, A
                 ", or name another state.",
             ],
         )
-    unsaid: dict[str, Any] = {"baseline": []}  # in a question that has none
+    unsaid: dict[str, object] = {"baseline": []}  # in a question that has none
     for part in {**unsaid, **known.question, **question}:
         mine: Any = (unsaid | dict(question)).get(part)
         theirs: Any = (unsaid | known.question).get(part)
@@ -256,7 +255,7 @@ def check_same(path: str | PathLike[str], known: State, question: Mapping[str, A
             )
 
 
-def question_kept(question: Question, version: str | Mapping[str, str] | None) -> dict[str, Any]:
+def question_kept(question: Question, version: str | Mapping[str, str] | None) -> dict[str, object]:
     """What must be the same every day, as JSON keeps it."""
     rewards = list(question.log.reward)
     kept = {
@@ -329,7 +328,7 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
     return dict(sorted(versions.items()))
 
 
-def _identity_of(policy: Any) -> str | None:
+def _identity_of(policy: object) -> str | None:
     """The identity of a policy; the groups of an `ActionGroup` are in the order of its lists, which a mapping's own identity leaves out."""
     if isinstance(policy, ActionGroup) and isinstance(policy.groups, Mapping):
         return identity((policy.target, policy.propensity, list(policy.groups.items())))
@@ -342,7 +341,7 @@ def _items_kept(question: Question) -> str:
     That is which of them the k-th probability of a list belongs to, and which columns the model knows of them. What those hold may change,
     as prices do: a model is fitted anew on every log, and an estimate is as right with any.
     """
-    frame = nw.from_native(question.log.items).lazy().collect("polars").to_native()
+    frame = frame_of(question.log.items)
     ids = item_ids(frame, str(question.log.action))
     order = f", {len(ids):,} in the order {identity(ids.to_list())}" if question.tables else ""
     return f"the columns {', '.join(map(repr, frame.columns))}{order}"
@@ -356,7 +355,7 @@ class Addition:
     """A batch on its way into a state: what we know about it before its log is read."""
 
     place: Path
-    question: dict[str, Any]
+    question: dict[str, object]
     batch: Batch
     log: Any
     fingerprints: Fingerprints

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
@@ -14,14 +15,17 @@ from counterpoise.errors import Argument, ColumnError, CounterpoiseError, LogErr
 from counterpoise.log.log import Log, secrets_of, without
 from counterpoise.log.targets import argument_of
 
+Native = Any  # a table or a connection of DuckDB or ibis: libraries that need not be installed
+
 # -- What an SQL text may be, as a parser says before anything runs: a query that only reads, or one expression ---------
 
-Parse = Callable[[str], list[Any]]
+Tree = Any  # of sqlglot or of DuckDB's own parser
+Parse = Callable[[str], list[Tree]]
 
 _READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 
 
-def check_query(query: str, dialect: Any) -> None:
+def check_query(query: str, dialect: object) -> None:
     """Refuse a query that is not one statement, or does anything but read."""
     if dialect == "duckdb":
         reads = _duckdb_reads(query)
@@ -44,7 +48,7 @@ def not_one_query(reason: str = "") -> OptionError:
     )
 
 
-def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
+def check_expressions(texts: Mapping[str, str], dialect: object) -> None:
     """Refuse any of these texts (text → the part it plays) that is not one condition or expression."""
     if dialect != "duckdb":
         for text, part in texts.items():
@@ -60,7 +64,7 @@ def not_one(part: str, text: str) -> ColumnError:
     return ColumnError([argument_of(part, text), f" must be one {_what(part)}, not a statement."])
 
 
-def tree_of(part: str, text: str, dialect: Any) -> Any:
+def tree_of(part: str, text: str, dialect: object) -> Tree:
     """The tree of a text that is one condition or expression in a dialect.
 
     It is one if it stands for one column both with brackets around it and without: `true LIMIT 7` fails with them, and `a) AS x, (b`
@@ -100,7 +104,7 @@ def _looks_elsewhere(part: str, text: str) -> ColumnError:
     )
 
 
-def _name(dialect: Any) -> str:
+def _name(dialect: object) -> str:
     return str(getattr(dialect, "__name__", dialect or "SQL"))
 
 
@@ -108,19 +112,19 @@ def _what(part: str) -> str:
     return "condition" if part == "where" else "expression"
 
 
-def _statements(sqlglot: Any, text: str, dialect: Any) -> list[Any]:
+def _statements(sqlglot: ModuleType, text: str, dialect: Any) -> list[Tree]:
     statements = sqlglot.parse(text, read=dialect)
     return [tree for tree in statements if tree is not None and not isinstance(tree, sqlglot.exp.Semicolon)]
 
 
-def _reads(exp: Any, statements: list[Any]) -> bool:
+def _reads(exp: ModuleType, statements: list[Tree]) -> bool:
     if len(statements) != 1 or not isinstance(statements[0], exp.Query | exp.Values):
         return False
     writing = (exp.DML, exp.DDL, exp.Command, exp.Copy, exp.Into, exp.Lock)
     return statements[0].find(*writing) is None
 
 
-def _is_one_column(exp: Any, tree: Any) -> bool:
+def _is_one_column(exp: ModuleType, tree: Tree) -> bool:
     clauses = {name for name, value in tree.args.items() if value}
     if not isinstance(tree, exp.Select) or clauses != {"expressions"} or len(tree.expressions) != 1:
         return False
@@ -132,7 +136,7 @@ def _duckdb_parser() -> Iterator[Parse]:
     """DuckDB's own parser: a text's statements as trees, or a ValueError for anything but a SELECT; the connection is ours."""
     import duckdb
 
-    def parse(text: str) -> list[Any]:
+    def parse(text: str) -> list[Tree]:
         answer = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
         tree = json.loads(str(answer[0] if answer else "{}"))
         if tree.get("error", True):
@@ -173,18 +177,18 @@ def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
         )
 
 
-def _is_query(node: Mapping[str, Any]) -> bool:
+def _is_query(node: Mapping[str, object]) -> bool:
     return str(node.get("type", "")).endswith("_NODE")
 
 
-def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
+def _nodes(tree: object) -> Iterator[Mapping[str, object]]:
     if isinstance(tree, dict):
         yield tree
     for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
         yield from _nodes(part)
 
 
-def _without_places(tree: Any) -> Any:
+def _without_places(tree: object) -> object:
     """A tree that does not know where in the text it came from."""
     if isinstance(tree, dict):
         return {name: _without_places(part) for name, part in tree.items() if not name.startswith("query_location")}
@@ -194,7 +198,7 @@ def _without_places(tree: Any) -> Any:
 # -- PostgreSQL: a connection that cannot write, and queries that the server itself describes before they run ----------
 
 
-def connect(address: str) -> Any:
+def connect(address: str) -> Native:
     """An ibis connection whose every statement runs in one read-only transaction and sees the same rows."""
     import ibis
     import psycopg
@@ -208,7 +212,7 @@ def connect(address: str) -> Any:
     return backend
 
 
-def query_table(backend: Any, query: str) -> Any:
+def query_table(backend: Native, query: str) -> Native:
     """The table that a query returns, if the server agrees that it is a query and that it only reads.
 
     Within brackets, PostgreSQL accepts nothing but a query, and none with a DELETE in its WITH. We don't create a view to learn the
@@ -233,7 +237,7 @@ def query_table(backend: Any, query: str) -> Any:
     return backend.sql(whole, schema=dict(columns))
 
 
-def computed(native: Any, expressions: Mapping[str, str], where: str | None) -> Any:
+def computed(native: Native, expressions: Mapping[str, str], where: str | None) -> Native:
     """The rows that meet the condition, with further columns: name → expression."""
     backend = native.get_backend()
     rows = f"FROM ({backend.compile(native)}) AS counterpoise_log"
@@ -248,7 +252,7 @@ def computed(native: Any, expressions: Mapping[str, str], where: str | None) -> 
     return backend.sql(query, schema=dict(_columns_of(backend, query)))
 
 
-def _columns_of(backend: Any, query: str) -> list[tuple[str, Any]]:
+def _columns_of(backend: Native, query: str) -> list[tuple[str, Any]]:
     """The names and types that a statement would return; it is prepared but never run, and the protocol takes one at a time."""
     from psycopg import errors
     from psycopg.pq import DiagnosticField, ExecStatus
@@ -307,14 +311,14 @@ def check_no_database(log: Log) -> None:
 
 
 @contextmanager
-def opened(log: Log) -> Iterator[Any]:
+def opened(log: Log) -> Iterator[Native]:
     """The log's native table or query, for as long as its connection is open."""
     with connected(log.data, external_access=log.external_access) as place:
         yield relation(place, log.table, log.query)
 
 
 @contextmanager
-def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
+def connected(log: object, *, external_access: bool = False) -> Iterator[Native]:
     """The connection to a log's table: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
 
     Whatever a driver raises becomes an error that says what to do and never contains the password.
@@ -341,7 +345,7 @@ def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
                 opened.close() if is_of(opened, "duckdb") else opened.disconnect()
 
 
-def _open_ours(place: str, external_access: bool) -> Any:
+def _open_ours(place: str, external_access: bool) -> Native:
     """A connection of ours, or an error that says why there is none."""
     try:
         return _connect(place, external_access)
@@ -366,7 +370,7 @@ def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:
     )
 
 
-def _connect(place: str, external_access: bool) -> Any:
+def _connect(place: str, external_access: bool) -> Native:
     if (file := _duckdb_file(place)) is not None:
         if not Path(file).exists():  # duckdb would make an empty one
             raise LogError(f"no file {file!r}. Check the path.")
@@ -398,7 +402,7 @@ def _duckdb_file(place: str) -> str | None:
     return None if "://" in place else place
 
 
-def relation(log: Any, table: Table, query: str | None) -> Any:
+def relation(log: Native, table: Table, query: str | None) -> Native:
     """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
     if table is not None and query is not None:
         raise OptionError(["pass ", Argument("table"), " or ", Argument("query"), ", not both."])
@@ -432,7 +436,7 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
         ) from None
 
 
-def _native(table: Any) -> Any:
+def _native(table: Native) -> Native:
     """A table as it is, except that a DuckDB table in ibis becomes DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
     if not is_of(table, "ibis"):
         return table
@@ -443,7 +447,7 @@ def _native(table: Any) -> Any:
     return backend.con.sql(backend.compile(table))
 
 
-def _duckdb_table(connection: Any, path: Sequence[str]) -> Any:
+def _duckdb_table(connection: Native, path: Sequence[str]) -> Native:
     """A table or view that really exists: DuckDB would also accept a file, or a Python variable of the caller, with that name.
 
     We ask in SQL, because before version 2 DuckDB's `table` finds neither views nor names with a quote in them.
@@ -454,12 +458,12 @@ def _duckdb_table(connection: Any, path: Sequence[str]) -> Any:
     return connection.sql("SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in path))
 
 
-def database_of(native: Any) -> str:
+def database_of(native: Native) -> str:
     """Which database a table is in, as ibis calls it."""
     return native.get_backend().name if is_of(native, "ibis") else "duckdb"
 
 
-def dialect_of(log: Any) -> Any:
+def dialect_of(log: Native) -> str | None:
     """The SQL dialect of a connection or table, by sqlglot's name for it; for DuckDB we ask its own parser."""
     if is_of(log, "duckdb"):
         return "duckdb"
@@ -467,7 +471,7 @@ def dialect_of(log: Any) -> Any:
     return getattr(backend, "dialect", None)
 
 
-def quoted(native: Any, name: str) -> str:
+def quoted(native: object, name: str) -> str:
     """The name of a column, quoted as its database quotes names."""
     if database_of(native) == "duckdb":
         return '"' + name.replace('"', '""') + '"'

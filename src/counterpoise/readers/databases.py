@@ -9,12 +9,12 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import Argument, CounterpoiseError, OptionError
-from counterpoise.log.expressions import adds_up, cannot_compute, has_column, may_use, with_actions
+from counterpoise.log.expressions import LazyRows, adds_up, cannot_compute, has_column, may_use, with_actions
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
 from counterpoise.readers import connections as postgres
-from counterpoise.readers.connections import check_expressions, database_of, dialect_of, is_of, opened
+from counterpoise.readers.connections import Native, check_expressions, database_of, dialect_of, is_of, opened
 
 BATCH = 1_000_000
 # text as a number, as `groups.integer_ids` does it
@@ -40,7 +40,7 @@ def batches(question: Question) -> Iterator[pl.DataFrame]:
             yield piece.select(pl.col(name).alias(column) for column, name in fetched.items())
 
 
-def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+def complete(native: Native, question: Question) -> tuple[LazyRows, dict[str, str]]:
     """The rows that meet the condition, with a column for every expression and deterministic target, and their names."""
     available = list(native.columns)
     check_distinct(available, any_case=is_of(native, "duckdb"))
@@ -50,7 +50,7 @@ def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[s
     return with_actions(frame, question, names)
 
 
-def _with_columns(native: Any, question: Question, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
+def _with_columns(native: Native, question: Question, available: Sequence[str]) -> tuple[Native, dict[str, str]]:
     texts = {column: part for part, column in question.columns if not has_column(part, column, available)}
     check_expressions(texts | ({} if question.log.where is None else {question.log.where: "where"}), dialect_of(native))
     names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
@@ -90,7 +90,7 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
     return native, names
 
 
-def _without_nan(native: Any, texts: Sequence[str]) -> Any:
+def _without_nan(native: Native, texts: Sequence[str]) -> Native:
     """The rows with null for NaN in whatever these texts may use: databases take a NaN to be larger than any number."""
     if database_of(native) == "sqlite":  # which knows no NaN
         return native
@@ -102,7 +102,7 @@ def _without_nan(native: Any, texts: Sequence[str]) -> Any:
     return frame.with_columns(*(nw.when(~nw.col(x).is_nan()).then(nw.col(x)).alias(x) for x in used)).to_native()
 
 
-def _check_one_per_row(native: Any, texts: Mapping[str, str]) -> None:
+def _check_one_per_row(native: Native, texts: Mapping[str, str]) -> None:
     """Check that no expression adds up rows, which SQLite allows beside plain columns: it makes a row even of none."""
     for text, part in texts.items():
         rows = native.alias("counterpoise_rows").sql(
@@ -112,7 +112,7 @@ def _check_one_per_row(native: Any, texts: Mapping[str, str]) -> None:
             raise adds_up(part, text)
 
 
-def _with_fewer_digits(native: Any, question: Question) -> Any:
+def _with_fewer_digits(native: Native, question: Question) -> Native:
     """Decimals of more than 38 digits as something narwhals can hold: labels and ids as text, numbers as floats."""
     if not is_of(native, "ibis"):
         return native
@@ -122,7 +122,7 @@ def _with_fewer_digits(native: Any, question: Question) -> Any:
     return native.mutate(**cast) if cast else native
 
 
-def _compute(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
+def _compute(step: str, native: Native, expressions: Mapping[str, str], where: str | None = None) -> Native:
     """The rows that meet the condition, with further columns: name → expression; every step needs its own name."""
     if database_of(native) == "postgres":
         return postgres.computed(native, expressions, where)
@@ -134,7 +134,7 @@ def _compute(step: str, native: Any, expressions: Mapping[str, str], where: str 
     return native.alias(step).sql(f"SELECT *{computed} FROM {step}{condition}")
 
 
-def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
+def fence(rows: LazyRows, question: Question) -> LazyRows:
     """A limit that limits nothing, without which PostgreSQL could spend minutes planning, and SQLite computing.
 
     Both copy the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
@@ -146,7 +146,7 @@ def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
     return rows.head(2**62) if is_long and database_of(rows.to_native()) in ("postgres", "sqlite") else rows
 
 
-def _record_batches(native: Any) -> Any:
+def _record_batches(native: Native) -> Native:
     if not is_of(native, "duckdb"):
         return native.to_pyarrow_batches(chunk_size=BATCH)
     if hasattr(type(native), "to_arrow_reader"):

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
@@ -190,7 +191,8 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     """All files as one lazy frame; folders named column=value become columns.
 
     Text formats do not say what a column contains: a reward that is 0 or 1 in the first rows may be 0.5 later, so `numbers` are floats.
-    The types of other columns are guessed from the `inferred` first rows of each file, or from all rows if it is None.
+    The types of other columns are guessed from the `inferred` first rows of each file, or from all rows if it is None. Files that have not
+    changed are opened once, however often an answer comes back to them.
     """
     files = files_of(log)
     check_once(files)
@@ -198,6 +200,20 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     if len(formats) > 1:
         raise OptionError(f"the files of one log must be of one format, found {', '.join(sorted(formats))}.")
     kind = formats.pop()
+    typed = kind in ("parquet", "ipc")
+    stamps = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in (path.stat() for path in files))
+    return _scan(tuple(files), stamps, kind, () if typed else tuple(numbers), None if typed else inferred)
+
+
+@lru_cache(maxsize=8)  # scans, which are small: an answer and its report need one or two
+def _scan(
+    files: tuple[Path, ...],
+    stamps: tuple[tuple[int, int, int], ...],
+    kind: str,
+    numbers: tuple[str, ...],
+    inferred: int | None,
+) -> pl.LazyFrame:
+    """The scan of files as they were when they had these times, sizes and numbers on their disk."""
     schemas = [_schema(path, inferred) for path in files]
     folders = [_folders(path) for path in files]
     typed = kind in ("parquet", "ipc")
@@ -226,9 +242,9 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
 def _open(
     files: Sequence[Path],
     kind: str,
-    types: Mapping[str, Any] | None = None,
+    types: Mapping[str, pl.DataType] | None = None,
     inferred: int | None = INFERRED,
-    hive: Mapping[str, Any] | None = None,
+    hive: Mapping[str, pl.DataType] | None = None,
 ) -> pl.LazyFrame:
     names = [engine_name(path) for path in files]
     known = {name: dtype for name, dtype in (types or {}).items() if dtype != pl.Null}
@@ -339,16 +355,18 @@ def _repeated_key(line: str | None) -> str | None:
     return next((name for name, count in counts.items() if count > 1), None)
 
 
-class _Pairs(list[tuple[str, Any]]):
+class _Pairs(list[tuple[str, object]]):
     """A JSON object, with every key that is written in it."""
 
 
 _RENAME = "Every column needs a name of its own: rename one of them."
 
 
-def _common_types(files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: Sequence[str]) -> dict[str, Any]:
+def _common_types(
+    files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: Sequence[str]
+) -> dict[str, pl.DataType]:
     """The types of text files' columns: numbers if all are numbers, text if they are of several kinds."""
-    types: dict[str, Any] = {}
+    types: dict[str, pl.DataType] = {}
     for name in schemas[0]:
         by_type = {schema[name]: path for schema, path in zip(reversed(schemas), reversed(files), strict=True)}
         by_type.pop(pl.Null(), None)
@@ -443,7 +461,7 @@ def _format(path: Path) -> str:
     raise OptionError(f"cannot tell the format of {shown(path)!r}; known endings are {', '.join(FORMATS)}.")
 
 
-def _difference(first: Path, mine: Mapping[str, Any], second: Path, theirs: Mapping[str, Any]) -> str:
+def _difference(first: Path, mine: Mapping[str, object], second: Path, theirs: Mapping[str, object]) -> str:
     """What two files disagree about."""
     only = [name for name in mine if name not in theirs] + [name for name in theirs if name not in mine]
     said = (

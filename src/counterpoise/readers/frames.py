@@ -133,7 +133,7 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
         raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {error}") from error
 
 
-def from_arrays(arrays: Mapping[str, Any], question: Question, names: Sequence[str]) -> pl.DataFrame:
+def from_arrays(arrays: Mapping[str, object], question: Question, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
     lists = {target.source.column for target in question.tables}
     if question.learning is not None:
@@ -142,7 +142,7 @@ def from_arrays(arrays: Mapping[str, Any], question: Question, names: Sequence[s
 
 
 def side_by_side(
-    arrays: Mapping[str, Any], names: Sequence[str], numbers: Collection[str | None], lists: Collection[str] = ()
+    arrays: Mapping[str, object], names: Sequence[str], numbers: Collection[str | None], lists: Collection[str] = ()
 ) -> pl.DataFrame:
     """Some of the arrays as the columns of a frame; `numbers` are those that must be numbers, and `lists` those of lists."""
     series = {
@@ -159,7 +159,7 @@ def side_by_side(
     return pl.DataFrame(series)
 
 
-def from_table(name: str, values: Any) -> pl.Series:
+def from_table(name: str, values: object) -> pl.Series:
     """A table, or lists of any length, with a row for each of the log's, as a series of lists; anything else as `from_array` has it."""
     if hasattr(values, "detach"):  # a tensor
         values = values.detach().cpu().numpy()
@@ -170,7 +170,7 @@ def from_table(name: str, values: Any) -> pl.Series:
     return from_array(name, values, is_number=False)
 
 
-def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
+def from_array(name: str, values: object, *, is_number: bool) -> pl.Series:
     """One array, list or series as a polars series."""
     if isinstance(values, pl.Series):
         return values.alias(name)
@@ -205,7 +205,7 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
     return pl.Series(name, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
 
 
-def _whole(values: Sequence[Any], array: Any) -> Any:
+def _whole(values: Sequence[object], array: object) -> Any:
     """Whole numbers that only fit in a float, kept exactly as they are, because rounded ids would collide."""
     return np.array(values, dtype=object) if all(isinstance(value, int) for value in values) else array
 

@@ -67,7 +67,7 @@ def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: st
     return checked(values, frame, name, batch, may_be_nan=is_ranker(policy))
 
 
-def checked(returned: Any, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False) -> Floats:
+def checked(returned: object, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False) -> Floats:
     """What a policy returned for the logged actions of one batch: one probability per row, or an error."""
     try:
         values = np.asarray(returned, dtype=np.float64)
@@ -136,7 +136,7 @@ class Table:
     probabilities: NDArray[Any]
 
 
-def has_table(policy: Any) -> bool:
+def has_table(policy: object) -> bool:
     """Whether a policy gives its probabilities of all actions, and not of the logged one alone."""
     return isinstance(policy, Probabilities) or hasattr(policy, "predict_proba")
 
@@ -168,18 +168,18 @@ def _check_sums(table: Table, what: str) -> Table:
     return table
 
 
-def read_by(policy: Any, question: Question) -> list[str]:
+def read_by(policy: object, question: Question) -> list[str]:
     """The columns that `table_of` lets a policy see: rows with the same values there are one question to it."""
     candidates = question.log.candidates if hasattr(policy, "candidates_") else None
     return list(dict.fromkeys([*question.log.context, *([] if candidates is None else [candidates])]))
 
 
-def gives_propensity(policy: Any) -> bool:
+def gives_propensity(policy: object) -> bool:
     """Whether a policy gives the probability of one action per context without computing those of all others."""
     return callable(getattr(policy, "propensity", None))
 
 
-def _context(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
+def _context(policy: object, frame: pl.DataFrame, question: Question) -> Any:
     """The contexts of the rows as a policy takes them: a frame if it knows what to make of one, else an array."""
     check_context(getattr(policy, "context_", ()) or question.log.context, question.log.context)
     context = frame.select(columns(question.log.context))
@@ -200,7 +200,7 @@ def _array(context: pl.DataFrame) -> NDArray[Any]:
     return context.to_numpy()
 
 
-def _candidates(policy: Any, frame: pl.DataFrame, question: Question) -> dict[str, Any]:
+def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict[str, Any]:
     """The candidates of the rows, for a policy that chooses among them."""
     if not hasattr(policy, "candidates_"):
         return {}
@@ -240,13 +240,25 @@ def _lists(frame: pl.DataFrame, column: str) -> Floats:
     return table
 
 
-def item_ids(items: Any, action: str) -> pl.Series:
+def frame_of(items: Any) -> pl.DataFrame:
+    """What is known of the items, whatever kind of frame it comes in."""
+    if isinstance(items, pl.DataFrame):
+        return items
+    try:
+        frame: pl.DataFrame = nw.from_native(items).lazy().collect("polars").to_native()
+    except TypeError as error:
+        what = f" must be a frame with one row per action, found {type(items).__name__}."
+        raise OptionError([Argument("items"), what]) from error
+    return frame
+
+
+def item_ids(items: object, action: str) -> pl.Series:
     """The ids of the items: their column with the name of the log's action, or else their first."""
-    frame = items if isinstance(items, pl.DataFrame) else nw.from_native(items).lazy().collect("polars").to_native()
+    frame = frame_of(items)
     return frame.get_column(action if action in frame.columns else frame.columns[0])
 
 
-def chosen(table: Table, actions: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Floats:
+def chosen(table: Table, actions: NDArray[np.generic], rows: NDArray[np.int64] | None = None) -> Floats:
     """The probability of the logged action among all; a policy never takes an action that it does not know.
 
     `rows` says which row of the table each action belongs to, if they do not go one by one.
@@ -257,7 +269,7 @@ def chosen(table: Table, actions: NDArray[Any], rows: NDArray[np.int64] | None =
     return np.where(table.actions[column] == actions, probability, 0.0)
 
 
-def _places(actions: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+def _places(actions: NDArray[np.generic], classes: NDArray[np.generic]) -> NDArray[np.int64]:
     """Where each action stands among the classes; for one that does not, the place of a neighbor."""
     order = np.argsort(classes)
     try:

@@ -11,7 +11,7 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import CounterpoiseError, LogError, first_line
-from counterpoise.log.expressions import cannot_compute, has_column, may_use, with_actions
+from counterpoise.log.expressions import LazyRows, cannot_compute, has_column, may_use, with_actions
 from counterpoise.log.groups import CLUSTER, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
@@ -34,7 +34,7 @@ def batches(question: Question, limit: int | None = None) -> Iterator[pl.DataFra
     yield rows.rename({names[column]: column for column in columns})
 
 
-def complete(question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+def complete(question: Question) -> tuple[LazyRows, dict[str, str]]:
     """The rows that the condition lets through, with every column that a question names, and under which names."""
     native, names = _select(question.log.data, question)
     return with_actions(nw.from_native(native), question, names)
@@ -84,7 +84,7 @@ def _checksum(functions: Any, value: Any) -> Any:
     return functions.conv(functions.substring(functions.md5(value), 1, 6), 16, 10).cast("bigint")
 
 
-def _functions(log: Any) -> Any:
+def _functions(log: object) -> Any:
     if ".connect." in type(log).__module__:
         from pyspark.sql.connect import functions as connect
 
