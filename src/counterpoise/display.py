@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import import_module
 from types import ModuleType
 from typing import Any, cast, overload
@@ -191,7 +191,7 @@ def cell_text(cell: Cell, limit: int | None = NARROW) -> str:
         return {None: "–", True: "yes", False: "no"}[cell]
     if isinstance(cell, int):
         return f"{cell:,}"
-    return breakable(number(cell) if isinstance(cell, float) else str(cell))
+    return number(cell) if isinstance(cell, float) else str(cell)
 
 
 @overload
@@ -215,10 +215,17 @@ def finite(value: object) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, Mapping):
-        return {key: finite(part) for key, part in value.items()}
+        return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    return finite(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
+        return [_plain(part) for part in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """The document of what writes its own, and plain values of all else."""
+    return finite(value.document()) if hasattr(value, "document") else finite(value)
 
 
 @dataclass(frozen=True)
@@ -277,7 +284,7 @@ class Table:
             for row in written
         ]
         more = [f"… and {counted(self.left_out, 'more row')}; see .table()"] if self.left_out else []
-        return "\n".join([*lines, *more])
+        return breakable("\n".join([*lines, *more]))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.reading import headline, read
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render, write_report
-from counterpoise.report.fingerprint import fingerprint
+from counterpoise.report.background import fingerprint
 from counterpoise.report.glossary import ESTIMATOR_WORDS, GLOSSARY
 from counterpoise.report.markup import el, join, name_of, phrase
 from counterpoise.report.profile import profile

@@ -3,9 +3,6 @@
 import json
 import pickle
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -124,16 +121,6 @@ def test_plots_rest_on_the_rows_of_the_estimates_in_postgresql(postgres):
     finally:
         connection.drop_table("report_rows")
         connection.disconnect()
-
-
-def test_plots_rest_on_the_rows_of_the_estimates_in_spark(java, tmp_path):
-    """In a process of its own, as Spark's threads outlive a test."""
-    pytest.importorskip("pyspark")
-    awkward().write_parquet(tmp_path / "log.parquet")
-    command = [sys.executable, str(Path(__file__).parent.with_name("spark_report.py")), str(tmp_path / "log.parquet")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=1800)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == ["same"] * 4
 
 
 def test_a_comparison_has_plots_of_both_policies():
@@ -265,6 +252,26 @@ def test_conditions_of_a_database_are_its_own(tmp_path):
     assert "usable rows" not in path.read_text(encoding="utf-8")
     found = invoke("compare", tmp_path / "log.duckdb", *options, "--rows", "2", "--json")
     assert found.exit_code == 0, found.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--segment", "country", "--action", "action", "--target", "pi_old"]])
+def test_a_report_opens_its_log_once_and_asks_once(tmp_path, monkeypatch, more):
+    """Opening looks at the file's columns, and then scans its rows; sections look at rows through the same scan."""
+    from counterpoise.evaluation import asking
+    from counterpoise.readers import files
+
+    path = tmp_path / "log.parquet"
+    shop(900).write_parquet(path)
+    calls = []
+    for module, name in ((files, "_open"), (asking, "ask")):
+        made = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, made=made, name=name, **k: (calls.append(name), made(*a, **k))[1])
+    command = ("evaluate", path, "--target", "pi_new", "--html", tmp_path / "report.html", *more)
+    assert invoke(*command).exit_code == 0
+    assert (calls.count("_open"), calls.count("ask")) == (2, 1)
+    shop(500, seed=4).write_parquet(path)  # and a file that has changed is opened again
+    assert invoke(*command).exit_code == 0
+    assert calls.count("_open") == 4
 
 
 def test_the_heaviest_rows_are_among_those_of_the_comparison(tmp_path):

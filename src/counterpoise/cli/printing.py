@@ -75,7 +75,7 @@ def show_table(out: Console, table: Table) -> None:
     if bars:
         grid.add_column("")
     for k, row in enumerate(table.cells(limit=None)):
-        grid.add_row(*(Text(visible(cell)) for cell in [*row, *bars[k : k + 1]]))
+        grid.add_row(*(Text(visible(breakable(cell))) for cell in [*row, *bars[k : k + 1]]))
     if out.is_terminal:
         out.print(grid)
         return

@@ -165,6 +165,11 @@ class Verdict:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
 
+    def document(self) -> dict[str, object]:
+        """The verdict in plain values, for JSON."""
+        caveats = [caveat.document() for caveat in self.caveats]
+        return {"verdict": self.verdict, "reasons": self.reasons, "caveats": caveats}
+
     def with_caveats(self, more: Iterable[Caveat]) -> Verdict:
         """The verdict with more caveats."""
         return Verdict((*self.caveats, *more))

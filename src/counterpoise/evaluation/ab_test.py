@@ -197,7 +197,7 @@ class ABTest(Display):
                 "n": self.n,
                 "level": self.level,
                 "arms": self.arms,
-                "effects": [row | _why(effect.verdict) for row, effect in rows],
+                "effects": [row | effect.verdict.document() for row, effect in rows],
                 "sample_ratio": {"planned": ratio.planned, "p": ratio.p, "is_mismatch": ratio.is_mismatch},
                 "disagreements": self.disagreements,
                 "assumption": self.assumption,
@@ -256,10 +256,6 @@ def _row(effect: Effect) -> dict[str, Cell]:
         "worth_more_traffic": Worded(effect.worth, said),
         "verdict": effect.verdict.verdict,
     }
-
-
-def _why(verdict: Verdict) -> dict[str, Any]:
-    return {"reasons": verdict.reasons, "caveats": [caveat.document() for caveat in verdict.caveats]}
 
 
 def worth_of(estimate: Estimate, plain: Estimate) -> float:

@@ -151,7 +151,7 @@ class Backtest(Display):
         """A row for every test."""
         rows = [_row(test) for test in self.tests]
         shown = [name for name in rows[0] if name not in ("stderr", "inside", "off")]
-        return Table(rows, shown, {"predicted": "value", "measured_stderr": "stderr", "same_sign": "sign"})
+        return Table(rows, shown, {"measured_stderr": "stderr", "same_sign": "sign"})
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise backtest --json` prints."""
@@ -161,7 +161,7 @@ class Backtest(Display):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """What was measured against what was predicted, with both intervals; the diagonal is where they agree."""
-        return cast("Axes", above().backtest.calibration(self, ax=ax))
+        return cast("Axes", above().pictures.backtest(self, ax=ax))
 
     def report(self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None) -> Path:
         """Write one HTML file for people to read, and return its path."""

@@ -326,7 +326,7 @@ class Distribution(Display):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
-        return cast("Axes", above().distribution.curves(self, ax=ax))
+        return cast("Axes", above().pictures.distribution(self, ax=ax))
 
     def document(self, statistics: Sequence[Statistic] | None = None) -> dict[str, Any]:
         """What `counterpoise distribution --json` prints: these statistics, or the usual ones."""

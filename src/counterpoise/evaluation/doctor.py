@@ -136,7 +136,7 @@ class Examination(Display):
 
     def plot_propensities(self, ax: Axes | None = None) -> Axes:
         """The mean weight of every part that was audited, against 1; alarms first. Needs the extra ``plot``."""
-        return cast("Axes", above().audit_picture.means(self.audit, ax=ax))
+        return cast("Axes", above().pictures.audit(self.audit, ax=ax))
 
 
 @takes_parts("doctor")

@@ -93,8 +93,7 @@ def _rest(result: Result) -> dict[str, Any]:
     """What both documents end with; the bias ladder only where the log chose a weight's constant."""
     rungs = [row for ladder in result.ladders.values() for row in ladder.rows()]
     verdicts = [
-        {"target": target, "segment": _segment(segment), "verdict": verdict.verdict, "reasons": verdict.reasons}
-        | {"caveats": [caveat.document() for caveat in verdict.caveats]}
+        {"target": target, "segment": _segment(segment)} | verdict.document()
         for (target, segment), verdict in result.verdicts.items()
     ]
     return {"verdicts": verdicts, "dropped_rows": result.dropped_rows} | ({"ladder": rungs} if rungs else {})

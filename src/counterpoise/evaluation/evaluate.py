@@ -89,7 +89,7 @@ def evaluate(
     if whole is None:
         method = options[0].method
         wants_groups = method.needs_groups or any(
-            ESTIMATORS[name].needs == "groups" for name in names if name in ESTIMATORS
+            ESTIMATORS[name].needs == "groups" for name in names if isinstance(name, str) and name in ESTIMATORS
         )
         question = question_of(
             log, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings

@@ -196,7 +196,7 @@ class Sensitivity(Display):
 
     def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
-        return cast("Axes", above().sensitivity.bands(self, known_target(target, self.targets), ax=ax))
+        return cast("Axes", above().pictures.sensitivity(self, known_target(target, self.targets), ax=ax))
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise sensitivity --json` prints."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
 from counterpoise.experiments.result_file import write_atomically
@@ -20,15 +21,17 @@ if TYPE_CHECKING:
 Quantity = Literal["squared_error", "variance"]
 CellKey = tuple[float, int, int]
 Runs = Mapping[CellKey, Mapping[str, np.ndarray]]
+Styles = Mapping[str, tuple[str, str, str]]  # estimator → label, color, marker
+Published = Mapping[tuple[CellKey, str], float]
 
 # The paper draws the (asymptotically) unbiased estimators only, so the direct method is in the CSV and not here.
-PAPER: dict[str, tuple[str, str, str]] = {
+PAPER: Styles = {
     "IPS": ("IPS", "#0072B2", "o"),
     "SNIPS": ("SNIPS", "#E69F00", "s"),
     "DR": ("DR", "#009E73", "^"),
     "beta-IPS": ("β-IPS", "#D55E00", "D"),
 }
-OURS: dict[str, tuple[str, str, str]] = {
+OURS: Styles = {
     "beta-IPS": PAPER["beta-IPS"],
     "beta_ips": ("β-IPS, Cov/Var", "#CC79A7", "v"),
     "cross_fit": ("β-IPS, cross-fitted", "#56B4E9", "P"),
@@ -42,16 +45,14 @@ def draw(
     runs: Runs,
     quantity: Quantity,
     *,
-    styles: Mapping[str, tuple[str, str, str]],
-    published: Mapping[Any, float] | None = None,
+    styles: Styles,
+    published: Published | None = None,
 ) -> Figure:
     """Plot the mean over seeds with its 95 % band against n, on log axes, with published means, if given, as hollow points."""
-    figure_class = _figure_class()
     temperatures = sorted({cell[0] for cell in runs})
     actions = sorted({cell[1] for cell in runs})
-    figure: Figure = figure_class(
-        figsize=(2.6 * len(actions) + 1.2, 2.1 * len(temperatures) + 1.1), layout="constrained"
-    )
+    size = (2.6 * len(actions) + 1.2, 2.1 * len(temperatures) + 1.1)
+    figure = _figure_class()(figsize=size, layout="constrained")
     panels = figure.subplots(len(temperatures), len(actions), sharex=True, sharey="row", squeeze=False)
     for i, temperature in enumerate(temperatures):
         for j, count in enumerate(actions):
@@ -92,17 +93,14 @@ def save(figure: Figure, path: Path) -> list[Path]:
     return [path.with_suffix(suffix) for suffix in contents]
 
 
-def _panel(
-    axes: Axes, by_size: Mapping[int, Mapping[str, np.ndarray]], quantity: Quantity, styles: Mapping[str, Any]
-) -> None:
+def _panel(axes: Axes, by_size: Mapping[int, Mapping[str, np.ndarray]], quantity: Quantity, styles: Styles) -> None:
     column = 0 if quantity == "squared_error" else 1
     sizes = sorted(by_size)
     for name, (label, color, marker) in styles.items():
         values = [by_size[n][name][:, column] if name in by_size[n] else np.array([]) for n in sizes]
         mean, half = summary(values)
-        low = np.where(
-            mean - half > 0, mean - half, mean * 0.05
-        )  # a band that reaches 0 has no lower end on a log axis
+        # a band that reaches 0 has no lower end on a log axis
+        low = np.where(mean - half > 0, mean - half, mean * 0.05)
         axes.plot(sizes, mean, color=color, marker=marker, markersize=3.5, linewidth=1.3, label=label)
         axes.fill_between(sizes, low, mean + half, color=color, alpha=0.15, linewidth=0)
     axes.set_xscale("log")
@@ -123,7 +121,7 @@ def summary(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return mean, half
 
 
-def _points(axes: Axes, published: Mapping[Any, float], panel: tuple[float, int], styles: Mapping[str, Any]) -> None:
+def _points(axes: Axes, published: Published, panel: tuple[float, int], styles: Styles) -> None:
     for name, (_, color, marker) in styles.items():
         points = sorted((cell[2], value) for (cell, of), value in published.items() if of == name and cell[:2] == panel)
         if points:
@@ -133,7 +131,7 @@ def _points(axes: Axes, published: Mapping[Any, float], panel: tuple[float, int]
             )
 
 
-def _limit(panels: Any, runs: Runs, quantity: Quantity, styles: Mapping[str, Any]) -> None:
+def _limit(panels: NDArray[Any], runs: Runs, quantity: Quantity, styles: Styles) -> None:
     """Make each row of panels show its means; bands, and variances that are 0 up to rounding, may leave the picture."""
     column = 0 if quantity == "squared_error" else 1
     for i, temperature in enumerate(sorted({cell[0] for cell in runs})):
@@ -153,7 +151,7 @@ def check_available() -> None:
     _figure_class()
 
 
-def _figure_class() -> Any:
+def _figure_class() -> type[Figure]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

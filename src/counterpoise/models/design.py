@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.features import Encoder
 from counterpoise.features.columns import codes_of, text_of
 from counterpoise.moments import Floats
-from counterpoise.readers.policies import item_ids
+from counterpoise.readers.policies import frame_of, item_ids
 
 Codes = NDArray[np.int64]
 MANY = 30  # actions from which their columns of 0 and 1 are kept sparse
@@ -75,7 +74,7 @@ def actions_of(logged: pl.Series, items: object) -> Actions:
 
 def read_items(items: object, action: str) -> tuple[pl.Series, pl.DataFrame]:
     """The ids of items, each there once, and their features."""
-    frame = _frame(items)
+    frame = frame_of(items)
     ids = item_ids(frame, action)
     levels = text_of(ids)
     if levels.null_count():
@@ -90,17 +89,6 @@ def read_items(items: object, action: str) -> tuple[pl.Series, pl.DataFrame]:
         what = " has ids and nothing else."
         raise OptionError([Argument("items"), what], do="Leave it out, or add columns that describe the items.")
     return ids, features
-
-
-def _frame(items: Any) -> pl.DataFrame:
-    if isinstance(items, pl.DataFrame):
-        return items
-    try:
-        frame: pl.DataFrame = nw.from_native(items).lazy().collect("polars").to_native()
-    except TypeError as error:
-        what = f" must be a frame with one row per action, found {type(items).__name__}."
-        raise OptionError([Argument("items"), what]) from error
-    return frame
 
 
 @dataclass(frozen=True)

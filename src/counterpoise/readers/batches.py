@@ -17,7 +17,6 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 
 from counterpoise.errors import Argument, Blank, MomentsError, OptionError, Text
@@ -31,7 +30,7 @@ from counterpoise.moments.state import Batch, Rewards, State
 from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
-from counterpoise.readers.policies import item_ids
+from counterpoise.readers.policies import frame_of, item_ids
 
 # -- The identity of a policy, as a text that stays the same tomorrow and differs for another policy -------------------
 
@@ -342,7 +341,7 @@ def _items_kept(question: Question) -> str:
     That is which of them the k-th probability of a list belongs to, and which columns the model knows of them. What those hold may change,
     as prices do: a model is fitted anew on every log, and an estimate is as right with any.
     """
-    frame = nw.from_native(question.log.items).lazy().collect("polars").to_native()
+    frame = frame_of(question.log.items)
     ids = item_ids(frame, str(question.log.action))
     order = f", {len(ids):,} in the order {identity(ids.to_list())}" if question.tables else ""
     return f"the columns {', '.join(map(repr, frame.columns))}{order}"

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
@@ -190,7 +191,8 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     """All files as one lazy frame; folders named column=value become columns.
 
     Text formats do not say what a column contains: a reward that is 0 or 1 in the first rows may be 0.5 later, so `numbers` are floats.
-    The types of other columns are guessed from the `inferred` first rows of each file, or from all rows if it is None.
+    The types of other columns are guessed from the `inferred` first rows of each file, or from all rows if it is None. Files that have not
+    changed are opened once, however often an answer comes back to them.
     """
     files = files_of(log)
     check_once(files)
@@ -198,6 +200,20 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     if len(formats) > 1:
         raise OptionError(f"the files of one log must be of one format, found {', '.join(sorted(formats))}.")
     kind = formats.pop()
+    typed = kind in ("parquet", "ipc")
+    stamps = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in (path.stat() for path in files))
+    return _scan(tuple(files), stamps, kind, () if typed else tuple(numbers), None if typed else inferred)
+
+
+@lru_cache(maxsize=8)  # scans, which are small: an answer and its report need one or two
+def _scan(
+    files: tuple[Path, ...],
+    stamps: tuple[tuple[int, int, int], ...],
+    kind: str,
+    numbers: tuple[str, ...],
+    inferred: int | None,
+) -> pl.LazyFrame:
+    """The scan of files as they were when they had these times, sizes and numbers on their disk."""
     schemas = [_schema(path, inferred) for path in files]
     folders = [_folders(path) for path in files]
     typed = kind in ("parquet", "ipc")

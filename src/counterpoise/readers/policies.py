@@ -240,9 +240,21 @@ def _lists(frame: pl.DataFrame, column: str) -> Floats:
     return table
 
 
-def item_ids(items: Any, action: str) -> pl.Series:
+def frame_of(items: Any) -> pl.DataFrame:
+    """What is known of the items, whatever kind of frame it comes in."""
+    if isinstance(items, pl.DataFrame):
+        return items
+    try:
+        frame: pl.DataFrame = nw.from_native(items).lazy().collect("polars").to_native()
+    except TypeError as error:
+        what = f" must be a frame with one row per action, found {type(items).__name__}."
+        raise OptionError([Argument("items"), what]) from error
+    return frame
+
+
+def item_ids(items: object, action: str) -> pl.Series:
     """The ids of the items: their column with the name of the log's action, or else their first."""
-    frame = items if isinstance(items, pl.DataFrame) else nw.from_native(items).lazy().collect("polars").to_native()
+    frame = frame_of(items)
     return frame.get_column(action if action in frame.columns else frame.columns[0])
 
 

@@ -19,12 +19,9 @@ from counterpoise.evaluation.coverage import CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
-from counterpoise.report import background, ladder, model, sections, segments, sensitivity, weights
-from counterpoise.report.coverage import coverage as coverage_of
+from counterpoise.report import background, propensities, sections, segments, weights
 from counterpoise.report.markup import Safe, el, join, name_of, text
 from counterpoise.report.profile import Profile, profile
-from counterpoise.report.propensities import propensities
-from counterpoise.report.propensity_model import propensity_model
 from counterpoise.weights import Ratio
 from counterpoise.whole_files import whole_file
 
@@ -122,13 +119,13 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool, check: Covera
     shown = [
         Part("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
         Part("lift", "Lift over the logging policy", sections.lift(reading)),
-        Part("model", "The reward model", model.model(reading)),
-        Part("ladder", "Bias ladder", ladder.ladder(reading)),
-        Part("coverage", "How often such intervals cover", coverage_of(check)),
-        Part("sensitivity", "If the propensities were wrong", sensitivity.sensitivity(doubts)),
+        Part("model", "The reward model", sections.model(reading)),
+        Part("ladder", "Bias ladder", sections.ladder(reading)),
+        Part("coverage", "How often such intervals cover", sections.coverage(check)),
+        Part("sensitivity", "If the propensities were wrong", propensities.sensitivity(doubts)),
         Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
         Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
-        Part("propensity-model", "The propensity model", propensity_model(reading)),
+        Part("propensity-model", "The propensity model", propensities.propensity_model(reading)),
         Part("convergence", "As rows come in", weights.convergence(reading, profiles)),
     ]
     name = join([": ", name_of(reading.result.reward)]) if rewards > 1 else ""
@@ -151,7 +148,7 @@ def _propensities(reading: Reading) -> Safe:
         return Safe("")
     from counterpoise.evaluation.audit import audit_of  # not before a log is given: polars takes its time
 
-    return propensities(audit_of(result.asked()))
+    return propensities.propensities(audit_of(result.asked()))
 
 
 def _doubts(reading: Reading) -> Sensitivity | None:

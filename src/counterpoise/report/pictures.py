@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.display import level_of, number, shortened
+from counterpoise.display import breakable, level_of, number, shortened
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import Estimate
+from counterpoise.evaluation.audit import Audit, Check
+from counterpoise.evaluation.backtest import Backtest
 from counterpoise.evaluation.coverage import Coverage
+from counterpoise.evaluation.distribution import Distribution
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result, segment_text
+from counterpoise.evaluation.sensitivity import Sensitivity
 from counterpoise.log.question import LOGGING
 from counterpoise.moments.spread import Tail
-from counterpoise.report.axes import forest_axis
-from counterpoise.report.coverage import picked
+from counterpoise.report.plots import forest_axis
+from counterpoise.report.propensities import drawn_bounds
+from counterpoise.report.sections import picked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,6 +145,96 @@ def coverage(check: Coverage, *, ax: Axes | None = None) -> Axes:
     return axes
 
 
+def backtest(answer: Backtest, *, ax: Axes | None = None) -> Axes:
+    """What was measured against what was predicted, with both intervals; the diagonal is where they agree."""
+    axes = axes_of(ax, 4.2)
+    for test in answer.known:
+        color = COLORS["ok" if test.covered else "caution"]
+        low, high = test.predicted.interval
+        axes.plot([low, high], [test.measured] * 2, color=color, linewidth=1)
+        axes.plot([test.predicted.value] * 2, list(test.interval), color=color, linewidth=1)
+        axes.plot(test.predicted.value, test.measured, "o" if test.covered else "^", color=color, markersize=4)
+    ends = [end for test in answer.known for end in (test.predicted.value, test.measured)] or [0.0, 1.0]
+    axes.plot([min(ends), max(ends)], [min(ends), max(ends)], color=MARK, linestyle="--", linewidth=1, zorder=0)
+    axes.set(xlabel="predicted difference", ylabel="measured difference")
+    frame(axes, ("top", "right"))
+    return axes
+
+
+def sensitivity(answer: Sensitivity, target: str, *, ax: Axes | None = None) -> Axes:
+    """The bounds of one target's lift against Γ, with their interval, and where the conclusion could flip."""
+    axes = axes_of(ax, 4.2)
+    rows = drawn_bounds(answer, target)
+    at = [bounds.gamma for bounds in rows]
+    level = breakable(level_of(answer.level))
+    color = COLORS["ok"]
+    lower, upper = ([end[side] for end in (tuple(bounds.lift_interval) for bounds in rows)] for side in (0, 1))
+    axes.fill_between(at, lower, upper, color=color, alpha=0.15, linewidth=0, label=f"with sampling, {level}")
+    for side, label in ((0, "bounds"), (1, None)):
+        axes.plot(at, [bounds.lift[side] for bounds in rows], color=color, linewidth=1.8, label=label)
+    axes.axhline(0.0, color=MARK, linestyle="--", linewidth=1)
+    tips = answer.tipping(target)
+    if 1.0 < tips.sure <= at[-1]:
+        axes.axvline(tips.sure, color=MARK, linestyle=":", linewidth=1, label=f"could flip at {tips.sure:.3g}")
+    axes.set(xlabel="Γ: odds of logged actions are wrong by up to this factor", ylabel=answer.over)
+    axes.set_title(shortened(target, 40), loc="left", fontsize="medium", parse_math=False)
+    frame(axes, ("top", "right"))
+    axes.legend(frameon=False)
+    return axes
+
+
+def distribution(answer: Distribution, *, ax: Axes | None = None) -> Axes:
+    """The share of rewards up to every threshold; the logging policy's own is gray."""
+    axes = axes_of(ax, 4.2)
+    drawn: list[tuple[str, Line2D]] = []
+    for name in (*answer.targets[:TARGETS_DRAWN], LOGGING):
+        curve = answer.cdf(name)
+        at, value, lower, upper = (curve.get_column(column).to_numpy() for column in curve.columns)
+        style: dict[str, Any] = {"color": MARK, "linestyle": "--"} if name == LOGGING else {}
+        (line,) = axes.step(at, value, where="post", linewidth=1.8, **style)
+        axes.fill_between(at, lower, upper, step="post", color=line.get_color(), alpha=0.2, linewidth=0)
+        drawn.append((name, line))
+    level = breakable(level_of(answer.level))
+    axes.set(xlabel=f"reward, with {level} intervals", ylabel="share of rewards up to it", ylim=(0.0, 1.0))
+    name_lines(axes, drawn)
+    frame(axes, ("top", "right"))
+    return axes
+
+
+AUDIT_COLORS = {"fine": "#2a8c5a", "too large": "#c0392b", "too small": "#c77d11"}
+AUDIT_MARKERS = {"fine": "o", "too large": ">", "too small": "<"}
+DOUBTFUL = "#8a8f98"  # cannot tell, or not always eligible
+
+
+def audit(checked: Audit | None, *, ax: Axes | None = None) -> Axes:
+    """A dot with its 95 % interval for every part, those that raise an alarm first; the dashed line is 1, where all should be."""
+    drawn = [] if checked is None else checked.in_order
+    if not drawn:
+        raise OptionError(
+            "the doctor audited no part of this log, so there is nothing to plot.",
+            do=["Name the logged action with ", Argument("action", Blank("COLUMN")), ", or a segment and a target."],
+        )
+    shown = drawn[:MOST]
+    axes = axes_of(ax, 1.3 + 0.32 * len(shown))
+    for k, check in enumerate(shown):
+        color = AUDIT_COLORS.get(check.status, DOUBTFUL)
+        axes.plot([check.lower, check.upper], [k, k], color=color, linewidth=2.2, solid_capstyle="butt")
+        axes.plot([check.mean], [k], AUDIT_MARKERS.get(check.status, "x"), color=color, markersize=6)
+    axes.axvline(1.0, color=MARK, linestyle="--", linewidth=1, zorder=0)
+    axes.set_yticks(range(len(shown)), [_label(check) for check in shown], parse_math=False)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlabel("mean weight, with 95 % intervals of each part alone; 1 if propensities are right")
+    _title(axes, "Propensities by action, day and segment", len(drawn) - len(shown))
+    frame(axes, ("top", "right", "left"))
+    axes.tick_params(axis="y", length=0)
+    return axes
+
+
+def _label(check: Check) -> str:
+    said = shortened(f"{check.by} {check.part}" + ("" if check.target is None else f", {check.target}"), 40)
+    return said if check.status == "fine" else f"{said} ({check.status})"
+
+
 def _line(reading: Reading, target: str, estimator: str, name: str) -> Line:
     verdict = reading.result.verdict_on(target, estimator)
     return Line(name, reading.result[target, estimator], verdict, estimator == reading.primary)
@@ -181,7 +276,7 @@ def _forest(
     names = [shortened(line.name, 40) + ("" if line.estimate.identified else " (not identified)") for line in shown]
     axes.set_yticks(range(len(shown)), names, parse_math=False)  # a dollar sign in a name begins no formula
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    level = level_of(reading.result.level).replace("\N{NO-BREAK SPACE}", " ")
+    level = breakable(level_of(reading.result.level))
     axes.set_xlabel(f"{'difference' if reading.is_difference else 'value'} per {reading.unit}, with {level} intervals")
     _title(axes, title, left + len(lines) - len(shown))
     frame(axes, ("top", "right", "left"))

@@ -1,12 +1,20 @@
-"""The report's section on propensities: a mean weight for every part of the log, against 1."""
+"""The sections of the report on propensities: checked part by part, estimated by a model, and what if they were wrong."""
 
 from __future__ import annotations
 
-from counterpoise.display import p_value
+import math
+
+import numpy as np
+
+from counterpoise.display import Cell, Table, Worded, p_value, shortened
 from counterpoise.evaluation.audit import ALARMS, Audit, Check
-from counterpoise.report.axes import Axis
+from counterpoise.evaluation.reading import Reading
+from counterpoise.evaluation.sensitivity import Bounds, Sensitivity
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
-from counterpoise.report.plots import strip, strip_axis
+from counterpoise.report.plots import Axis, Band, Line, Mark, chart
+from counterpoise.report.tables import ForestRow, estimate_text, forest, page_table
+
+# -- The audit: a mean weight for every part of the log, against 1 -----------------------------------------------------
 
 LISTED = 40
 KINDS = {"fine": "primary", "too large": "primary", "too small": "primary"}  # others are drawn as doubtful
@@ -26,39 +34,123 @@ def propensities(audit: Audit | None) -> Safe:
         "alone; an alarm allows for all looks. "
     )
     axis = Axis.around([end for check in shown for end in (check.lower, check.upper, 1.0)])
-    rows = [_row(check, axis) for check in shown]
-    heads = [("Part", None), ("Plot", "plot"), ("Mean weight", "number"), ("What it says", None)]
-    table = el(
-        "table",
-        el("caption", "Mean weights of the parts of the log"),
-        el("thead", el("tr", *(el("th", head, scope="col", class_=kind) for head, kind in heads))),
-        el("tbody", *rows, class_="group"),
-        el(
-            "tfoot",
-            el("tr", el("td"), el("td", strip_axis(axis), class_="plot"), el("td"), el("td")),
-            aria_hidden="true",
-        ),
-        class_="forest",
+    rows = [_row(check) for check in shown]
+    caption = "Mean weights of the parts of the log"
+    heads = ["Part", "Mean weight", "What it says"]
+    table = forest([(None, rows)], axis, 1.0, caption, heads, label="Mean weights of the parts")
+    return join([el("p", lead, said, class_="lead"), table, left_out(len(checks), LISTED, "parts", "first places")])
+
+
+def _row(check: Check) -> ForestRow:
+    under = "" if check.target is None else join([", under ", name_of(check.target)])
+    p = f", p {p_value(check.corrected_p)}" if check.status in ALARMS else ""
+    return ForestRow(
+        join([name_of(check.by), " ", name_of(check.part), under]),
+        check.mean,
+        (check.lower, check.upper),
+        estimate_text(check.mean, (check.upper - check.lower) / 4.0, (check.lower, check.upper)),
+        KINDS.get(check.status, "other"),
+        more=[f"{check.status}{p}"],
+    )
+
+
+# -- The propensity model: its calibration, and how far its propensities overlap ---------------------------------------
+
+
+def propensity_model(reading: Reading) -> Safe:
+    """What the model is, whether what it predicts is what happened, and how small its propensities get; nothing without a model."""
+    quality = reading.result.propensity_model
+    if quality is None:
+        return Safe("")
+    estimated = reading.result.moments.estimated
+    errors = (
+        "The errors above include what the fit of the model adds to them or takes from them."
+        if estimated is not None and estimated.covariances
+        else "The errors above take these propensities as known: there is no formula for what this model's fit does to them."
+    )
+    lead = join(
+        [
+            "The propensities were not logged. They come from ", name_of(quality.model), " of ", name_of(", ".join(quality.context)),
+            f", fitted on {quality.rows:,} rows and {quality.actions:,} actions in {quality.folds} folds, so that no row is predicted by a "
+            f"model that has seen it. The logged actions have a log loss of {quality.log_loss:.3g}; that of their shares alone is "
+            f"{quality.log_loss_of_shares:.3g}. ", errors,
+            f" In {quality.logged:,} further rows of the sample the propensity was logged." if quality.logged else "",
+        ]
+    )  # fmt: skip
+    bins = [
+        {"Pairs": bin_.rows, "Predicted": bin_.predicted, "Observed": bin_.observed} for bin_ in quality.calibration
+    ]
+    spread: list[dict[str, Cell]] = [
+        {"Share of rows below": Worded(q, _share(q)), "Propensity": value} for q, value in quality.quantiles
+    ]
+    note = (
+        f"The sample is worth about {quality.effective_rows:,.0f} of its {quality.rows:,} rows to a policy that chooses every action "
+        f"equally often. Propensities below {quality.floor:.2g} are raised to it: {quality.raised:,} were."
     )
     return join(
         [
-            el("p", lead, said, class_="lead"),
-            el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Mean weights of the parts"),
-            left_out(len(checks), LISTED, "parts", "first places"),
+            el("p", lead, class_="lead"),
+            page_table(Table(bins), "Calibration: probabilities of all actions, out of fold"),
+            page_table(Table(spread), "Overlap: propensities of the logged actions"),
+            el("p", note, class_="note"),
         ]
     )
 
 
-def _row(check: Check, axis: Axis) -> Safe:
-    under = "" if check.target is None else join([", under ", name_of(check.target)])
-    p = f", p {p_value(check.corrected_p)}" if check.status in ALARMS else ""
-    span = el("span", f"{check.lower:.3g} to {check.upper:.3g}", class_="range")
-    kind = KINDS.get(check.status, "other")
+def _share(quantile: float) -> str:
+    return {0.0: "smallest", 1.0: "largest"}.get(quantile, f"{100 * quantile:g} %")
+
+
+# -- Sensitivity: what a lift could be if the propensities were wrong --------------------------------------------------
+
+LEAST, MOST = 2.0, 10.0  # up to which Γ is drawn
+POINTS = 25
+
+
+def sensitivity(answer: Sensitivity | None) -> Safe:
+    """The tipping point of every target in words, and a picture of its bounds; nothing where there are no rows to read."""
+    if answer is None:
+        return Safe("")
+    lead = (
+        "All estimates rest on the logged propensities. Here, the odds of every logged action may be wrong by a factor of up to Γ, in "
+        "whatever way is worst: Γ = 1 says that they are right, Γ = 2 that they may be half or twice as large."
+    )
+    known = [name for name in answer.targets if math.isfinite(answer.tipping(name).lift)]
+    return join(
+        [
+            el("p", lead, class_="lead"),
+            el("ul", *(el("li", el("bdi", str(answer.tipping(name)))) for name in answer.targets)),
+            el("div", *(_figure(answer, name) for name in known), class_="figures") if known else "",
+        ]
+    )
+
+
+def drawn_bounds(answer: Sensitivity, target: str) -> list[Bounds]:
+    """The bounds that are drawn, from Γ = 1 to a little beyond the tipping point."""
+    tips = answer.tipping(target).point
+    last = min(max(LEAST, 1.25 * tips), MOST) if math.isfinite(tips) else LEAST
+    return [answer.bounds(float(gamma), target) for gamma in np.geomspace(1.0, last, POINTS)]
+
+
+def _figure(answer: Sensitivity, target: str) -> Safe:
+    rows = drawn_bounds(answer, target)
+    tips = answer.tipping(target)
+    band = [(bounds.gamma, bounds.lift_interval.lower, bounds.lift_interval.upper) for bounds in rows]
+    lines = [Line([(bounds.gamma, bounds.lift[side]) for bounds in rows]) for side in (0, 1)]
+    marks = [Mark(0.0), *([Mark(tips.sure, upright=True)] if 1.0 < tips.sure <= rows[-1].gamma else [])]
     return el(
-        "tr",
-        el("th", name_of(check.by), " ", name_of(check.part), under, scope="row"),
-        el("td", strip(check.mean, check.lower, check.upper, axis, 1.0, kind), class_="plot"),
-        el("td", f"{check.mean:.3g} ", span, class_="number"),
-        el("td", f"{check.status}{p}"),
-        class_=kind,
+        "figure",
+        chart(
+            Axis(1.0, rows[-1].gamma),
+            Axis.around([end for _, low, high in band for end in (low, high)]),
+            [Band(band), *lines, *marks],
+            says=f"Bounds of the {answer.over.partition(' ')[0]} of {shortened(target)} against Γ. {tips}",
+            x_label="Γ: odds are wrong by up to this factor",
+            y_label=answer.over,
+        ),
+        el(
+            "figcaption",
+            name_of(target),
+            f": the least and the largest {answer.over.partition(' ')[0]}, with their interval.",
+        ),
     )

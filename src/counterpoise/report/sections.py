@@ -1,13 +1,15 @@
-"""The sections of the report on values: the answer with its verdicts, and the forest plots."""
+"""The sections of the report on values: the answer with its verdicts, forest plots, the ladder, the reward model and coverage."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from counterpoise.display import Phrase, level_of, number, signed
+from counterpoise.display import Phrase, Table, level_of, number
 from counterpoise.estimators import Estimate
+from counterpoise.evaluation.coverage import Coverage, CoverageCheck
+from counterpoise.evaluation.ladder import Ladder
 from counterpoise.evaluation.reading import (
     TARGETS_DRAWN,
     TARGETS_LISTED,
@@ -15,11 +17,11 @@ from counterpoise.evaluation.reading import (
     Reading,
     headline,
 )
-from counterpoise.report.axes import forest_axis
 from counterpoise.report.card import SIGNS
 from counterpoise.report.glossary import ESTIMATOR_WORDS, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of, phrase
-from counterpoise.report.plots import strip, strip_axis
+from counterpoise.report.plots import Axis, Line, Mark, chart, forest_axis
+from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table, verdict_class
 
 
 def head(reading: Reading) -> Safe:
@@ -34,7 +36,7 @@ def head(reading: Reading) -> Safe:
             el("b", name_of(target)),
             ": no problems found in the weights or rewards." if not verdict.reasons else "",
             el("ul", *(el("li", el("bdi", reason)) for reason in verdict.reasons)) if verdict.reasons else "",
-            class_=_class(verdict.verdict),
+            class_=verdict_class(verdict.verdict),
         )
         for target, verdict in verdicts.items()
     ]
@@ -47,15 +49,6 @@ def head(reading: Reading) -> Safe:
         shown.append(el("details", folded, el("ul", *listed[TARGETS_DRAWN:], class_="verdicts"), class_="entry"))
     shown.append(left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"))
     return join(shown)
-
-
-def badge(verdict: str) -> Safe:
-    """A verdict with its sign."""
-    return el("span", SIGNS[verdict], " ", verdict, class_=f"badge {_class(verdict)}")
-
-
-def _class(verdict: str) -> str:
-    return "is-" + verdict.replace(" ", "-")
 
 
 def estimates(reading: Reading) -> Safe:
@@ -121,51 +114,159 @@ def lift(reading: Reading) -> Safe:
 def _forest(
     reading: Reading, rows: Mapping[str, list[Estimate]], primary: str, reference: float, caption: str, *, plus: bool
 ) -> Safe:
-    level, verdicts = reading.result.level, {target: reading.result.verdict(target).verdict for target in rows}
+    verdicts = {target: reading.result.verdict(target).verdict for target in rows}
     known = {target: listed for target, listed in rows.items() if reading.is_known(target)}
     shown = [estimate for listed in (known or rows).values() for estimate in listed]
     axis = forest_axis(shown, [estimate.name == primary for estimate in shown], reference)
-    write = signed if plus else number
     single = all(len(listed) == 1 for listed in rows.values())
-    bodies = []
+    groups: list[Group] = []
     for target, listed in rows.items():
-        doubt = "" if verdicts[target] == "ok" else badge(verdicts[target])
-        lines = [] if single else [el("tr", el("th", name_of(target), " ", doubt, scope="rowgroup", colspan=3))]
-        for estimate in listed:
-            kind = "primary" if estimate.name == primary else "other"
-            label = join([name_of(target), " ", doubt]) if single else estimate.name
-            low, high = estimate.interval
-            span = el("span", f"{write(low, estimate.stderr)} to {write(high, estimate.stderr)}", class_="range")
-            said = [write(estimate.value, estimate.stderr), " ", span] if estimate.identified else ["not identified"]
-            lines.append(
-                el(
-                    "tr",
-                    el("th", label, scope="row", title=None if single else ESTIMATOR_WORDS.get(estimate.name)),
-                    el("td", strip(estimate.value, low, high, axis, reference, kind), class_="plot"),
-                    el("td", *said, class_="number"),
-                    class_=kind,
-                )
+        name = join([name_of(target), " ", "" if verdicts[target] == "ok" else badge(verdicts[target])])
+        lines = [
+            ForestRow(
+                name if single else estimate.name,
+                estimate.value,
+                estimate.interval,
+                estimate_text(estimate.value, estimate.stderr, estimate.interval, is_signed=plus),
+                "primary" if estimate.name == primary else "other",
+                None if single else ESTIMATOR_WORDS.get(estimate.name),
             )
-        bodies.append(el("tbody", *lines, class_="group"))
-    columns = el(
-        "tr",
-        el("th", "Target" if single else "Estimator", scope="col"),
-        el("th", "Plot", scope="col", class_="plot"),
-        el("th", term("value"), f" and {level_of(level)} ", term("interval", "interval"), scope="col", class_="number"),
+            for estimate in listed
+        ]
+        groups.append((None if single else name, lines))
+    return forest(groups, axis, reference, caption, ["Target" if single else "Estimator", _value_head(reading)])
+
+
+def _value_head(reading: Reading) -> Safe:
+    return join([term("value"), f" and {level_of(reading.result.level)} ", term("interval", "interval")])
+
+
+# -- The bias ladder: value and interval with each constant of a weight ------------------------------------------------
+
+
+def ladder(reading: Reading) -> Safe:
+    """A forest plot for each target; nothing where no weight was chosen."""
+    ladders = reading.result.ladders
+    if not ladders:
+        return Safe("")
+    lead = (
+        "The same estimate with each weight, from the unbiased one down to the most biased. The further down, the less noise and the "
+        "more bias, which no interval covers. The dashed line marks the unbiased estimate; bold marks the weight behind the answer, the "
+        "one with the least error that is no further from those above it than about one standard error."
     )
-    axis_row = el("tr", el("td"), el("td", strip_axis(axis), class_="plot"), el("td"))
+    drawn = [ladders[target] for target in reading.foremost(TARGETS_DRAWN, tuple(ladders))]
+    tables = [_rungs(reading, ladder) for ladder in drawn]
+    more = left_out(len(ladders), TARGETS_DRAWN, "targets", "highest estimates", how="plotted")
+    return join([el("p", lead, class_="lead"), *tables, more])
+
+
+def _rungs(reading: Reading, ladder: Ladder) -> Safe:
+    estimates = [rung.estimate for rung in ladder.rungs]
+    unbiased = estimates[0].value
+    axis = forest_axis(estimates, [place in (0, ladder.chosen) for place in range(len(estimates))], unbiased)
+    lines = []
+    for rung in ladder.rungs:
+        estimate, is_chosen = rung.estimate, rung is ladder.choice
+        label = join(
+            ["unbiased" if rung is ladder.unbiased else name_of(rung.weight), " (chosen)" if is_chosen else ""]
+        )
+        said = estimate_text(estimate.value, estimate.stderr, estimate.interval, is_signed=reading.is_difference)
+        lines.append(ForestRow(label, estimate.value, estimate.interval, said, "primary" if is_chosen else "other"))
+    caption = join(["Bias ladder of ", name_of(ladder.target), f" by {estimates[0].name}"])
+    heads = ["Weight", _value_head(reading)]
+    return forest([(None, lines)], axis, unbiased, caption, heads, label=f"Bias ladder of {ladder.target}")
+
+
+# -- The reward model: how good it is on rows it has not seen, and what it bought --------------------------------------
+
+
+def model(reading: Reading) -> Safe:
+    """Quality, worth and calibration; nothing where no model was fitted."""
+    quality = reading.result.model
+    if quality is None:
+        return Safe("")
+    lead = (
+        f"{quality.model}, fitted on {quality.rows:,} rows in {quality.folds} folds, so that every row is predicted by a model that has "
+        f"not seen it. It explains {quality.r2:.1%} of the rewards' variance on such rows."
+    )
+    if quality.calibration:
+        lead += (
+            f" Its log loss is {quality.log_loss:.4g}; that of the mean reward alone is {quality.log_loss_of_mean:.4g}."
+        )
+    return join([el("p", lead, class_="lead"), el("ul", *_worth(reading)), _calibration(reading)])
+
+
+def _worth(reading: Reading) -> Iterator[Safe]:
+    result = reading.result
+    for target in reading.foremost(TARGETS_LISTED):
+        if all((target, name, None) in result.estimates for name in ("beta_ips", "optimal_dr")):
+            yield el("li", name_of(target), f": the model is worth {max(result.worth(target), 0.0):.0%} more rows.")
+
+
+def _calibration(reading: Reading) -> Safe:
+    quality = reading.result.model
+    if quality is None or not quality.calibration:
+        return Safe("")
+    rows = [
+        {"Rows": tenth.rows, "Predicted": tenth.predicted, "Observed": tenth.observed} for tenth in quality.calibration
+    ]
+    return page_table(Table(rows), "Calibration: tenths of the rows by what was predicted")
+
+
+# -- Coverage: how often intervals like these covered, on logs like this one -------------------------------------------
+
+DRAWN = 100  # intervals in a picture
+
+
+def coverage(check: CoverageCheck | None) -> Safe:
+    """What was found for every target, and a picture of the first intervals; nothing where nobody checked."""
+    if check is None or not len(check):
+        return Safe("")
+    first = next(iter(check.values()))
+    lead = (
+        f"A {level_of(first.level)} interval should cover on {level_of(first.level)} of all logs. So we drew {first.runs:,} logs from this "
+        f"one, {first.drawn} with replacement, made the same interval on each of them, and counted how many cover."
+    )
+    drawn = [coverage for coverage in list(check.values())[:TARGETS_DRAWN] if coverage.can_tell]
+    return join(
+        [
+            el("p", lead, class_="lead"),
+            el("ul", *(el("li", el("bdi", str(coverage))) for coverage in check.values())),
+            el("div", *map(_covering, drawn), class_="figures") if drawn else "",
+            left_out(len(check), TARGETS_DRAWN, "targets", "first places", how="plotted"),
+        ]
+    )
+
+
+def picked(coverage: Coverage) -> list[tuple[float, float, bool]]:
+    """The first intervals around what they should cover, lowest first, and whether each covers it.
+
+    An end that is infinite is moved to where the others are.
+    """
+    ends = [x - coverage.truth for x in (*coverage.lower[:DRAWN], *coverage.upper[:DRAWN]) if math.isfinite(x)]
+    least, most = min(ends, default=-1.0), max(ends, default=1.0)
+    pairs = zip(coverage.lower[:DRAWN] - coverage.truth, coverage.upper[:DRAWN] - coverage.truth, strict=True)
+    intervals = [(max(float(low), least), min(float(high), most), bool(low <= 0.0 <= high)) for low, high in pairs]
+    return sorted(intervals, key=lambda row: row[0] + row[1])
+
+
+def _covering(coverage: Coverage) -> Safe:
+    rows = picked(coverage)
+    lines = [
+        Line([(low, k + 0.5), (high, k + 0.5)], "held" if holds else "missed")
+        for k, (low, high, holds) in enumerate(rows)
+    ]
+    missed = sum(not holds for _, _, holds in rows)
+    said = f"{missed} of the first {len(rows)} intervals miss"
     return el(
-        "div",
-        el(
-            "table",
-            el("caption", caption),
-            el("thead", columns),
-            *bodies,
-            el("tfoot", axis_row, aria_hidden="true"),
-            class_="forest",
+        "figure",
+        chart(
+            Axis.around([end for row in rows for end in row[:2]]),
+            Axis(0.0, float(len(rows))),
+            [*lines, Mark(0.0, upright=True)],
+            says=f"Intervals of {coverage.target} on logs like this one: {said}.",
+            x_label="distance from what should be covered",
+            y_label="logs, by where their interval lies",
         ),
-        class_="scroll",
-        tabindex=0,
-        role="region",
-        aria_label=caption,
+        el("figcaption", name_of(coverage.target), f": {said}, drawn bold."),
     )

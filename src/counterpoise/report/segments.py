@@ -5,10 +5,10 @@ from __future__ import annotations
 from counterpoise.display import number, signed
 from counterpoise.errors import in_units
 from counterpoise.evaluation.reading import Reading
-from counterpoise.evaluation.result import Segment
+from counterpoise.evaluation.result import Segment, segment_text
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
-from counterpoise.report.sections import badge
+from counterpoise.report.tables import badge, scrolled
 
 SEGMENTS_LISTED = 1000
 
@@ -69,7 +69,7 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
         class_="segments sortable",
         id=address,
     )
-    region = el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Segments")
+    region = scrolled(table, "Segments")
     count = len(result.targets)
     return join(
         [
@@ -96,11 +96,10 @@ def _segment_row(reading: Reading, target: str, segment: Segment, with_target: b
     if not reading.is_comparison:
         effective = result.all_diagnostics[target, segment].effective_sample_size
         numbers.append((effective, f"{effective:,.0f}"))
-    label = " / ".join("(missing)" if value is None else str(value) for value in segment or ())
     return el(
         "tr",
         el("td", name_of(target)) if with_target else "",
-        el("th", name_of(label), scope="row"),
+        el("th", name_of(segment_text(segment)), scope="row"),
         el("td", f"{estimate.n:,}", class_="number", data_value=estimate.n),
         *(el("td", said, class_="number", data_value=f"{value:.9g}") for value, said in numbers),
         el("td", badge(verdict)),

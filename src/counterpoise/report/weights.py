@@ -8,16 +8,27 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from counterpoise.diagnostics import Diagnostics, judge
-from counterpoise.display import level_of, number, percent
+from counterpoise.display import Name, Number, Table, level_of, number, percent
 from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
 from counterpoise.moments.spread import Tail
-from counterpoise.report.axes import Axis
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
-from counterpoise.report.plots import Band, Bars, Line, Mark, chart, thinned
+from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, thinned
 from counterpoise.report.profile import EDGES, Profile
+from counterpoise.report.tables import page_table
+
+HEADINGS = {
+    "effective_sample_size": "Effective",
+    "mean_weight": "Mean",
+    "mean_weight_p": "p-value",
+    "max_weight": "Largest",
+    "top_share": "Top share",
+    "pareto_k": "Pareto k",
+    "zero_weight_share": "Weight 0",
+    "carrying_rows": "Carrying",
+}
 
 
 def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
@@ -45,37 +56,14 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
 
 
 def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
-    result = reading.result
-    keys = [
-        ("n", in_units("Rows", reading.unit)),
-        ("effective_sample_size", "Effective"),
-        ("mean_weight", "Mean"),
-        ("mean_weight_p", "p-value"),
-        ("max_weight", "Largest"),
-        ("top_share", "Top share"),
-        ("pareto_k", "Pareto k"),
-        ("zero_weight_share", "Weight 0"),
-        ("carrying_rows", "Carrying"),
-    ]
     rows = []
     for target in targets:
-        diagnostics = result.diagnostics(target)
-        said = [
-            f"{diagnostics.n:,}",
-            f"{diagnostics.effective_sample_size if diagnostics.has_overlap else 0:,.0f}",
-            number(diagnostics.mean_weight if diagnostics.has_overlap else 0.0, diagnostics.mean_weight_stderr),
-            f"{diagnostics.mean_weight_p:.2g}" if diagnostics.mean_is_one else "–",
-            number(diagnostics.max_weight),
-            f"{percent(diagnostics.top_share)} in {diagnostics.top_rows:,}",
-            number(diagnostics.pareto_k, 0.1),
-            percent(diagnostics.zero_weight_share),
-            "–" if judge(diagnostics).verdict == "not identified" else f"{diagnostics.carrying_rows:,.0f}",
-        ]
-        rows.append(el("tr", el("th", name_of(target), scope="row"), *(el("td", x, class_="number") for x in said)))
-    header = [el("th", term("target"), scope="col")]
-    header += [el("th", term(key, words), scope="col", class_="number") for key, words in keys]
-    table = el("table", el("caption", "Checks on the weights"), el("thead", el("tr", *header)), el("tbody", *rows))
-    return el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Checks on the weights")
+        diagnostics = reading.result.diagnostics(target)
+        unknown = {"carrying_rows": Number(None)} if judge(diagnostics).verdict == "not identified" else {}
+        rows.append({"target": Name(target), **diagnostics.cells(), **unknown})
+    titles = {"target": term("target"), "n": term("n", in_units("Rows", reading.unit))}
+    titles |= {key: term(key, words) for key, words in HEADINGS.items()}
+    return page_table(Table(rows), "Checks on the weights", titles)
 
 
 def _weight_figures(target: str, tail: Tail, diagnostics: Diagnostics) -> list[Safe]:
