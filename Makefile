@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup demo report test lint types tests test-oldest test-newest docs statistics benchmark reproduce-check benchmark-reproduce \
+.PHONY: help setup setup-oldest setup-newest demo report test lint types tests laws test-oldest test-newest docs statistics benchmark reproduce-check benchmark-reproduce \
 	benchmark-learning benchmark-quality results audit check clean
 .DEFAULT_GOAL := help
 
@@ -13,6 +13,7 @@ help:
 	@echo "make demo        set up, simulate a log with a known truth, evaluate a policy on it"
 	@echo "make report      the same as a page to look at: report.html"
 	@echo "make test        set up, then lint, types, layers, pages, doctests and tests"
+	@echo "make check       lint, types and the tests that matter most (under two minutes once set up)"
 	@echo "make test-oldest  the core tests on the oldest versions that pyproject.toml allows, in .venv-oldest"
 	@echo "make test-newest  the core tests on the newest Python found (3.14 or 3.13), in .venv-newest"
 	@echo "make docs        the documentation's pages, in site/"
@@ -63,19 +64,36 @@ types: $(READY)
 # two processes on two cores: libraries that take more threads only wait for each other
 ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
+# the slowest are listed, so that a gate that takes longer says why
 tests: $(READY)
-	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile --durations 30 --durations-min 2
+
+# what must never break, in under two minutes: the laws of estimators, weights, moments and objectives, one answer from every source, files and
+# states of older versions, the contracts on imports, and the limits of benchmarks/house.py; while types are checked, cores would idle
+LAWS = tests/estimators/test_laws.py tests/estimators/test_theorems.py tests/moments tests/weights/test_weights.py tests/log/test_one_rule.py \
+	tests/intervals/test_strategies.py tests/engines/test_matrix.py tests/evaluation/test_signatures.py tests/evaluation/test_parts.py \
+	tests/cli/test_options.py tests/learn/test_contract.py tests/learn/test_objectives.py tests/learn/test_written_by_0_2.py \
+	tests/test_front_door.py
+check: $(READY)
+	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint types laws
+
+laws: $(READY)
+	$(ONE_THREAD) $(BIN)/pytest -q -n 2 --dist loadfile -m 'not once' $(LAWS)
+	$(BIN)/python benchmarks/house.py --check --quick
 
 # the core tests leave out what needs torch, Spark, a database server or a browser: all else, in an environment of its own
 PIP_CORE = bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]' --constraint
 # and what is marked `once`: simulations and long repetitions, which no version of a library changes
-PYTEST_CORE = bin/pytest -n 2 --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/experiments \
+PROCESSES ?= 2
+PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/experiments \
 	--ignore tests/environments --ignore src/counterpoise/experiments/many.py
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear .venv-oldest
 	.venv-oldest/$(PIP_CORE) constraints-oldest.txt
 	@touch $@
+
+setup-oldest: .venv-oldest/.ready
 
 test-oldest: .venv-oldest/.ready
 	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-oldest/$(PYTEST_CORE)
@@ -84,6 +102,8 @@ test-oldest: .venv-oldest/.ready
 	newest=$$(.ci/newest-python) && $$newest -m venv --clear .venv-newest
 	.venv-newest/$(PIP_CORE) constraints.txt
 	@touch $@
+
+setup-newest: .venv-newest/.ready
 
 test-newest: .venv-newest/.ready
 	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE)

@@ -683,8 +683,8 @@ def true_coverage(
         count = min(max(1, CHUNK // n), logs - start)
         columns, effect = place.draw(random, n * count)
         log = columns | {"r": rewards.draw(random, effect), "run": np.repeat(np.arange(count), n)}
-        parts = {"reward": "r", "propensity": "p", "cluster": "run"}
-        question = question_of(log, parts, "t0", against="t1" if part == "difference" else None)
+        whole = cp.Log(log, reward="r", propensity="p", cluster="run")
+        question = question_of(whole, "t0", against="t1" if part == "difference" else None)
         units = units_of(question, rows=n * count, center=expected[0], random=random, grouped=True)
         alone = replace(units, question=replace(question, log=question.log.but(cluster=None)))
         view = View(each_unit(alone), contrast)

@@ -1,10 +1,11 @@
-"""A Spark of its own: whether models predict in its executors what they predict here, and policies learn the same from its rows."""
+"""A Spark of its own: whether models, learners and the plots of the report make the same of its rows as of a file's."""
 
 import sys
 
 import numpy as np
 import polars as pl
 import spark_answers
+from report.test_rows import QUESTIONS, check_rows
 from sklearn.linear_model import LogisticRegression
 
 import counterpoise as cp
@@ -47,4 +48,8 @@ if __name__ == "__main__":
     np.testing.assert_allclose(answers(session.read.parquet(sys.argv[1])), answers(sys.argv[1]), rtol=1e-9)
     np.testing.assert_array_equal(learned(session.read.parquet(sys.argv[1])), learned(sys.argv[1]))
     print("same")
+    awkward = session.read.parquet(sys.argv[2])
+    for name in ("clusters", "a condition", "expressions", "an action"):
+        check_rows(awkward, QUESTIONS[name])
+        print("same")
     session.stop()

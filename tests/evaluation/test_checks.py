@@ -68,6 +68,7 @@ def test_clusters_that_are_refused_are_not_looked_for():
     assert cp.evaluate(log.but(cluster="user_id"), target="t").moments.cluster == "user_id"
 
 
+@pytest.mark.once
 def test_independent_rows_of_users_who_come_again_are_not_doubted():
     doubted = sum(bool(caveats(cp.evaluate(a_log(1000, 150, 0.0, seed), **ASKED), TOGETHER)) for seed in range(60))
     assert doubted <= 2  # 0.5 % of logs are, at most: three would come in one of 300 cases

@@ -124,6 +124,7 @@ def test_the_bounds_are_the_estimate_with_the_missing_part_at_either_end_of_the_
     assert "as you say" in caveat_of(evaluate(log, reward_bounds=(0, 1))).text
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", targets())
 def test_a_log_that_takes_every_action_is_not_doubted(kind):
     for seed in range(20):
@@ -134,6 +135,7 @@ def test_a_log_that_takes_every_action_is_not_doubted(kind):
         assert abs(result["new", "beta_ips"].value - truth) < 6 * result["new", "beta_ips"].stderr
 
 
+@pytest.mark.once
 def test_rare_actions_that_have_not_come_up_are_not_missing():
     """Three hundred actions, most of them logged a few times in a hundred thousand: whether they come up is luck."""
     g = np.random.default_rng(0)

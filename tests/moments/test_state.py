@@ -87,6 +87,7 @@ def umask():
     return mask
 
 
+@pytest.mark.once
 def test_files_that_differ_in_the_middle_are_different_batches(tmp_path):
     rows = [f"{k % 2},0.5,0.5,{k}" for k in range(1_000_000)]
     for name, middle in (("a.csv", "1,0.5,0.5,x"), ("b.csv", "0,0.5,0.5,x")):

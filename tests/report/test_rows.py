@@ -3,9 +3,6 @@
 import json
 import pickle
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -124,16 +121,6 @@ def test_plots_rest_on_the_rows_of_the_estimates_in_postgresql(postgres):
     finally:
         connection.drop_table("report_rows")
         connection.disconnect()
-
-
-def test_plots_rest_on_the_rows_of_the_estimates_in_spark(java, tmp_path):
-    """In a process of its own, as Spark's threads outlive a test."""
-    pytest.importorskip("pyspark")
-    awkward().write_parquet(tmp_path / "log.parquet")
-    command = [sys.executable, str(Path(__file__).parent.with_name("spark_report.py")), str(tmp_path / "log.parquet")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=1800)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == ["same"] * 4
 
 
 def test_a_comparison_has_plots_of_both_policies():

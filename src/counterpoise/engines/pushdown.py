@@ -16,6 +16,7 @@ from counterpoise.engines.query import (
     Numbers,
     Query,
     aggregate,
+    broken_rules,
     center_of,
     context_aggregate,
     context_sums_of,
@@ -117,7 +118,9 @@ class PushedDown:
         known: dict[tuple[str, str, str], Problem] = {}
         for chunk in _chunks(self.question.names):
             rules = rules_of(self.question, chunk.targets)
-            known |= {key_of(problem.rule): problem for problem in self._broken_rules(rules, chunk.targets)}
+            known |= {
+                key_of(problem.rule): problem for problem in broken_rules(self._rows(chunk.targets), rules, collect)
+            }
         return [known[key] for key in map(key_of, rules_of(self.question)) if key in known]
 
     def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
@@ -202,19 +205,6 @@ class PushedDown:
         top = collect(weights.with_columns(place=rank).filter(nw.col("place") <= KEPT).select(*keys, "w"))
         grouped = top.group_by(keys).agg(pl.col("w").cast(pl.Float64))
         return {as_label(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
-
-    def _broken_rules(self, rules: Sequence[Any], targets: Sequence[str]) -> list[Problem]:
-        bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
-        marked = self._rows(targets).with_columns(**bad)
-        shown = {f"rule{k}_value": nw.when(nw.col(f"rule{k}")).then(nw.col(rule.shows)) for k, rule in enumerate(rules)}
-        marked = marked.with_columns(**{f"{name}_count": indicator(nw.col(name)) for name in bad}, **shown)
-        counts = [nw.col(f"{name}_count").sum() for name in bad]
-        answer = collect(marked.select(*counts, *(nw.col(name).max() for name in shown))).row(0, named=True)
-        return [
-            Problem(rule, int(answer[f"rule{k}_count"]), None, answer[f"rule{k}_value"])
-            for k, rule in enumerate(rules)
-            if answer[f"rule{k}_count"]
-        ]
 
     def _culprits(self, chunks: Sequence[_Chunk]) -> tuple[str, ...]:
         """Targets chosen so that every bad row breaks a rule of one of them, or a rule that all targets share.

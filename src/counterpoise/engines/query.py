@@ -25,7 +25,7 @@ from counterpoise.log.question import (
     excess_of,
     gain_of,
 )
-from counterpoise.log.rules import indicator, is_good
+from counterpoise.log.rules import Problem, Rule, indicator, is_good
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
 from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed
@@ -355,6 +355,24 @@ def smoothed_of(
     parts = [numbers[names.smoothed(lane, k)] for k in range(len(lambdas))]
     sums = np.stack([total_of(part, place, segments) for part in parts], axis=1)
     return tuple(Smoothed(lambdas, totals) for totals in sums)
+
+
+# -- Which rules are broken where rows have no order ---------------------------------------------------------------------
+
+
+def broken_rules(rows: Frame, rules: Sequence[Rule], collect: Callable[[Frame], pl.DataFrame]) -> list[Problem]:
+    """How many rows under internal names break each of the rules, and one value that does: the largest."""
+    bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
+    shown = {f"rule{k}_value": nw.when(nw.col(f"rule{k}")).then(nw.col(rule.shows)) for k, rule in enumerate(rules)}
+    marked = rows.with_columns(**bad)
+    marked = marked.with_columns(**{f"{name}_count": indicator(nw.col(name)) for name in bad}, **shown)
+    counts = [nw.col(f"{name}_count").sum() for name in bad]
+    answer = collect(marked.select(*counts, *(nw.col(name).max() for name in shown))).row(0, named=True)
+    return [
+        Problem(rule, int(answer[f"rule{k}_count"]), None, answer[f"rule{k}_value"])
+        for k, rule in enumerate(rules)
+        if answer[f"rule{k}_count"]
+    ]
 
 
 # -- What dropping bad rows leaves out: the rewards of those whose reward was good -------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.lists import collapse
-from counterpoise.engines.query import Frame, Query, aggregate, center_of, is_clean, left_out
+from counterpoise.engines.query import Frame, Query, aggregate, broken_rules, center_of, is_clean, left_out
 from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.log.baseline import Feature
@@ -20,7 +20,7 @@ from counterpoise.log.expressions import column as exactly
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
 from counterpoise.log.lists import LIST
 from counterpoise.log.question import GROUP, KEY, ROW_NUMBER, ROWS, Lane, Question
-from counterpoise.log.rules import Problem, Rule, check_type, only_good, rules_of
+from counterpoise.log.rules import Problem, check_type, only_good, rules_of
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import Label, as_label
 from counterpoise.moments.spread import KEPT
@@ -262,9 +262,11 @@ class Streaming:
     def problems(self) -> list[Problem]:
         """Which rules are broken, how often, and where first: two more passes, neither of which keeps rows."""
         rules = rules_of(self.question)
+        if (
+            self.question.makes_lists
+        ):  # which come in another order in every pass: an id is taken in the pass that counts
+            return broken_rules(nw.from_native(self.frame), rules, _collect)
         bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
-        if self.question.makes_lists:
-            return self._bad_lists(rules, bad)
         indexed = self.frame.with_row_index(ROW_NUMBER, self.first_row or 0)
         rows = nw.from_native(indexed).with_columns(**bad).to_native()
         counts = rows.select(
@@ -281,21 +283,6 @@ class Streaming:
                 value = shown.filter(pl.col(ROW_NUMBER) == row).get_column(rule.shows).item()
                 problems.append(Problem(rule, int(count), None if self.first_row is None else int(row), value))
         return problems
-
-    def _bad_lists(self, rules: Sequence[Rule], bad: Mapping[str, nw.Expr]) -> list[Problem]:
-        """The same for lists, which come in another order in every pass: an id is taken in the pass that counts."""
-        lists: pl.LazyFrame = nw.from_native(self.frame).with_columns(**bad).to_native()
-        counts = [pl.col(name).sum().alias(f"{name}_count") for name in bad]
-        shown = [
-            pl.col(rule.shows).filter(pl.col(name)).max().alias(f"{name}_list")
-            for name, rule in zip(bad, rules, strict=True)
-        ]
-        answer = lists.select(*counts, *shown).collect(engine="streaming").row(0, named=True)
-        return [
-            Problem(rule, int(answer[f"{name}_count"]), None, answer[f"{name}_list"])
-            for name, rule in zip(bad, rules, strict=True)
-            if answer[f"{name}_count"]
-        ]
 
     def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
         """The good rewards of bad rows: one more pass."""

@@ -57,7 +57,7 @@ FLAGS = {
 
 
 @dataclass(frozen=True)
-class Scale:
+class RunScale:
     """How much of an experiment to run."""
 
     rows: int
@@ -66,13 +66,13 @@ class Scale:
 
 
 SCALES = {
-    "smoke": Scale(20_000, 2, {"full_batch": 3, "mini_batch": 3, "on_policy": 2}),
-    "paper": Scale(250_000, 32, {"full_batch": 500, "mini_batch": 100, "on_policy": 25}),
+    "smoke": RunScale(20_000, 2, {"full_batch": 3, "mini_batch": 3, "on_policy": 2}),
+    "paper": RunScale(250_000, 32, {"full_batch": 500, "mini_batch": 100, "on_policy": 25}),
 }
 
 
 @dataclass(frozen=True)
-class Curve:
+class LearningCurve:
     """The mean and sd of one quantity over runs, epoch by epoch."""
 
     mode: str
@@ -116,7 +116,7 @@ def run_curves(
     epochs: int,
     batch_size: int = 1024,
     first_seed: int = 0,
-) -> list[Curve]:
+) -> list[LearningCurve]:
     """The curves of one method at some learning rates; all runs go through one program."""
     from counterpoise.experiments.many import Run, train_many, train_on_policy
 
@@ -137,7 +137,7 @@ def run_curves(
         of = slice(k * runs, (k + 1) * runs)
         for quantity, table in (("policy_value", trained.value), ("gradient_variance", trained.gradient_variance)):
             sd = table[of].std(axis=0, ddof=1) if runs > 1 else np.full(epochs, math.nan)
-            curves.append(Curve(mode, quantity, rate, method, table[of].mean(axis=0), sd, runs))
+            curves.append(LearningCurve(mode, quantity, rate, method, table[of].mean(axis=0), sd, runs))
     return curves
 
 

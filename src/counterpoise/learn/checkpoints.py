@@ -28,7 +28,7 @@ HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an o
 SHOWN = 4  # differences listed in an error
 
 
-def settings_of(state: State, log: Inspection) -> dict[str, Any]:
+def settings_of(state: RunState, log: Inspection) -> dict[str, Any]:
     """What must be the same for a run to be continued, beyond its options: policy, log, optimizer and scheduler."""
     return (
         {
@@ -125,7 +125,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class State:
+class RunState:
     """A run between two epochs."""
 
     policy: Policy
@@ -136,7 +136,7 @@ class State:
     scheduler: Any = None  # of the learning rate
 
 
-def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any]) -> None:
+def save_checkpoint(path: str | PathLike[str], state: RunState, settings: dict[str, Any]) -> None:
     """Write a run to disk; `settings` say which run it is."""
     moments = state.optimizer.state_dict()
     tensors = {f"policy.{name}": tensor for name, tensor in state.policy.state_dict().items()}
@@ -154,7 +154,7 @@ def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str,
     write_tensors(path, tensors, described)
 
 
-def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any], epochs: int) -> bool:
+def restore_checkpoint(path: str | PathLike[str], state: RunState, settings: dict[str, Any], epochs: int) -> bool:
     """Put a run back where it was, and return whether there was a checkpoint; one that is refused changes nothing."""
     if not Path(path).exists():
         return False
@@ -231,7 +231,7 @@ def _progress_of(file: TensorFile) -> dict[str, Any]:
     return dict(progress)  # type: ignore[arg-type]
 
 
-def _moments_of(file: TensorFile, state: State) -> dict[str, Any]:
+def _moments_of(file: TensorFile, state: RunState) -> dict[str, Any]:
     """The optimizer's state without its tensors; its groups and options must be those of this optimizer."""
     groups, rest = file.description.get("groups"), file.description.get("plain")
     now = state.optimizer.state_dict()["param_groups"]
@@ -250,7 +250,7 @@ def _moments_of(file: TensorFile, state: State) -> dict[str, Any]:
     return {"param_groups": groups, "state": {int(index): dict(values) for index, values in rest.items()}}
 
 
-def _reschedule(file: TensorFile, state: State, progress: Mapping[str, Any], moments: Mapping[str, Any]) -> None:
+def _reschedule(file: TensorFile, state: RunState, progress: Mapping[str, Any], moments: Mapping[str, Any]) -> None:
     """Put the scheduler where it was, and see that it comes to the same learning rates."""
     if state.scheduler is None:
         return
@@ -265,7 +265,7 @@ def _reschedule(file: TensorFile, state: State, progress: Mapping[str, Any], mom
         )
 
 
-def _check_stored(file: TensorFile, state: State) -> None:
+def _check_stored(file: TensorFile, state: RunState) -> None:
     """Make sure, before any tensor is read, that each has the shape that this run needs."""
     own = state.policy.state_dict()
     for prefix in ("policy.", "best."):

@@ -219,7 +219,7 @@ def _rows(index: Integers) -> Integers:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class WeighedLists:
     """The weights of lists, lists × terms, differentiable, and the inner products of their gradients, lists × terms × terms.
 
     There is a term for each position, or one for the whole list; `products` are those with respect to the logits.
@@ -229,21 +229,21 @@ class Weighed:
     products: Tensor
 
 
-def weighed(logits: Tensor, items: Tensor, propensity: Tensor, weight: ListWeight) -> Weighed:
+def weighed(logits: Tensor, items: Tensor, propensity: Tensor, weight: ListWeight) -> WeighedLists:
     """The weights of lists of places in `logits`, whose propensities (1 below the end of a list) mean what the weight needs."""
     if not weight.is_running:
         target, slope = at_slots(logits, items)
         slope = slope / propensity[:, :, None]
-        return Weighed(torch.where(items != ABSENT, target / propensity, 1.0), slope @ slope.transpose(1, 2))
+        return WeighedLists(torch.where(items != ABSENT, target / propensity, 1.0), slope @ slope.transpose(1, 2))
     left = pools(logits, items, squares=True)
     # as logarithms, because probabilities of long lists leave the range of single precision
     running = (left.log_given - propensity.log()).cumsum(1).exp()
     products = prefix_products(left)
     size = running.detach()
     if not weight.by_position:
-        return Weighed(running[:, -1:], products[:, -1:, -1:] * size[:, -1:, None].square())
+        return WeighedLists(running[:, -1:], products[:, -1:, -1:] * size[:, -1:, None].square())
     # below the end of a list the product stays what it is there, and so does its gradient: both have their means wherever lists end
-    return Weighed(running, products * size[:, :, None] * size[:, None, :])
+    return WeighedLists(running, products * size[:, :, None] * size[:, None, :])
 
 
 def list_sums(products: Tensor, reward: Tensor) -> Tensor:
@@ -298,14 +298,14 @@ class LoggedLists(LoggedActions):
         """What each term earned: a position, or the whole list."""
         return reward if self.weight.by_position else reward.sum(1, keepdim=True)
 
-    def weighed(self, context: Tensor, items: Tensor, propensity: Tensor) -> tuple[Weighed, nn.Module | None]:
+    def weighed(self, context: Tensor, items: Tensor, propensity: Tensor) -> tuple[WeighedLists, nn.Module | None]:
         """The weights, with the inner products of the last layer's gradients, and that layer; of the logits' if it is not linear."""
         logits, layer, h = last_layer(self.policy.scores, context)
         lists = weighed(logits, items, propensity.to(logits.dtype), self.weight)
         if layer is None:
             return lists, None
         size = last_layer_norms(torch.ones_like(logits[:, 0]), h, bias=has_bias(layer))
-        return Weighed(lists.weight, lists.products * size[:, None, None]), layer
+        return WeighedLists(lists.weight, lists.products * size[:, None, None]), layer
 
     def baselines(self, decay: float) -> RunningBaselines:
         """A baseline for every position, or for the whole list, from the batches before."""

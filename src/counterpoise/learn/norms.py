@@ -96,7 +96,7 @@ Call = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, and its output or
 
 
 @dataclass(frozen=True)
-class Rule:
+class LayerRule:
     """`norms(layer, inputs, delta)` is per row; `weighted(layer, inputs, delta)` is summed over rows, with delta already weighted."""
 
     norms: Callable[[Any, Tensor, Tensor], Tensor]
@@ -172,11 +172,11 @@ def _item_weighted(layer: Any, u: Tensor, delta: Tensor) -> Gradients:
     return {layer.map: u.T @ (delta @ layer.features)}
 
 
-RULES: dict[type[nn.Module], Rule] = {
-    nn.Linear: Rule(_linear_norms, _linear_weighted),
-    nn.LayerNorm: Rule(_layer_norm_norms, _layer_norm_weighted),
-    nn.Embedding: Rule(_embedding_norms, _embedding_weighted),
-    ItemScores: Rule(_item_norms, _item_weighted),
+RULES: dict[type[nn.Module], LayerRule] = {
+    nn.Linear: LayerRule(_linear_norms, _linear_weighted),
+    nn.LayerNorm: LayerRule(_layer_norm_norms, _layer_norm_weighted),
+    nn.Embedding: LayerRule(_embedding_norms, _embedding_weighted),
+    ItemScores: LayerRule(_item_norms, _item_weighted),
 }
 
 

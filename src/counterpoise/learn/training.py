@@ -20,7 +20,7 @@ from counterpoise.errors import Argument, OptionError, TrainingError
 from counterpoise.estimators.weighted import snips
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import Epoch, EpochEnd
-from counterpoise.learn.checkpoints import State, restore_checkpoint, save_checkpoint, settings_of
+from counterpoise.learn.checkpoints import RunState, restore_checkpoint, save_checkpoint, settings_of
 from counterpoise.learn.criterion import held_out_actions, moments_of
 from counterpoise.learn.norms import Norms, default_norms, is_split
 from counterpoise.learn.objectives import Objective, Rewards
@@ -387,13 +387,13 @@ def _compiled(policy: Policy, options: Mapping[str, Any] | None, norms: Norms) -
         del policy.body.forward
 
 
-def start_of(options: Options, policy: Policy, sums: Tensor) -> State:
+def start_of(options: Options, policy: Policy, sums: Tensor) -> RunState:
     """A run before its first epoch."""
     progress = {"done": 0, "history": [], "best": 0, "stopped": False}
     optimizer = options.optimizer_of(policy)
     make = options.scheduler
     scheduler = None if make is None else scheduler_of(make, optimizer, options.holdout)
-    return State(policy, optimizer, sums, copy_of(policy), progress, scheduler)
+    return RunState(policy, optimizer, sums, copy_of(policy), progress, scheduler)
 
 
 # -- A learner's training: its runs, the temperature to serve with, and BanditNet's λ, tuned by SNIPS as published -----
@@ -478,7 +478,9 @@ def epochs_of(
     return Epochs(options, source, log, training, machine, checkpoint)
 
 
-def _settings(options: Options, state: State, banditnet_lambda: float | list[float], log: Inspection) -> dict[str, Any]:
+def _settings(
+    options: Options, state: RunState, banditnet_lambda: float | list[float], log: Inspection
+) -> dict[str, Any]:
     """What must be the same for a checkpoint to be continued."""
     own = {"banditnet_lambda": banditnet_lambda, "norms": options.norms or default_norms(state.policy)}
     return options.settings | own | settings_of(state, log)
