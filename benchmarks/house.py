@@ -419,8 +419,9 @@ def evaluating() -> Iterator[Figure]:
 
         yield way("files of evaluate on Parquet, printed", show, source)
         html = Path(folder) / "page.html"
-        words = f"evaluate {log} --reward reward --propensity propensity --target target --html {html}".split()
-        with opens(log, source) as askers, contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        fresh = log.rename(Path(folder) / "fresh.parquet")  # which nobody has opened yet: scans are kept
+        words = f"evaluate {fresh} --reward reward --propensity propensity --target target --html {html}".split()
+        with opens(fresh, source) as askers, contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
             app(words)
         if not html.exists():
             raise RuntimeError("evaluate --html wrote no page.")
