@@ -227,7 +227,12 @@ class Diagnostics(Display):
     unknown_share: float = 0.0
     length_shift: float = 0.0
     length_p: float = 1.0
-    unit: str = "row"  # what is counted: rows or lists
+    of_lists: bool = False  # whether lists are counted, not rows: everything in here is a number or a truth value
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "list" if self.of_lists else "row"
 
     def cells(self) -> dict[str, Cell]:
         """What there is to say of the weights in a row of a table."""
@@ -339,7 +344,7 @@ def diagnose(rows: WeightedRows, *, clusters: Clusters | None = None, lost: Lost
         duplicates=lost.duplicates,
         unknown_share=lost.unknown_share,
         mean_is_one=rows.mean_is_one,
-        unit=rows.unit,
+        of_lists=rows.unit == "list",
         cluster_groups=clusters.groups if clusters else None,
         effective_clusters=clusters.effective if clusters else None,
     )

@@ -100,7 +100,13 @@ class LogFields(TypedDict, total=False):
         Part("the unit of randomization, such as the user; errors allow for its rows being alike"),
     ]
     key: Annotated[Columns, Part("what identifies a row; repeated ones are counted", "columns")]
-    model_reward: Annotated[Column, Part("a reward model's prediction for the logged action", group="predictions")]
+    model_reward: Annotated[
+        Column,
+        Part(
+            "a reward model's prediction for the logged action, for dr and the other model-based estimators",
+            group="predictions",
+        ),
+    ]
     model_value: Annotated[Columns, Part("the model's value of each target", "option", "predictions")]
     model: Annotated[
         str | Learnable | None,
