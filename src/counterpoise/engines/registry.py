@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -244,13 +244,14 @@ class Elsewhere(LogEngine):
         """The rows with everything that the question names but policies, and under which names."""
         raise NotImplementedError
 
-    def batches(self, question: Question, limit: int | None = None) -> Batches:
+    def batches(self, question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
         """The rows, fetched; or so many of them."""
         raise NotImplementedError
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
-        """The rows, fetched."""
-        return work(frames.with_policies(self.batches(question), question))
+        """The rows, fetched; a cursor is closed before its connection, even if the work fails halfway."""
+        with closing(self.batches(question)) as rows:
+            return work(frames.with_policies(rows, question))
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """Whichever come first."""
@@ -298,15 +299,15 @@ class Databases(Elsewhere):
         with connections.opened(question.log) as native:
             yield databases.complete(native, question)
 
-    def batches(self, question: Question, limit: int | None = None) -> Batches:
+    def batches(self, question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
         """The rows in batches."""
         return databases.batches(question)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """Sums travel; rows do where a policy only runs here."""
         if question.needs_python:
-            with progress_bar(progress) as report:
-                rows = frames.with_policies(self.batches(question), question, report)
+            with progress_bar(progress) as report, closing(self.batches(question)) as fetched:
+                rows = frames.with_policies(fetched, question, report)
                 return summarize_batches(rows, question, has_order=False)
         with connections.opened(question.log) as native:
             engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
@@ -344,7 +345,7 @@ class Spark(Elsewhere):
         with spark_frames.errors_told():
             yield spark_frames.complete(question)
 
-    def batches(self, question: Question, limit: int | None = None) -> Batches:
+    def batches(self, question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
         """All rows, or so many that Spark draws."""
         return spark_frames.batches(question, limit)
 

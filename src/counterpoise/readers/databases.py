@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -26,7 +26,7 @@ CHECKSUMS = {
 REMAINDERS = {"sqlite": f"{{}} % {PRIME}"}
 
 
-def batches(question: Question) -> Iterator[pl.DataFrame]:
+def batches(question: Question) -> Generator[pl.DataFrame, None, None]:
     """The columns we need, in batches, for policies that only run here."""
     with opened(question.log) as native:
         frame, names = complete(native, question)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ def is_spark(data: object) -> bool:
     return type(data).__module__.startswith("pyspark.sql")
 
 
-def batches(question: Question, limit: int | None = None) -> Iterator[pl.DataFrame]:
+def batches(question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
     """The columns we need, fetched for questions about rows, which sums cannot answer; all rows, or so many drawn at random."""
     with errors_told():
         frame, names = complete(question)
