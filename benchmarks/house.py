@@ -34,22 +34,22 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 246,
-    "lines of code": 32_100,
-    "modules with one importer": 38,
-    "own imports inside functions": 112,
-    "… that escape a cycle": 8,
-    "deepest chain of imports": 25,
-    "class names used twice": 30,
-    "Any per 1,000 lines": 25,
-    "casts": 74,
-    "type: ignore": 36,
-    "vague names": 8,
+    "files": 190,
+    "lines of code": 31_400,
+    "modules with one importer": 25,
+    "own imports inside functions": 90,
+    "… that escape a cycle": 6,
+    "deepest chain of imports": 22,
+    "class names used twice": 10,
+    "Any per 1,000 lines": 19.3,
+    "casts": 69,
+    "type: ignore": 28,
+    "vague names": 7,
     "functions with more than 9 parameters": 4,
-    "files of evaluate on Parquet, printed": 48,
-    "opens of the log by evaluate --html": 8,
-    "files of PolicyLearner.fit": 68,
-    "files of learn_policy": 68,
+    "files of evaluate on Parquet, printed": 41,
+    "opens of the log by evaluate --html": 2,
+    "files of PolicyLearner.fit": 54,
+    "files of learn_policy": 57,
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
