@@ -11,7 +11,9 @@ CORE = os.environ.get("COUNTERPOISE_CORE") == "1"
 
 settings.register_profile("patient", deadline=None, max_examples=20 if CORE else 100)  # a slow machine is no failure
 settings.load_profile("patient")
-collect_ignore = ["test_docs.py", "test_report_browser.py", "training_script.py"] if CORE else []
+collect_ignore = ["learn/written_by_0_2/make.py"]  # which wrote its folder's files, once, by version 0.2
+if CORE:
+    collect_ignore += ["test_docs.py", "test_report_browser.py", "training_script.py"]
 
 
 def absent(what):
