@@ -250,6 +250,7 @@ def test_importing_and_printing_need_neither_matplotlib_nor_polars_frames():
 def pyplot():
     found = pytest.importorskip("matplotlib.pyplot")
     found.switch_backend("Agg")
+    found.close("all")  # those of other tests in this process
     yield found
     found.close("all")
 

@@ -63,7 +63,9 @@ def _part(name: str, *, is_repeated: bool | None = None) -> Parameter:
     """The option of a part: typed as its form and its type have it, and explained in the library's words."""
     several = PARTS[name].form in ("columns", "table", "baseline") if is_repeated is None else is_repeated
     hint = get_args(LogFields.__annotations__[name])[0]
-    kind = KINDS.get(name, bool if hint is bool else int | None if int in get_args(hint) else MANY if several else ONE)
+    # not `int in get_args(hint)`: with older versions of NumPy, whatever may be an array may be an int
+    is_count = hint == int | None
+    kind = KINDS.get(name, bool if hint is bool else int | None if is_count else MANY if several else ONE)
     said = [f"{help_of(name)[0].upper()}{help_of(name)[1:]}.", MORE.get(name, "")]
     said += ["May be repeated."] if kind == MANY else []
     return _option(name, kind, METAVARS.get(name, "COLUMN"), " ".join(filter(None, said)))
