@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any
 
 from counterpoise.diagnostics import Caveat, Concern
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.checks import explanation_of
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import MODEL, Log, check_own_names
@@ -143,9 +143,7 @@ def question_of(
         return with_model(question)
     for extra in ("items", "value_samples"):
         if getattr(log, extra) is not None:
-            raise OptionError(
-                [Argument(extra), " is for a reward model.", " Pass ", Argument("model", "auto"), ", too."]
-            )
+            raise OptionError(f"`{extra}=` is for a reward model. Pass `model='auto'`, too.")
     return question
 
 
@@ -153,8 +151,8 @@ def _check_estimated(log: Log, *targets: Targets) -> None:
     """Check that nothing is asked that needs propensities as they were logged."""
     if log.baseline:
         raise OptionError(
-            [Argument("baseline"), " takes propensities as logged, and a model is to estimate them."],
-            do=["Pass ", Argument("model", "auto"), " instead, which works with both."],
+            "`baseline=` takes propensities as logged, and a model is to estimate them.",
+            do="Pass `model='auto'` instead, which works with both.",
         )
     for target in targets:
         named = list(target.values()) if isinstance(target, Mapping) else target
@@ -173,10 +171,7 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
 
         job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     elif stored.given:
-        raise OptionError(
-            [Argument(stored.given[0]), " says what a state keeps of this log."],
-            do=["Pass ", Argument("state"), ", too."],
-        )
+        raise OptionError(f"`{stored.given[0]}=` says what a state keeps of this log.", do="Pass `state=`, too.")
     question, today = _sum_up(question, progress)
     if job is None:
         return RewardMoments(today, question.log.reward, question)
@@ -232,7 +227,7 @@ def groups_of(log: Log, *, wanted: bool) -> int:
     if groups is None:
         return GROUPS if wanted or log.cluster is not None else 1
     if isinstance(groups, bool) or not isinstance(groups, Integral) or groups < 2:
-        raise OptionError([Argument("groups", groups), " is not a whole number of at least 2."])
+        raise OptionError(f"`groups={groups!r}` is not a whole number of at least 2.")
     return int(groups)
 
 
@@ -259,10 +254,7 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
             f"a log of several loggers has the balanced weight, and not {weight!r}: leave out the weight."
         )
     if log.logger is None:
-        raise OptionError(
-            [Argument("propensity"), " has several loggers."],
-            do=["Say which of them wrote a row, with ", Argument("logger"), "."],
-        )
+        raise OptionError("`propensity=` has several loggers.", do="Say which of them wrote a row, with `logger=`.")
     loggers, logger, quote = log.propensity, str(log.logger), quote_of(log)
     names = tuple(loggers)
     shares = _shares(with_names(log), names) if log.shares is None else checked_shares(log.shares, names)
@@ -278,9 +270,7 @@ def with_names(log: Log) -> Log:
 def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     """The loggers' shares of the rows, in a pass that looks at nothing else; rows that will be dropped are not counted."""
     if log.data is None or (isinstance(log.data, str) and not log.data):
-        raise OptionError(
-            ["without the rows, nobody knows the loggers' shares of them."], do=["Pass ", Argument("shares"), "."]
-        )
+        raise OptionError("without the rows, nobody knows the loggers' shares of them.", do="Pass `shares=`.")
     even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quote_of(log))
     good = log.but(where=even_where(log.where, even)) if log.drop_bad_rows else log
     moments = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
@@ -291,18 +281,13 @@ def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     if unknown and not log.drop_bad_rows:
         raise LogError(
             f"{sum(rows[name] for name in unknown):,} rows were written by {unknown[0]!r}, of whom nothing is known.",
-            do=[
-                Argument("propensity"),
-                " needs a column for each logger, or drop such rows with ",
-                Argument("where"),
-                ".",
-            ],
+            do="`propensity=` needs a column for each logger, or drop such rows with `where=`.",
         )
     absent = [name for name, n in known.items() if not n]
     if absent:
         raise LogError(
             f"no row was written by {absent[0]!r}; the log has {', '.join(map(repr, rows))}.",
-            do=["Leave it out of ", Argument("propensity"), ", or give ", Argument("shares"), "."],
+            do="Leave it out of `propensity=`, or give `shares=`.",
         )
     total = sum(known.values())
     return {name: n / total for name, n in known.items()}
@@ -342,10 +327,10 @@ def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
     by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
     if set(by_name) != set(map(str, names)):
         expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
-        raise OptionError([Argument("shares"), f" needs one entry for each of {expected}; found {entries}."])
+        raise OptionError(f"`shares=` needs one entry for each of {expected}; found {entries}.")
     is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
     if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
-        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {by_name!r}."])
+        raise OptionError(f"`shares=` holds something that isn't a positive number: {by_name!r}.")
     total = sum(by_name.values())
     return {name: by_name[str(name)] / total for name in names}
 

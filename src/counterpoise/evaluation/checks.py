@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
 from counterpoise.diagnostics.verdict import OWN_ROWS
-from counterpoise.errors import Argument, CounterpoiseError, LogError, Sentence
+from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, ids_among, usual
@@ -305,15 +305,11 @@ def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Con
     if meaning == MARGINAL and (item is None or not shows_once(frame, lists.slate, item)):
         return
     what = "it should fall by one with each" if lists.propensity_of == CONDITIONAL else "it should not fall"
-    text = Sentence(
-        [
-            f"The mean of 1/{log.propensity} counts the items to choose from; from the first position to {steps} below it falls by "
-            f"{fall:.2g} ± {error:.1g}, and with ",
-            Argument("propensity_of", lists.propensity_of),
-            f" {what}.",
-        ]
+    text = (
+        f"The mean of 1/{verbatim(log.propensity)} counts the items to choose from; from the first position to {steps} below "
+        f"it falls by {fall:.2g} ± {error:.1g}, and with `propensity_of={lists.propensity_of!r}` {what}."
     )
-    do = Sentence(["Pass ", Argument("propensity_of", str(meaning)), ", or find out what was logged."])
+    do = f"Pass `propensity_of={str(meaning)!r}`, or find out what was logged."
     numbers = {"fall": fall, "error": error, "steps": float(steps)}
     yield Concern(Caveat("propensity-meaning", text, numbers, do))
 
@@ -337,7 +333,7 @@ def explanation_of(error: LogError, question: Question) -> LogError:
         misread = _misread(question) if _has_own_propensities(question) else None
     if misread is None or misread[1] >= 1.0:
         return error
-    return LogError([f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: ", misread[0]])
+    return LogError(f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: {verbatim(misread[0])}")
 
 
 def _misread(question: Question) -> tuple[str, float] | None:
@@ -387,11 +383,10 @@ def _may_be_position(name: object) -> bool:
     return any(word in plain for word in ("pos", "rank", "slot"))
 
 
-def _upper(said: str) -> Sentence:
+def _upper(said: str) -> str:
     """The doctor's finding as a sentence of its own."""
-    parts = said.parts if isinstance(said, Sentence) else (said,)
-    first = parts[0]
-    return Sentence([first[:1].upper() + first[1:] if isinstance(first, str) else first, *parts[1:]])
+    text = verbatim(said)
+    return text[:1].upper() + text[1:]
 
 
 # -- Columns of the context that leak the reward -----------------------------------------------------------------------

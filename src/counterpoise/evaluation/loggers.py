@@ -11,7 +11,7 @@ import numpy as np
 
 from counterpoise.diagnostics import Caveat
 from counterpoise.display import Cell, Share, Table, estimate_cells
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import evaluation_of
 from counterpoise.evaluation.asking import RewardMoments, Stored, of_own_logger, read
@@ -40,7 +40,7 @@ def by_logger(question: Question) -> Question:
         return question
     if weight.logger in question.segment:
         raise OptionError(
-            [Argument("segment", weight.logger), " is the logger, by which balanced weights do not average to 1."],
+            f"`segment={weight.logger!r}` is the logger, by which balanced weights do not average to 1.",
             do="See result.loggers() for each logger's own estimate.",
         )
     return replace(question, segment=(*question.segment, weight.logger))
@@ -127,13 +127,7 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
     if not isinstance(weight, Balanced):
         raise OptionError(
             "one policy wrote this log, as far as it was said.",
-            do=[
-                "For several, pass ",
-                Argument("propensity", {"a": Blank("…"), "b": Blank("…")}),
-                " and ",
-                Argument("logger"),
-                ".",
-            ],
+            do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
         )
     balanced = result[target, BETA_IPS]
     plain = replace(lean(question), segment=())

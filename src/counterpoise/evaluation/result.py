@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
 from counterpoise.display import ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
@@ -53,7 +53,7 @@ def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
     if estimator is None:
         return ()
     if not isinstance(estimator, str | list | tuple):
-        raise OptionError([Argument("estimator", estimator), " must be a name or a list of names."])
+        raise OptionError(f"`estimator={estimator!r}` must be a name or a list of names.")
     return (estimator,) if isinstance(estimator, str) else tuple(estimator)
 
 
@@ -109,13 +109,12 @@ def _check(name: str, missing: dict[str, bool], method: Method) -> None:
         )
     needs = ESTIMATORS[name].needs
     if missing[needs]:
-        model = [Argument("model", "auto"), ", or a model's columns in ", Argument("model_reward"), " and "]
-        arguments: dict[str, list[Any]] = {
-            "model": [*model, Argument("model_value")],
-            "groups": [Argument("groups", 100)],
-            "context": [Argument("baseline"), ", the columns that rewards may depend on"],
+        arguments = {
+            "model": "`model='auto'`, or a model's columns in `model_reward=` and `model_value=`",
+            "groups": "`groups=100`",
+            "context": "`baseline=`, the columns that rewards may depend on",
         }
-        raise OptionError([f"{name} needs ", *arguments[needs], "."])
+        raise OptionError(f"{name} needs {arguments[needs]}.")
 
 
 # -- `Result` and `Comparison`: what `evaluate` and `compare` return ---------------------------------------------------
@@ -240,7 +239,7 @@ class Result(Display):
         if not sensitivity:
             return verdict
         if segment is not None:
-            raise OptionError(["the sensitivity of a segment needs a log of its own: pass ", Argument("where"), "."])
+            raise OptionError("the sensitivity of a segment needs a log of its own: pass `where=`.")
         name = self.targets[0] if target is None else target
         if name not in self._tips:
             tip = str(self.sensitivity(target=name, progress=False).tipping(name))
@@ -263,13 +262,7 @@ class Result(Display):
         if missing and name in self.targets:
             raise OptionError(
                 f"worth compares optimal_dr with beta_ips, and this result has no {' and no '.join(missing)}.",
-                do=[
-                    "Pass ",
-                    Argument("model", "auto"),
-                    "; if you choose with ",
-                    Argument("estimator"),
-                    ", name both of them.",
-                ],
+                do="Pass `model='auto'`; if you choose with `estimator=`, name both of them.",
             )
         plain, best = self[name, "beta_ips"].stderr, self[name, "optimal_dr"].stderr
         return (plain / best) ** 2 - 1.0 if best > 0 else 0.0
@@ -332,7 +325,7 @@ class Result(Display):
         if not self.ladders:
             raise OptionError(
                 "this result has a single weight, and no ladder to choose it from.",
-                do=["Pass ", Argument("weight", Blank("cp.weights.Slope(cp.weights.Clip)")), "."],
+                do="Pass `weight=cp.weights.Slope(cp.weights.Clip)`.",
             )
         return frame(Table([row for ladder in self.ladders.values() for row in ladder.rows()]))
 
@@ -494,5 +487,5 @@ def known_target(target: str | None, targets: Sequence[str]) -> str:
 
 def _choice(name: str, known: set[str]) -> str:
     near = difflib.get_close_matches(name, sorted(known), n=1)
-    listed = f"it has {', '.join(sorted(known))}." if known else "it has none."
+    listed = f"it has {verbatim(', '.join(sorted(known)))}." if known else "it has none."
     return listed + (f" Did you mean {near[0]!r}?" if near else "")

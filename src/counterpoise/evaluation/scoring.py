@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.errors import Argument, ColumnError, OptionError
+from counterpoise.errors import ColumnError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 
 NEEDED = ("action", "reward", "propensity")
@@ -95,7 +95,7 @@ def value_scorer(
     )  # late: it needs polars, and a learner, which imports this, does not
 
     if bound not in (None, "lower", "upper"):
-        raise OptionError([Argument("bound"), f" must be 'lower', 'upper' or None; found {bound!r}."])
+        raise OptionError(f"`bound=` must be 'lower', 'upper' or None; found {bound!r}.")
     parts = parts_of(y)
     table = np.asarray(policy.predict_proba(X), dtype=np.float64)
     target = chosen(Table(np.asarray(policy.classes_), table), parts.pop("action"))
