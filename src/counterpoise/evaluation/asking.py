@@ -151,15 +151,15 @@ def _check_estimated(log: Log, *targets: Targets) -> None:
     """Check that nothing is asked that needs propensities as they were logged."""
     if log.baseline:
         raise OptionError(
-            "`baseline=` takes propensities as logged, and a model is to estimate them.",
+            "`baseline=` takes propensities as logged, and here a model estimates them.",
             do="Pass `model='auto'` instead, which works with both.",
         )
     for target in targets:
         named = list(target.values()) if isinstance(target, Mapping) else target
         if any(isinstance(policy, ActionGroup) for policy in (named if isinstance(named, list | tuple) else [named])):
             raise OptionError(
-                "ActionGroup takes propensities as logged, and a model is to estimate them.",
-                do="Estimate those of the groups: make the group the action.",
+                "ActionGroup takes propensities as logged, and here a model estimates them.",
+                do="To estimate those of the groups, make the group the action.",
             )
 
 
@@ -171,7 +171,7 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
 
         job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     elif stored.given:
-        raise OptionError(f"`{stored.given[0]}=` says what a state keeps of this log.", do="Pass `state=`, too.")
+        raise OptionError(f"`{stored.given[0]}=` only works with a state.", do="Pass `state=`, too.")
     question, today = _sum_up(question, progress)
     if job is None:
         return RewardMoments(today, question.log.reward, question)
@@ -270,7 +270,7 @@ def with_names(log: Log) -> Log:
 def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     """The loggers' shares of the rows, in a pass that looks at nothing else; rows that will be dropped are not counted."""
     if log.data is None or (isinstance(log.data, str) and not log.data):
-        raise OptionError("without the rows, nobody knows the loggers' shares of them.", do="Pass `shares=`.")
+        raise OptionError("the loggers' shares of the rows cannot be counted without the rows.", do="Pass `shares=`.")
     even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quote_of(log))
     good = log.but(where=even_where(log.where, even)) if log.drop_bad_rows else log
     moments = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
@@ -280,7 +280,7 @@ def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     unknown = [name for name in rows if name not in set(map(str, names))]
     if unknown and not log.drop_bad_rows:
         raise LogError(
-            f"{sum(rows[name] for name in unknown):,} rows were written by {unknown[0]!r}, of whom nothing is known.",
+            f"{sum(rows[name] for name in unknown):,} rows were written by {unknown[0]!r}, a logger that was not named.",
             do="`propensity=` needs a column for each logger, or drop such rows with `where=`.",
         )
     absent = [name for name, n in known.items() if not n]

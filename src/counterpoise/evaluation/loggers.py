@@ -126,7 +126,7 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
     weight = question.weight
     if not isinstance(weight, Balanced):
         raise OptionError(
-            "one policy wrote this log, as far as it was said.",
+            "nothing says that more than one policy wrote this log.",
             do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
         )
     balanced = result[target, BETA_IPS]
