@@ -351,7 +351,7 @@ def diagnose(rows: WeightedRows, *, clusters: Clusters | None = None, lost: Lost
     if n == 0:
         return known
     mean = max(1.0 + float(moments.average("u")), 0.0)  # if all weights are 0, their mean may come out as −2e-16
-    effective = effective_sample_size(moments)
+    effective = float(effective_sample_size(moments))
     error = clusters.mean_weight_error if clusters else math.sqrt(float(moments.covariance("u", "u")) / n)
     top = min(max(1, n // 100), len(tail.weights))
     total = n * mean
@@ -371,7 +371,7 @@ def diagnose(rows: WeightedRows, *, clusters: Clusters | None = None, lost: Lost
         zero_weight_share=tail.zeros / n,
         reward_min=rows.reward_range[0],
         reward_max=rows.reward_range[1],
-        carrying_rows=carrying_rows(excess, rows.rewards, usual_ends(*rows.reward_range))
+        carrying_rows=float(carrying_rows(excess, rows.rewards, usual_ends(*rows.reward_range)))
         if rows.carrying is None
         else rows.carrying,
         weight_rows=excess.n / excess.kurtosis,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -182,8 +181,11 @@ class _Part:
         return 1.0 + np.sort(np.concatenate(self.kept))[::-1][:KEPT]
 
 
+Loop = Callable[[Floats, Floats, Floats, Floats, float, float], tuple[Floats, int, float, float, Floats]]
+
+
 @cache
-def _loop() -> Callable[..., Any] | None:
+def _loop() -> Loop | None:
     """The loop; None if numba is missing, or does not work with the installed NumPy."""
     try:
         from counterpoise.engines.loop import loop

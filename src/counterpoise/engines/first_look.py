@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -18,7 +17,7 @@ from counterpoise.log.lists import DEEPEST, Lists
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
-from counterpoise.weights import Own
+from counterpoise.weights import Own, Weight
 
 # -- A first look at a log's rewards: some of them, before the pass that adds them all up ------------------------------
 
@@ -134,7 +133,7 @@ def quoting(log: Log) -> Callable[[str], str]:
 FEATURE_ROWS = 1000
 
 
-def baseline_features(log: Log, weight: Any) -> tuple[Feature, ...]:
+def baseline_features(log: Log, weight: Weight) -> tuple[Feature, ...]:
     """The features of a log's baseline."""
     if not log.baseline:
         return ()

@@ -6,16 +6,16 @@ Nothing is taken for granted. Rows that are not in order, or break any rule, are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from operator import add
-from typing import Any, cast
+from typing import cast
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.engines.query import Frame, Get, is_fine
+from counterpoise.engines.query import Frame, Term, is_fine, numbers_for
 from counterpoise.log.good import LARGEST, is_number
 from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION, Lists
 from counterpoise.log.question import (
@@ -53,8 +53,8 @@ def collapse(
     rows = fence(_with_marks(rows, question, chosen))
     rows = fence(_by_rank(rows, question, chosen))
     by_list = fence(_sum_lists(rows, question, chosen))
-    for step in _steps(question, chosen):
-        by_list = by_list.with_columns(**step(nw.col))
+    for columns in _steps(question, chosen, nw.col):
+        by_list = by_list.with_columns(**columns)
     by_list = fence(by_list)
     is_whole = nw.all_horizontal(*(rule.holds for rule in list_rules(question, chosen)), ignore_nulls=False)
     values = [name for name, t in zip(names.values, names.targets, strict=False) if t in chosen]
@@ -69,10 +69,7 @@ def _with_marks(rows: Frame, question: Question, targets: Sequence[str]) -> Fram
     rules = rules_of(of_rows, targets)
     marks = {fault_of(rule, question): indicator(~rule.holds.fill_null(False)) for rule in rules}
     good = is_good(of_rows, targets)
-    left_out = {name for name in question.names.targets if name not in targets}
-    left_out |= {v for v, t in zip(question.names.values, question.names.targets, strict=False) if t in left_out}
-    numbers = [name for name in of_rows.numbers if name not in left_out]
-    kept = {name: nw.when(good).then(nw.col(name)) for name in numbers}
+    kept = {name: nw.when(good).then(nw.col(name)) for name in numbers_for(of_rows, targets)}
     return rows.with_columns(**marks, **kept)
 
 
@@ -117,10 +114,8 @@ def _sum_lists(rows: Frame, question: Question, targets: Sequence[str]) -> Frame
 
 # -- The arithmetic of a list, written once: `get` returns a column, as an expression of narwhals or as an array of NumPy ----------
 
-Step = Callable[[Get], dict[str, Any]]
 
-
-def _steps(question: Question, targets: Sequence[str]) -> Iterator[Step]:
+def _steps(question: Question, targets: Sequence[str], get: Callable[[str], Term]) -> Iterator[dict[str, Term]]:
     """The lists' weights and what those make of their rewards, in steps of which each may need the columns of those before.
 
     All at once, the text of a statement would double with every position.
@@ -130,25 +125,25 @@ def _steps(question: Question, targets: Sequence[str]) -> Iterator[Step]:
         return
     if not weight.is_running and not weight.by_position:
         # of a list's weight less 1, 1 − K + Σw − 1 = Σ(w − 1), the sum is there already
-        yield lambda get: _of_whole(question, targets, get) | {length_of(t): get(LENGTH) * get(t) for t in targets}
+        yield _of_whole(question, targets, get) | {length_of(t): get(LENGTH) * get(t) for t in targets}
         return
     for rank in range(1, lists.depth + 1):
-        yield partial(_at_rank, question, targets, rank)
+        yield _at_rank(question, targets, rank, get)
     if not weight.by_position:
-        yield lambda get: {t: get(excess_of(t, lists.depth)) for t in targets}
-        yield lambda get: _of_whole(question, targets, get)
+        yield {t: get(excess_of(t, lists.depth)) for t in targets}
+        yield _of_whole(question, targets, get)
         return
-    yield partial(_by_position, question, targets)
+    yield _by_position(question, targets, get)
     if names.values:
-        yield partial(_with_model, question, targets)
+        yield _with_model(question, targets, get)
 
 
-def _of_whole(question: Question, targets: Sequence[str], get: Get) -> dict[str, Any]:
+def _of_whole(question: Question, targets: Sequence[str], get: Callable[[str], Term]) -> dict[str, Term]:
     """What one weight for the whole list adds to its rewards."""
     return {gain_of(t, j): get(t) * get(r) for t in targets for j, r in enumerate(question.names.rewards)}
 
 
-def _at_rank(question: Question, targets: Sequence[str], rank: int, get: Get) -> dict[str, Any]:
+def _at_rank(question: Question, targets: Sequence[str], rank: int, get: Callable[[str], Term]) -> dict[str, Term]:
     """The excess at one position; of products down the list w₁⋯wₖ − 1 = (w₁⋯wₖ₋₁ − 1)(1 + uₖ) + uₖ, which keeps digits near 1."""
     made = {}
     for t in targets:
@@ -158,12 +153,12 @@ def _at_rank(question: Question, targets: Sequence[str], rank: int, get: Get) ->
     return made
 
 
-def _by_position(question: Question, targets: Sequence[str], get: Get) -> dict[str, Any]:
+def _by_position(question: Question, targets: Sequence[str], get: Callable[[str], Term]) -> dict[str, Term]:
     """What weights by position make of a list.
 
     Below the end of a list, where u is 0, a running product stays what it was, so that its mean is 1 wherever lists end.
     """
-    lists, made = cast(Lists, question.lists), dict[str, Any]()
+    lists, made = cast(Lists, question.lists), dict[str, Term]()
     for t in targets:
         excess = {k: get(excess_of(t, k)) for k in range(1, lists.depth + 1)}
         made[t] = _sum([excess[k] * share for k, share in lists.shares.items()])
@@ -175,7 +170,7 @@ def _by_position(question: Question, targets: Sequence[str], get: Get) -> dict[s
     return made
 
 
-def _with_model(question: Question, targets: Sequence[str], get: Get) -> dict[str, Any]:
+def _with_model(question: Question, targets: Sequence[str], get: Callable[[str], Term]) -> dict[str, Term]:
     r"""The columns of a model: e and u·e, which with v make the doubly robust term of a list.
 
     For independent positions that is Σ d_k [w_k (r_k − q_k) + v_k]. Down the cascade it is Σ [w_{1:k} (d_k r_k − q_k) + w_{1:k−1} v_k],
@@ -183,7 +178,7 @@ def _with_model(question: Question, targets: Sequence[str], get: Get) -> dict[st
     """
     depth, reward = cast(Lists, question.lists).depth, question.names.rewards[0]
     is_running = question.weight.is_running
-    made: dict[str, Any] = {}
+    made: dict[str, Term] = {}
     for v, t in _values(question, targets):
         e, ue, value = [], [], []
         for k in range(1, depth + 1):
@@ -211,7 +206,7 @@ def _at(name: str, rank: int) -> str:
     return f"{name}_at{rank}"
 
 
-def _sum(terms: Sequence[Any]) -> Any:
+def _sum(terms: Sequence[Term]) -> Term:
     return reduce(add, terms)
 
 
@@ -242,7 +237,7 @@ def _powers_of_two(depth: int) -> nw.Expr:
 TOGETHER = 100_000  # lists
 
 Columns = Mapping[str, Floats]
-Array = NDArray[Any]
+Ints = NDArray[np.int64]
 
 
 class OutOfOrderError(Exception):
@@ -324,14 +319,14 @@ def _good(values: Floats, name: str, question: Question) -> Floats:
     return values.astype(np.float64, copy=False)
 
 
-def _same(group: pl.Series, first: Array, is_new: Array) -> pl.Series:
+def _same(group: pl.Series, first: Ints, is_new: NDArray[np.bool_]) -> pl.Series:
     """The cluster of every list, which is one for all of its rows."""
     if group.null_count() or not ((group[1:] == group[:-1]).to_numpy() | is_new[1:]).all():
         raise OutOfOrderError
     return group.gather(first)
 
 
-def _made(rows: Columns, question: Question, lists: Lists, length: Array, spot: Array | None) -> dict[str, Floats]:
+def _made(rows: Columns, question: Question, lists: Lists, length: Ints, spot: Ints | None) -> dict[str, Floats]:
     """The columns of lists that `collapse` makes, from those of their rows; `spot` says where rows go in positions × lists."""
     names, p = question.names, rows[PROPENSITY]
     ranks = range(1, lists.depth + 1)
@@ -343,12 +338,12 @@ def _made(rows: Columns, question: Question, lists: Lists, length: Array, spot: 
             table = table * np.array([[lists.counts(k)] for k in ranks])
         made[name] = table.sum(axis=0)
         made |= {_at(name, k): at_rank for k, at_rank in zip(ranks, table, strict=True)}
-    for step in _steps(question, names.targets):
-        made |= step(made.__getitem__)
+    for columns in _steps(question, names.targets, made.__getitem__):
+        made |= columns
     return {name: made[name] for name in (*names.rewards, *names.targets, *names.made_of(), LENGTH)}
 
 
-def _table(values: Floats, lists: int, depth: int, spot: Array | None) -> Floats:
+def _table(values: Floats, lists: int, depth: int, spot: Ints | None) -> Floats:
     """Positions × lists, with 0 below the end of a list."""
     if spot is None:
         return np.ascontiguousarray(values.reshape(lists, depth).T)

@@ -8,32 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
+from counterpoise.moments import Floats
 from counterpoise.moments.spread import KEPT
 
 BLOCK = 2048  # rows whose weights stay in the first-level cache
 
+Inputs = ParamSpec("Inputs")
+Output = TypeVar("Output")
+Column = NDArray[np.float64] | NDArray[np.float32]
 
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+
+def _compile(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     """The function, compiled on first use and kept on disk for the next process if there is a place for it.
 
     Sums may be reordered into vector lanes, but comparisons must still see a NaN. Everything that would branch is a count,
     which vectorizes; the few blocks whose count is not 0 are checked row by row.
     """
-    compiled = numba.njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")(function)
+    dispatcher = numba.njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")(function)
     with suppress(RuntimeError):  # numba's word for "no folder to keep it in"
-        compiled.enable_caching()
+        dispatcher.enable_caching()
+    compiled: Callable[Inputs, Output] = dispatcher
     return compiled
 
 
-def _inline(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _inline(rule: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     """A rule for a good row, compiled into the loop."""
-    return numba.njit(inline="always")(rule)
+    compiled: Callable[Inputs, Output] = numba.njit(inline="always")(rule)
+    return compiled
 
 
 _propensity, _probability = _inline(is_propensity), _inline(is_probability)
@@ -41,7 +49,7 @@ _number, _believable = _inline(is_number), _inline(is_believable)
 
 
 @_compile
-def _add(p: Any, t: Any, minus: Any, r: Any, c: float, weights: Any, total: Any) -> None:
+def _add(p: Column, t: Column, minus: Column, r: Column, c: float, weights: Floats, total: Floats) -> None:
     s1 = u1 = us1 = ss = sus = uu = uus = usus = u3 = u4 = s3 = s4 = 0.0
     for k in range(len(p)):
         u, s = (np.float64(t[k]) - np.float64(minus[k])) / np.float64(p[k]), np.float64(r[k]) - c
@@ -56,7 +64,9 @@ def _add(p: Any, t: Any, minus: Any, r: Any, c: float, weights: Any, total: Any)
 
 
 @_compile
-def _count(p: Any, t: Any, r: Any, u: Any, threshold: float, low: float, high: float) -> Any:
+def _count(
+    p: Column, t: Column, r: Column, u: Floats, threshold: float, low: float, high: float
+) -> tuple[int, int, int, int]:
     good = zeros = outside = above = 0
     for k in range(len(p)):
         q, x, y = np.float64(p[k]), np.float64(t[k]), np.float64(r[k])
@@ -68,7 +78,9 @@ def _count(p: Any, t: Any, r: Any, u: Any, threshold: float, low: float, high: f
 
 
 @_compile
-def loop(p: Any, t: Any, minus: Any, r: Any, c: float, threshold: float) -> Any:
+def loop(
+    p: Column, t: Column, minus: Column, r: Column, c: float, threshold: float
+) -> tuple[Floats, int, float, float, Floats]:
     """The thirteen sums of some rows, how many rows are bad, the extremes of the rewards, and every u above a threshold.
 
     It returns at most four times as many u as we keep for a whole log, and always the largest.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations_with_replacement
 from operator import add
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -85,15 +84,15 @@ def _is_clean(columns: Mapping[str, Floats], names: Names) -> bool:
         return all(is_believable(columns[name], columns[PROPENSITY]).all() for name in names.targets)
 
 
-def _answer(columns: dict[str, Any], query: Query, rows: int) -> Answer:
+def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     names, lanes = query.names, query.names.lanes
     centers = query.centers if query.own is None else tuple(float(query.own[name][0]) for name in names.centers)
-    columns |= dict(zip(names.centers, centers, strict=True))
+    columns |= dict(zip(names.centers, map(np.asarray, centers), strict=True))
     get = columns.__getitem__
     columns |= centered(query, lanes, get)
     columns |= products_of(lanes, get)
     columns |= weighted_rewards(names, lanes, get)
-    numbers: dict[str, Any] = {ROWS: float(rows)} | dict(zip(names.centers, centers, strict=True))
+    numbers: dict[str, float] = {ROWS: float(rows)} | dict(zip(names.centers, centers, strict=True))
     for name in names.rewards:
         numbers[f"{name}_min"] = columns[name].min() if rows else np.nan
         numbers[f"{name}_max"] = columns[name].max() if rows else np.nan

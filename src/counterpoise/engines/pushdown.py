@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import narwhals as nw
 import numpy as np
 import polars as pl
+from narwhals.dtypes import DType
 
 from counterpoise.engines.lists import collapse
 from counterpoise.engines.query import (
@@ -21,6 +21,7 @@ from counterpoise.engines.query import (
     context_aggregate,
     context_sums_of,
     left_out,
+    numbers_for,
 )
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import ColumnError, LogError, OptionError
@@ -40,17 +41,16 @@ from counterpoise.readers.connections import database_of
 
 def with_natural_logs(frame: Frame) -> Frame:
     """The same query with LN for every logarithm, all of which are natural; ibis asks PostgreSQL for decimals, which take minutes."""
-    native: Any = frame.to_native()
     if not nw.get_native_namespace(frame).__name__.startswith("ibis"):
         return frame
     import ibis.expr.operations as ops
 
-    def natural(node: Any, changed: dict[str, Any] | None) -> Any:
+    def natural(node: ops.Node, changed: dict[str, ops.Node] | None) -> ops.Node:
         if isinstance(node, ops.Log):
             return ops.Ln(changed["arg"] if changed else node.arg)
         return node.__recreate__(changed) if changed else node
 
-    rewritten: Frame = nw.from_native(native.op().replace(natural).to_expr())
+    rewritten: Frame = nw.from_native(frame.to_native().op().replace(natural).to_expr())
     return rewritten
 
 
@@ -306,7 +306,7 @@ def prepare_there(
     return with_groups(prepared, question.groups) if question.groups > 1 else prepared
 
 
-def _ids(cluster: str, schema: Any, names: Mapping[str, str]) -> str:
+def _ids(cluster: str, schema: nw.Schema, names: Mapping[str, str]) -> str:
     """The column of a cluster's ids, which must be whole numbers."""
     ids = names.get(CLUSTER, names.get(cluster, cluster))
     if not schema[ids].is_integer():
@@ -374,14 +374,6 @@ def _is_one(feature: Feature, names: Mapping[str, str]) -> nw.Expr:
     return column if feature.kind == "truth" else column == feature.level
 
 
-def numbers_for(question: Question, targets: Sequence[str] | None) -> list[str]:
-    """The internal names of the numbers that some of the targets need."""
-    names = question.names
-    left_out = set() if targets is None else {name for name in names.targets if name not in targets}
-    left_out |= {value for value, name in zip(names.values, names.targets, strict=False) if name in left_out}
-    return [name for name in question.numbers if name not in left_out]
-
-
 def guard(rows: Frame, question: Question) -> Frame:
     """The rows, with every number blanked in bad ones."""
     return _blank(rows.with_columns(good=is_good(question)), question, None)
@@ -395,7 +387,7 @@ def _blank(marked: Frame, question: Question, targets: Sequence[str] | None) -> 
     return marked.with_columns(*(nw.when(kept[name]).then(nw.col(name)).alias(name) for name in numbers))
 
 
-def _number(column: nw.Expr, dtype: Any) -> nw.Expr:
+def _number(column: nw.Expr, dtype: DType) -> nw.Expr:
     if dtype == nw.Boolean:  # which not every database casts to a number
         column = nw.when(~column.is_null()).then(indicator(column))
     return column.cast(nw.Float64)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import Any, TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -109,13 +109,14 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
 
 # -- The arithmetic of a row, written once: `get` returns a column, as an expression of narwhals or as an array of NumPy -----------
 
-Get = Callable[[str], Any]
+Term = TypeVar("Term", nw.Expr, Floats)
 
 
-def centered(query: Query, lanes: Sequence[Lane], get: Get) -> dict[str, Any]:
+def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
     """Rewards and other columns less their centers, and the excess u = w − 1 (or the difference of two weights) of every lane."""
-    names, question = query.names, query.names.question
-    centers = [*map(get, names.centers)] if query.own is not None else query.centers
+    names = query.names
+    question = names.question
+    centers: Sequence[Term | float] = query.centers if query.own is None else [get(name) for name in names.centers]
     made = {names.shifted[j]: get(reward) - centers[j] for j, reward in enumerate(names.rewards)}
     if names.values:  # of a model, which has one reward
         if not question.makes_lists:
@@ -139,7 +140,7 @@ def centered(query: Query, lanes: Sequence[Lane], get: Get) -> dict[str, Any]:
     return made
 
 
-def _of_lists(lane: Lane, names: Names, center: Any, get: Get) -> dict[str, Any]:
+def _of_lists(lane: Lane, names: Names, center: Term | float, get: Callable[[str], Term]) -> dict[str, Term]:
     """What takes the place of u·s for lists, Σ(w − 1)·r over positions less the center times u; and differences of single positions."""
     j, other = lane.reward, lane.other
     gain, u = get(gain_of(lane.target, j)), get(lane.target)
@@ -151,12 +152,12 @@ def _of_lists(lane: Lane, names: Names, center: Any, get: Get) -> dict[str, Any]
     return columns
 
 
-def products_of(lanes: Sequence[Lane], get: Get) -> dict[str, Any]:
+def products_of(lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
     """The columns of lanes that are products with the excess."""
     return {name: get(a) * get(b) for lane in lanes for name, (a, b) in lane.products.items()}
 
 
-def weighted_rewards(names: Names, lanes: Sequence[Lane], get: Get) -> dict[str, Any]:
+def weighted_rewards(names: Names, lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
     """The weighted rewards that are smoothed."""
     smoothed = smoothed_lanes(names, lanes)
     return {names.weighted(lane): (get(lane.excess) + 1.0) * get(names.rewards[lane.reward]) for lane in smoothed}
@@ -174,12 +175,17 @@ def _is_zero(lane: Lane, names: Names) -> nw.Expr:
     return zero & _is_known(lane) if names.apart else zero
 
 
+def numbers_for(question: Question, targets: Iterable[str | None] | None) -> list[str]:
+    """The internal names of the numbers that some of the targets need, or all of them."""
+    names = question.names
+    left_out = set() if targets is None else set(names.targets).difference(targets)
+    left_out |= {value for value, name in zip(names.values, names.targets, strict=False) if name in left_out}
+    return [name for name in question.numbers if name not in left_out]
+
+
 def _numbers(names: Names, lanes: Sequence[Lane]) -> list[str]:
     """The columns that some lanes are made from."""
-    used = {lane.target for lane in lanes} | {lane.other for lane in lanes}
-    skipped = {t for t in names.targets if t not in used}
-    skipped |= {v for v, t in zip(names.values, names.targets, strict=False) if t in skipped}
-    return [name for name in names.question.numbers if name not in skipped]
+    return numbers_for(names.question, [name for lane in lanes for name in (lane.target, lane.other)])
 
 
 def singles_of(lanes: Sequence[Lane]) -> list[str]:
@@ -258,9 +264,10 @@ def center_of(rewards: pl.Series) -> float:
     return float(np.median(good)) if len(good) else 0.0
 
 
-def is_fine(part: str, values: Any) -> Any:
+def is_fine(part: str, values: Floats) -> NDArray[np.bool_]:
     """Whether the numbers of a part obey its rule, each by itself."""
-    return {"propensity": is_propensity, "target": is_probability}.get(part, is_number)(values)
+    fine: NDArray[np.bool_] = {"propensity": is_propensity, "target": is_probability}.get(part, is_number)(values)
+    return fine
 
 
 def is_clean(numbers: Numbers, names: Names) -> bool:
@@ -319,7 +326,7 @@ def moments_of(
     groups = names.question.groups
     at = place * groups + (numbers[GROUP].astype(np.int64) if groups > 1 else 0)
 
-    def added(parts: Floats) -> Any:
+    def added(parts: Floats) -> Floats:
         return total_of(parts, at, segments * groups).reshape(segments, groups)
 
     n = added(counts_of(numbers, names, reward)).astype(np.int64)

@@ -14,6 +14,7 @@ import polars as pl
 from counterpoise.engines import compiled, pushdown, spark
 from counterpoise.engines.memory import summarize_batches, summarize_in_order
 from counterpoise.engines.pushdown import PushedDown, prepare_there
+from counterpoise.engines.query import Frame
 from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
 from counterpoise.engines.streaming import Streaming, prepare_lazily, rows_of_lists
 from counterpoise.engines.summarize import summarize
@@ -51,7 +52,7 @@ class LogEngine:
     is_cluster = False  # rows are on many machines, where statements take long to plan, and rows long to fetch
     quote = '"'  # around a column's name in SQL
 
-    def holds(self, data: Any) -> bool:
+    def holds(self, data: object) -> bool:
         """Whether some data are of this kind."""
         raise NotImplementedError
 
@@ -149,7 +150,7 @@ class LogEngine:
 class Frames(LogEngine):
     """Arrays and frames, eager or lazy: whatever no other engine holds."""
 
-    def holds(self, data: Any) -> bool:
+    def holds(self, data: object) -> bool:
         """Anything; what is no frame is refused when it is read."""
         return True
 
@@ -174,7 +175,7 @@ class Frames(LogEngine):
 class Files(LogEngine):
     """Files, folders and globs: scanned, and never in memory as a whole."""
 
-    def holds(self, data: Any) -> bool:
+    def holds(self, data: object) -> bool:
         """A path, or a list of them."""
         return not isinstance(data, IN_MEMORY) and files.is_paths(data)
 
@@ -240,7 +241,7 @@ class Elsewhere(LogEngine):
 
     has_order = False
 
-    def complete(self, question: Question) -> AbstractContextManager[tuple[nw.LazyFrame[Any], Mapping[str, str]]]:
+    def complete(self, question: Question) -> AbstractContextManager[tuple[Frame, Mapping[str, str]]]:
         """The rows with everything that the question names but policies, and under which names."""
         raise NotImplementedError
 
@@ -289,12 +290,12 @@ class Elsewhere(LogEngine):
 class Databases(Elsewhere):
     """Tables and queries, which their databases add up."""
 
-    def holds(self, data: Any) -> bool:
+    def holds(self, data: object) -> bool:
         """A URL, a DuckDB file, connection or relation, or an ibis table."""
         return not isinstance(data, IN_MEMORY) and connections.is_database(data)
 
     @contextmanager
-    def complete(self, question: Question) -> Iterator[tuple[nw.LazyFrame[Any], Mapping[str, str]]]:
+    def complete(self, question: Question) -> Iterator[tuple[Frame, Mapping[str, str]]]:
         """The rows, for as long as the connection is open."""
         with connections.opened(question.log) as native:
             yield databases.complete(native, question)
@@ -335,12 +336,12 @@ class Spark(Elsewhere):
     is_cluster = True
     quote = "`"
 
-    def holds(self, data: Any) -> bool:
+    def holds(self, data: object) -> bool:
         """A frame of Spark, classic or Connect."""
         return not isinstance(data, IN_MEMORY) and spark_frames.is_spark(data)
 
     @contextmanager
-    def complete(self, question: Question) -> Iterator[tuple[nw.LazyFrame[Any], Mapping[str, str]]]:
+    def complete(self, question: Question) -> Iterator[tuple[Frame, Mapping[str, str]]]:
         """The rows as a query of Spark's."""
         with spark_frames.errors_told():
             yield spark_frames.complete(question)
@@ -395,7 +396,7 @@ def first_rows(question: Question, rows: int) -> pl.DataFrame:
     return engine_of(question.log).first_rows(question, rows)
 
 
-def _rename_head(frame: Any, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
+def _rename_head(frame: Frame, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
     """Some rows from elsewhere, with the columns under the names that the question has for them."""
     columns = {names.get(column, column): column for column in question.wanted_columns}
     head: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
 from threading import Lock
-from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -30,7 +29,9 @@ class Scatter:
         needed = {*names.features, *_needed_columns(self._lanes), *self._keys}
         self._columns = sorted(needed - set(names.centered_features))
         self._centers = [feature.center for feature in names.question.features]
-        self._sums: dict[tuple[Any, ...], list[Floats]] = defaultdict(lambda: [np.zeros(())] * (len(self._lanes) + 1))
+        self._sums: dict[tuple[object, ...], list[Floats]] = defaultdict(
+            lambda: [np.zeros(())] * (len(self._lanes) + 1)
+        )
 
     def watch(self, rows: Frame) -> Frame:
         """The same rows, which are seen in passing."""
@@ -69,7 +70,7 @@ class Scatter:
         self.see(piece)
         return piece
 
-    def _parts(self, piece: pl.DataFrame) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
+    def _parts(self, piece: pl.DataFrame) -> Iterator[tuple[tuple[object, ...], pl.DataFrame]]:
         if not self._keys:
             yield (), piece
             return

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import narwhals as nw
 import polars as pl
 
 from counterpoise.engines.memory import Batches
 from counterpoise.engines.pushdown import PushedDown, collect, guard, prepare_there
+from counterpoise.engines.query import Frame
 from counterpoise.engines.summarize import Summary, finish, summarize
 from counterpoise.errors import CounterpoiseError, LogError, OptionError
 from counterpoise.log.question import Question
@@ -19,6 +20,9 @@ from counterpoise.log.rules import Problem, key_of, merge_problems, rules_of
 from counterpoise.moments import LogMoments, Powers
 from counterpoise.readers.policies import complete as complete_batch
 from counterpoise.readers.spark import complete, errors_told
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ESTIMATED = "estimated propensity"
 BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
@@ -56,7 +60,7 @@ def _with_policies(question: Question) -> tuple[LogMoments, ...]:
     return finish(whole.summary, question, lambda n: _duplicates(frame, question, names, n))
 
 
-def _duplicates(frame: nw.LazyFrame[Any], question: Question, names: dict[str, str], n: int) -> int | None:
+def _duplicates(frame: Frame, question: Question, names: dict[str, str], n: int) -> int | None:
     """How many good rows have the key of another good row; Spark counts them, because no executor sees all keys."""
     if not question.log.key:
         return None
@@ -73,10 +77,12 @@ def _duplicates(frame: nw.LazyFrame[Any], question: Question, names: dict[str, s
     return n - int(collect(good.select(*keys).unique().select(nw.len().alias("n"))).item())
 
 
-def partial_moments(question: Question, names: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def partial_moments(
+    question: Question, names: dict[str, str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that an executor runs on the record batches of a partition: one row of text with what it found."""
 
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark import TaskContext
 
@@ -99,7 +105,7 @@ def partial_moments(question: Question, names: dict[str, str]) -> Callable[[Iter
     return run
 
 
-def _in_pieces(batches: Iterator[Any]) -> Iterator[pl.DataFrame]:
+def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
     """The record batches as frames of about `BATCH` rows."""
     held: list[pl.DataFrame] = []
     for batch in batches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -29,6 +29,7 @@ from counterpoise.readers.progress import Report
 # -- A log's columns under internal names --------------------------------------------------------------------------------
 
 PolarsFrame = TypeVar("PolarsFrame", pl.DataFrame, pl.LazyFrame)
+PolarsColumn = TypeVar("PolarsColumn", pl.Series, pl.Expr)
 
 
 def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataFrame:
@@ -39,7 +40,7 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
         return prepared
     for name in question.hashed:
         batch = batch.with_columns(integer_ids(batch.get_column(name).cast(pl.String)).alias(checksum_of(name)))
-    chosen: list[pl.Series] = list(_columns(batch.get_column, batch.schema, question))
+    chosen = list(_columns(batch.get_column, batch.schema, question))
     if question.groups > 1:
         cluster = question.log.cluster
         rows = pl.Series(np.arange(first_row, first_row + batch.height))
@@ -62,7 +63,7 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
         for name in question.hashed
     )
     schema = frame.collect_schema()
-    chosen: list[pl.Expr] = list(_columns(exactly, schema, question))
+    chosen = list(_columns(exactly, schema, question))
     cluster = question.log.cluster
     if cluster is not None:
         ids = exactly(cluster).map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
@@ -78,7 +79,7 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
 def rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The rows that lists are made of, under internal names, with the ids of their lists and clusters."""
     schema, slate = frame.collect_schema(), str(question.log.slate)
-    chosen: list[pl.Expr] = list(_columns(exactly, schema, question.of_rows))
+    chosen = list(_columns(exactly, schema, question.of_rows))
     of = exactly(slate).alias(LIST)
     chosen.append(of.fill_nan(None) if schema[slate].is_float() else of)
     if question.groups > 1:
@@ -87,7 +88,7 @@ def rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     return frame.select(chosen)
 
 
-def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -> Iterator[Any]:
+def _columns(get: Callable[[str], PolarsColumn], schema: pl.Schema, question: Question) -> Iterator[PolarsColumn]:
     """Numbers and segments, as series or expressions, whichever `get` returns."""
     for name, feature in zip(question.names.features, question.features, strict=True):
         if not feature.is_number:
@@ -112,13 +113,13 @@ def _key(schema: pl.Schema, question: Question) -> list[pl.Expr]:
     return [exactly(name).fill_nan(None) if schema[name].is_float() else exactly(name) for name in question.log.key]
 
 
-def _indicator(get: Callable[[str], Any], feature: Feature) -> Any:
+def _indicator(get: Callable[[str], PolarsColumn], feature: Feature) -> PolarsColumn:
     """Where a feature is 1, which it is not where its column is null."""
     if feature.kind == "bucket":
         return (get(checksum_of(feature.column)) % feature.buckets == feature.bucket).fill_null(False)
     if feature.kind == "truth":
         return get(feature.column).fill_null(False)
-    return (get(feature.column) == feature.level).fill_null(False)
+    return get(feature.column).eq(feature.level).fill_null(False)
 
 
 def grouped(frame: PolarsFrame, question: Question) -> PolarsFrame:

@@ -399,7 +399,7 @@ class Distribution(Display):
         if self.options.reward_bounds is None and ends[0] == ends[1]:
             return None
         low, _ = self.options.reward_bounds or usual_ends(*ends)
-        return min(cut.of(low), cut.of(ends[0])), cut.beyond
+        return min(cut.of(float(low)), cut.of(ends[0])), cut.beyond
 
     def _telling(self, curve: DistributionFunction, q: float) -> int:
         """The number of first bins whose share says most about the quantile: the nearest one that is neither all nor nothing."""

@@ -457,7 +457,8 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
     def doubts(place: Segment) -> list[Caveat]:
         k = view.place(place)
         columns = {name: (float(mean[k]), float(errors[name][k])) for name, mean in means.items()}
-        carrying = float(view.excess.n[k] / view.excess.kurtosis[k])
+        excess = view.excess[k]
+        carrying = float(excess.n / excess.kurtosis)
         return list(after_choice(columns, carrying, float(view.clusters[k]) if view.is_clustered else math.inf))
 
     return Lazily(dict.fromkeys(view.places, doubts))
@@ -471,7 +472,7 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
     lengths = _lengths(view)
     low, high = view.reward_range
     excess = view.excess
-    carried = carrying_rows(excess, view.rewards, view.ends)
+    carried = np.asarray(carrying_rows(excess, view.rewards, view.ends))
     _ = excess.kurtosis, excess.skewness  # of all places at once
     unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # nobody knows in which segments
 

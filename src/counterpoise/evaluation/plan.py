@@ -232,8 +232,8 @@ def plan(
         alike = _alike(result, plain, target, (best, "lift"))
         center = float(result[target, "beta_ips"].baseline)  # type: ignore[arg-type]
         means = over_good_rows(result.asked(), partial(_means, actions=actions, center=center))
-        ends = usual_ends(diagnostics.reward_min, diagnostics.reward_max)
-        explored = tuple(_explore(Explored(means, center, ends, evidence, alike), actions, wish))
+        low, high = map(float, usual_ends(diagnostics.reward_min, diagnostics.reward_max))
+        explored = tuple(_explore(Explored(means, center, (low, high), evidence, alike), actions, wish))
     return replace(known, needs=wish.needs(*evidence), exploration=explored, ok_rows=_ok_rows(diagnostics, verdict))
 
 
@@ -416,9 +416,9 @@ class Explored:
         return replace(
             known,
             stderr=math.sqrt(variance * self.alike[which] / known.n),
-            carrying=carrying_rows(excess, rewards, self.ends),
+            carrying=float(carrying_rows(excess, rewards, self.ends)),
             extremes=extremes(usual_rewards(rewards, self.ends), self.center + baseline, least, heavy),
-            leverage=0.0 if known.groups else min(excess.kurtosis / known.n, MOST),
+            leverage=0.0 if known.groups else min(float(excess.kurtosis) / known.n, MOST),
             spread=(excess, rewards, self.ends),
         )
 

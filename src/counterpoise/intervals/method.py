@@ -222,8 +222,7 @@ def unvaried(
     low, high = reward_range
     at_low, at_high = (at_an_end(moments, end, high - low) & (np.asarray(moments.n) > 0) for end in (low, high))
     rewards: list[Unvaried | None] = [None] * len(low)
-    effective = effective_sample_size(moments)
-    effective = effective if clusters is None else np.minimum(effective, clusters)
+    effective = np.minimum(effective_sample_size(moments), np.inf if clusters is None else clusters)
     for k in np.flatnonzero(at_low | at_high).tolist():
         ends = float(low[k]), float(high[k])
         usual = (0.0, 1.0) if set(ends) <= {0.0, 1.0} else ends if ends[0] < ends[1] else UNKNOWN

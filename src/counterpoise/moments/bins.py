@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from operator import add
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ class Cut:
     slope: float = 0.0
     at: float = 0.0
 
-    def of(self, reward: Any) -> Any:
+    def of(self, reward: float) -> float:
         """What it makes of a reward in one of the first bins."""
         return self.value + self.slope * (reward - self.at)
 
@@ -126,11 +125,9 @@ def _sides(stack: Moments) -> tuple[Moments, Moments]:
     n, sums = around.n, around.n[..., None] * around.mean
     products = around.scatter + sums[..., :, None] * around.mean[..., None, :]
 
-    def running(values: Any) -> Any:
-        return np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
-
-    def side(count: Any, total: Floats, product: Floats) -> Moments:
-        return Moments.of_sums(running(count), running(total), running(product), center, stack.columns)
+    def side(*parts: Floats) -> Moments:
+        count, total, product = (np.concatenate([np.zeros_like(x[:1]), np.cumsum(x, axis=0)]) for x in parts)
+        return Moments.of_sums(count, total, product, center, stack.columns)
 
     return side(n, sums, products), side(n[::-1], sums[::-1], products[::-1])[::-1]
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import add
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from counterpoise.moments.weighed import PLAIN, Estimated, Weighed
 
 Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
+
+Plain = str | int | float | None
+Part = TypeVar(
+    "Part", Powers, Tail, Smoothed, "LogMoments"
+)  # what a log has of every segment, or rung, and can be added
 
 FORMAT = 2
 LISTS = 2  # what sums of lists mean: 0.2 left the first unsaid, in which weights are 1 below the end of a list
@@ -87,7 +92,7 @@ class LogMoments:
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
         if self.ladder:
             # what each of the two had chosen from its ladder is forgotten: both together choose anew
-            mine, theirs = (replace(log, **log.ladder[0].sums) for log in (mine, theirs))
+            mine, theirs = mine._with_sums_of(mine.ladder[0]), theirs._with_sums_of(theirs.ladder[0])
         return replace(
             mine,
             moments={key: mine.moments[key] + theirs.moments[key] for key in mine.moments},
@@ -104,13 +109,12 @@ class LogMoments:
             estimated=self.estimated + other.estimated if self.estimated and other.estimated else None,
         )
 
-    @property
-    def sums(self) -> dict[str, Any]:
-        """What depends on the weights."""
-        return {"moments": self.moments, "tails": self.tails, "excess": self.excess}
-
     def __radd__(self, other: object) -> LogMoments:
         return self if other == 0 else NotImplemented  # so that sum() works
+
+    def _with_sums_of(self, rung: LogMoments) -> LogMoments:
+        """The same log with what depends on the weights as one rung of its ladder has it."""
+        return replace(self, moments=rung.moments, tails=rung.tails, excess=rung.excess)
 
     def _as_deep_as(self, other: LogMoments) -> LogMoments:
         """The same lists, with the positions of the other log's longest."""
@@ -145,9 +149,8 @@ class LogMoments:
         def stretch(stack: Moments) -> Moments:
             return Moments.concat([stack, Moments.empty(stack.columns, (1, *stack.shape[1:]))])[place]
 
-        def chosen(parts: Sequence[Any], nothing: Any) -> tuple[Any, ...]:
-            known = (*parts, nothing)
-            return tuple(known[k] for k in place)
+        def chosen(parts: Sequence[Part], nothing: Part) -> tuple[Part, ...]:
+            return tuple(parts[k] if k >= 0 else nothing for k in place)
 
         return replace(
             self,
@@ -177,7 +180,7 @@ class LogMoments:
             what = f"this text is not the JSON of a log's moments: {verbatim(error)}."
             raise MomentsError(what, do="Recompute them from the log.") from error
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """These moments as plain lists and numbers, ready for JSON."""
         return {
             "format": FORMAT,
@@ -212,7 +215,7 @@ class LogMoments:
         }
 
     @classmethod
-    def from_plain(cls, raw: Any, *, unsaid: Weighed = PLAIN) -> LogMoments:
+    def from_plain(cls, raw: object, *, unsaid: Weighed = PLAIN) -> LogMoments:
         """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else.
 
         Moments that were stored before they knew their weight have the one that is `unsaid`.
@@ -221,14 +224,14 @@ class LogMoments:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
         optional = ("weight", "ladder", "left_out", "lists", "features", "estimated")
-        raw = stored.record(raw, "a log's moments", _KEYS, optional=optional)
+        parts = stored.record(raw, "a log's moments", _KEYS, optional=optional)
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
         smoothed: dict[Contrast, tuple[Smoothed, ...]] = {}
-        for entry in stored.items(raw["contrasts"], "contrasts"):
+        for contrast in stored.items(parts["contrasts"], "contrasts"):
             entry = stored.record(
-                entry, "a contrast", ("target", "against", "moments", "tails", "excess"), ("smoothed",)
+                contrast, "a contrast", ("target", "against", "moments", "tails", "excess"), ("smoothed",)
             )
             key = stored.text(entry["target"], "target"), stored.text(entry["against"], "against")
             if key in stacks:
@@ -243,23 +246,25 @@ class LogMoments:
             stacks,
             tails,
             excess,
-            tuple(_label(label) for label in stored.items(raw["segments"], "segments")),
-            _ends(raw["reward_min"], "reward_min"),
-            _ends(raw["reward_max"], "reward_max"),
-            tuple(Powers.from_plain(powers) for powers in stored.items(raw["rewards"], "rewards")),
-            tuple(stored.text(name, "a segment's column") for name in stored.items(raw["segment_columns"], "segments")),
-            None if raw["cluster"] is None else stored.text(raw["cluster"], "cluster"),
-            tuple(_control(pair) for pair in stored.items(raw["control"], "control")),
-            stored.count(raw["dropped"], "dropped"),
-            None if raw["duplicates"] is None else stored.count(raw["duplicates"], "duplicates"),
-            Weighed.from_plain(raw["weight"]) if "weight" in raw else unsaid,
-            tuple(cls.from_plain(rung) for rung in stored.items(raw.get("ladder", []), "the ladder")),
-            Powers.from_plain(raw["left_out"]) if "left_out" in raw else NOTHING,
+            tuple(_label(label) for label in stored.items(parts["segments"], "segments")),
+            _ends(parts["reward_min"], "reward_min"),
+            _ends(parts["reward_max"], "reward_max"),
+            tuple(Powers.from_plain(powers) for powers in stored.items(parts["rewards"], "rewards")),
+            tuple(
+                stored.text(name, "a segment's column") for name in stored.items(parts["segment_columns"], "segments")
+            ),
+            None if parts["cluster"] is None else stored.text(parts["cluster"], "cluster"),
+            tuple(_control(pair) for pair in stored.items(parts["control"], "control")),
+            stored.count(parts["dropped"], "dropped"),
+            None if parts["duplicates"] is None else stored.count(parts["duplicates"], "duplicates"),
+            Weighed.from_plain(parts["weight"]) if "weight" in parts else unsaid,
+            tuple(cls.from_plain(rung) for rung in stored.items(parts.get("ladder", []), "the ladder")),
+            Powers.from_plain(parts["left_out"]) if "left_out" in parts else NOTHING,
             smoothed,
-            tuple(_control(pair) for pair in stored.items(raw.get("features", []), "features")),
-            Estimated.from_plain(raw["estimated"]) if "estimated" in raw else None,
+            tuple(_control(pair) for pair in stored.items(parts.get("features", []), "features")),
+            Estimated.from_plain(parts["estimated"]) if "estimated" in parts else None,
         )
-        if made.weight.unit == "list" and raw.get("lists") != LISTS:
+        if made.weight.unit == "list" and parts.get("lists") != LISTS:
             stacks = {key: _of_equal_lists(made.weight, stack) for key, stack in stacks.items()}
             made = replace(made, moments=stacks)
         _check_whole(made)
@@ -290,22 +295,23 @@ def _of_equal_lists(weight: Weighed, stack: Moments) -> Moments:
     return stack.with_lengths() if weight.how == "Independent()" else stack
 
 
-def _tail(raw: Any) -> Tail:
-    raw = stored.record(raw, "a tail", ("weights", "zeros"))
-    weights, zeros = stored.numbers(raw["weights"], "weights"), stored.count(raw["zeros"], "zeros")
+def _tail(raw: object) -> Tail:
+    tail = stored.record(raw, "a tail", ("weights", "zeros"))
+    weights, zeros = stored.numbers(tail["weights"], "weights"), stored.count(tail["zeros"], "zeros")
     if weights.ndim != 1 or len(weights) > KEPT or (np.diff(weights) > 0).any():
         raise ValueError(f"the largest weights should be at most {KEPT:,} numbers in descending order")
     return Tail(weights, zeros)
 
 
-def _label(raw: Any) -> Label:
-    values = tuple(stored.items(raw, "a segment"))
-    if any(not (value is None or isinstance(value, str | int | float)) for value in values):
+def _label(raw: object) -> Label:
+    values = stored.items(raw, "a segment")
+    known = tuple(value for value in values if value is None or isinstance(value, str | int | float))
+    if len(known) < len(values):
         raise ValueError("a segment should hold text and numbers only")
-    return values
+    return known
 
 
-def _ends(raw: Any, what: str) -> Floats:
+def _ends(raw: object, what: str) -> Floats:
     """The smallest or largest reward of every segment; null, which marks a segment without rows, becomes nan."""
     values = stored.items(raw, what)
     known = np.array([value is not None for value in values], dtype=bool)
@@ -314,7 +320,7 @@ def _ends(raw: Any, what: str) -> Floats:
     return ends
 
 
-def _control(raw: Any) -> tuple[str, float]:
+def _control(raw: object) -> tuple[str, float]:
     name, mean = stored.items(raw, "a control")
     return stored.text(name, "a control's name"), float(stored.numbers(mean, "a control's mean"))
 
@@ -359,11 +365,11 @@ def _check_whole(log: LogMoments) -> None:
         raise ValueError("the smallest and largest rewards are damaged")
 
 
-def _sizes(log: LogMoments) -> list[Any]:
-    return [log.segments, next(iter(log.moments.values())).n.tolist()]
+def _sizes(log: LogMoments) -> tuple[object, ...]:
+    return log.segments, next(iter(log.moments.values())).n.tolist()
 
 
-def _add_each(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
+def _add_each(first: Sequence[Part], second: Sequence[Part]) -> tuple[Part, ...]:
     """What two logs have of every segment, added."""
     return tuple(map(add, first, second))
 
@@ -373,7 +379,7 @@ def as_label(segment: Hashable) -> Label:
     return tuple(plain(value) for value in (segment if isinstance(segment, tuple) else (segment,)))
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Plain:
     """A segment's value as JSON can store it: text, numbers, booleans and null as they are, anything else (dates, infinities) as text.
 
     Times with a zone are written in UTC, because databases return them in whatever zone the session or process uses.

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import EllipsisType
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from counterpoise.errors import LogError, MomentsError, verbatim
 from counterpoise.moments import stored
 
 Floats = NDArray[np.float64]
+Index = int | slice | EllipsisType | Sequence[int]  # along one of the leading axes of a stack
 
 ROW: tuple[str, ...] = ("u", "s", "us")
 MODEL: tuple[str, ...] = ("e", "ue", "v")
@@ -183,7 +185,8 @@ class Moments:
         axis %= len(self.shape)
         n = self.n
         if n.shape[axis] == 1:
-            return self[(*[slice(None)] * axis, 0)]
+            only: tuple[Index, ...] = (*(slice(None),) * axis, 0)
+            return self[only]
         total = n.sum(axis=axis)
         first = np.take_along_axis(self.center, np.expand_dims(np.argmax(n > 0, axis=axis), axis), axis)
         # measured from the first center, so that equal centers stay equal to the last bit
@@ -305,7 +308,7 @@ class Moments:
         """The leading axes of a stack; () for the moments of one set of rows."""
         return np.shape(self.n)
 
-    def __getitem__(self, index: Any) -> Moments:
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Moments:
         """A part of a stack."""
         key = index if isinstance(index, tuple) else (index,)
         rest = (slice(None),)
@@ -343,7 +346,7 @@ class Moments:
             what = f"this text is not the JSON of moments: {verbatim(error)}."
             raise MomentsError(what, do="Recompute them from the log.") from error
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """These moments as plain lists and numbers, ready for JSON."""
         return {
             "n": np.asarray(self.n).tolist(),
@@ -354,14 +357,14 @@ class Moments:
         }
 
     @classmethod
-    def from_plain(cls, raw: Any) -> Moments:
+    def from_plain(cls, raw: object) -> Moments:
         """The moments from what `to_plain` returned; for anything else, a ValueError says what is wrong with it."""
-        raw = stored.record(raw, "moments", ("n", "mean", "scatter", "center", "columns"))
-        columns = tuple(stored.text(name, "a column's name") for name in stored.items(raw["columns"], "columns"))
+        parts = stored.record(raw, "moments", ("n", "mean", "scatter", "center", "columns"))
+        columns = tuple(stored.text(name, "a column's name") for name in stored.items(parts["columns"], "columns"))
         if columns[: len(ROW)] != ROW or len(set(columns)) < len(columns):
             raise ValueError(f"the columns should start with {', '.join(ROW)}, and none should appear twice")
-        n, center = stored.counts(raw["n"], "n"), stored.numbers(raw["center"], "center")
-        mean, scatter = stored.numbers(raw["mean"], "mean"), stored.numbers(raw["scatter"], "scatter")
+        n = stored.counts(parts["n"], "n")
+        mean, scatter, center = (stored.numbers(parts[name], name) for name in ("mean", "scatter", "center"))
         try:
             moments = cls(n, mean, scatter, center, columns)
         except MomentsError as error:

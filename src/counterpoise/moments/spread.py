@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import MomentsError
 from counterpoise.moments import stored
 from counterpoise.moments.moments import Floats, Moments
+
+Stacked = float | Floats  # one number, or one for every member of a stack
 
 # -- `Powers`: sums of the first four powers of one column, which tell how few rows carry its variance -----------------
 
@@ -87,9 +89,9 @@ class Powers:
         """The same numbers seen from another center."""
         return Powers(self.n, center, np.stack([self._around(k, center) for k in ORDERS], axis=-1))
 
-    def _around(self, order: int, center: Any) -> Any:
+    def _around(self, order: int, center: ArrayLike) -> Floats:
         """The sum of one power around another center, by the binomial theorem."""
-        shift, total, known = np.asarray(self.center - center), self.n, self.sums[..., order - 1]
+        shift, total, known = np.asarray(self.center - np.asarray(center)), self.n, self.sums[..., order - 1]
         if not shift.any():
             return known
         with np.errstate(over="ignore", invalid="ignore"):  # an infinite sum stays one
@@ -97,17 +99,19 @@ class Powers:
                 total = total * shift + math.comb(order, j) * self.sums[..., j - 1]
         return np.where(shift == 0.0, known, total)[()]
 
-    def mean(self, order: int, center: Any) -> Any:
+    def mean(self, order: int, center: ArrayLike) -> Floats:
         """The mean of (x − center) to a power."""
-        return self._around(order, center) / np.maximum(self.n, 1)
+        mean: Floats = self._around(order, center) / np.maximum(self.n, 1)
+        return mean
 
     @property
-    def middle(self) -> Any:
+    def middle(self) -> Floats:
         """The mean."""
-        return self.center + self.sums[..., 0] / np.maximum(self.n, 1)
+        mean: Floats = self.center + self.sums[..., 0] / np.maximum(self.n, 1)
+        return mean
 
     @cached_property
-    def skewness(self) -> Any:
+    def skewness(self) -> Stacked:
         """Mean third power over the standard deviation to the third: 0 where the numbers do not vary.
 
         >>> round(Powers.of([0.0, 0.0, 0.0, 4.0]).skewness, 4)
@@ -121,7 +125,7 @@ class Powers:
         return ratio if ratio.ndim else float(ratio)
 
     @cached_property
-    def kurtosis(self) -> Any:
+    def kurtosis(self) -> Stacked:
         """Mean fourth power over squared variance: n at most, 1 at least, and 1 where the numbers do not vary."""
         center = self.middle
         variance = self.mean(2, center)
@@ -131,17 +135,17 @@ class Powers:
         bounded = np.where(varies, np.minimum(np.maximum(ratio, 1.0), self.n), 1.0)
         return bounded if bounded.ndim else float(bounded)
 
-    def _varies(self, variance: Any, center: Any) -> Any:
+    def _varies(self, variance: Floats, center: Floats) -> NDArray[np.bool_]:
         """Whether the numbers differ by more than rounding."""
-        scale = np.maximum(np.maximum(np.abs(center), np.abs(self.center)), 1.0)
+        scale: Floats = np.maximum(np.maximum(np.abs(center), np.abs(self.center)), 1.0)
         return variance > np.square(1e-13 * scale)
 
-    def to_plain(self) -> list[Any]:
+    def to_plain(self) -> list[object]:
         """These sums as plain numbers, ready for JSON."""
         return [self.n, self.center, *self.sums.tolist()]
 
     @classmethod
-    def from_plain(cls, raw: Any) -> Powers:
+    def from_plain(cls, raw: object) -> Powers:
         """What `to_plain` returned; a ValueError says what is wrong with anything else."""
         n, *rest = stored.items(raw, "powers")
         numbers: Sequence[float] = stored.numbers(rest, "powers").tolist()
@@ -307,7 +311,7 @@ class Smoothed:
         return [[smoothing, total] for smoothing, total in zip(self.lambdas, self.sums.tolist(), strict=True)]
 
     @classmethod
-    def from_plain(cls, raw: Any) -> Smoothed:
+    def from_plain(cls, raw: object) -> Smoothed:
         """What `to_plain` returned; a ValueError says what is wrong with anything else."""
         pairs = stored.numbers(stored.items(raw, "smoothed sums"), "smoothed sums").reshape(-1, 2)
         if (pairs[:, 0] <= 0).any() or (pairs[:, 1] < 0).any():
@@ -321,7 +325,7 @@ UNSMOOTHED = Smoothed((), np.zeros(0))
 # -- What the weights leave of a log: how many rows it is still worth, and where the rewards that count lie ------------
 
 
-def effective_sample_size(moments: Moments) -> Any:
+def effective_sample_size(moments: Moments) -> Stacked:
     """(Σw)²/Σw²: how many rows of equal weight the log is worth; for a stack, one answer per member.
 
     >>> effective_sample_size(Moments.of(weight=[2.0, 0.0, 2.0, 0.0], reward=[1, 0, 1, 0]))
@@ -333,26 +337,26 @@ def effective_sample_size(moments: Moments) -> Any:
     return size if size.ndim else float(size)
 
 
-def at_an_end(moments: Moments, end: Any, width: Any) -> Any:
+def at_an_end(moments: Moments, end: Stacked, width: Stacked) -> NDArray[np.bool_]:
     """Whether the reward of every row with a weight is at one `end` of a range of this `width`; for a stack, one answer per member."""
     return (width == 0) | (abs(mean_distance(moments, end, np.where(width > 0, width, 1.0))) <= 1e-12)  # rounding
 
 
-def mean_distance(moments: Moments, end: Any, width: Any) -> Any:
+def mean_distance(moments: Moments, end: Stacked, width: Stacked) -> Floats:
     """The mean of w·(r − end), in units of the rewards' width."""
-    apart = moments.center - end  # w·(r − end) = (1 + u)(s + apart) = apart + apart·u + s + u·s
+    apart: Floats = np.subtract(moments.center, end)  # w·(r − end) = (1 + u)(s + apart) = apart + apart·u + s + u·s
     rest = moments.average("s") / width + moments.average("us") / width
     return apart / width * (1.0 + moments.average("u")) + rest
 
 
-def usual_ends(lowest: Any, highest: Any) -> tuple[Any, Any]:
+def usual_ends(lowest: Stacked, highest: Stacked) -> tuple[Floats, Floats]:
     """What rewards can be, as far as the log tells: 0 and 1 where it has seen nothing else, or else what it has seen."""
     low, high = np.asarray(lowest), np.asarray(highest)
     is_click = ((low == 0) | (low == 1)) & ((high == 0) | (high == 1))
     return np.where(is_click, 0.0, low)[()], np.where(is_click, 1.0, high)[()]
 
 
-def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Any, Any]) -> Any:
+def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Stacked, Stacked]) -> Stacked:
     r"""How many rows carry the variance of a value or a difference: clicks (or other rewards) among the rows with large weights.
 
     .. math:: E = \frac{n}{\text{kurtosis}(u)} \cdot \min_{\text{ends}} \frac{\text{mean}(d^2)^2}{\text{mean}(d^4)}
@@ -405,7 +409,7 @@ def outcome_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) -> 
     return float(factor * excess.n / excess.kurtosis * min(shares))
 
 
-def has_two_values(rewards: Powers, ends: tuple[Any, Any]) -> Any:
+def has_two_values(rewards: Powers, ends: tuple[Stacked, Stacked]) -> bool | NDArray[np.bool_]:
     """Whether rewards are at one end or the other, as clicks are: then, and only then, their mean square distance is width times mean.
 
     >>> has_two_values(Powers.of([0.0, 1.0, 1.0]), (0.0, 1.0)), has_two_values(Powers.of([0.0, 0.5, 1.0]), (0.0, 1.0))
@@ -417,7 +421,7 @@ def has_two_values(rewards: Powers, ends: tuple[Any, Any]) -> Any:
     return is_either if np.ndim(is_either) else bool(is_either)
 
 
-def usual_rewards(rewards: Powers, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+def usual_rewards(rewards: Powers, ends: tuple[Stacked, Stacked]) -> tuple[Floats, Floats]:
     """A high and a low reward that a row not seen yet may well have: from either end, the size-weighted mean distance of the others.
 
     >>> float(usual_rewards(Powers.of([0.0, 0.0, 0.0, 10.0, 30.0]), (0.0, 30.0))[1])

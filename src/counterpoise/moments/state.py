@@ -17,7 +17,7 @@ from functools import cached_property, reduce
 from operator import add
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from counterpoise.errors import MomentsError, verbatim
 from counterpoise.moments import stored
@@ -173,16 +173,16 @@ def store(path: Path, state: State) -> None:
         ) from error
 
 
-def _from_plain(raw: Any) -> State:
+def _from_plain(raw: object) -> State:
     """A state whose parts all belong together; if one does not, a ValueError says which."""
-    raw = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
-    question = _read_question(raw["question"])
-    batches = tuple(_batch(entry) for entry in stored.items(raw["batches"], "batches"))
+    parts = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
+    question = _read_question(parts["question"])
+    batches = tuple(_batch(entry) for entry in stored.items(parts["batches"], "batches"))
     how = question["weight"]
     unsaid = Weighed(how, mean_is_one=how == PLAIN.how, may_be_negative=how == "Own()")
     count = len(_names(question["reward"]))
-    older = () if raw["older"] is None else _moments(raw["older"], count, unsaid)
-    recent = tuple(_moments(entry, count, unsaid) for entry in stored.items(raw["recent"], "recent"))
+    older = () if parts["older"] is None else _moments(parts["older"], count, unsaid)
+    recent = tuple(_moments(entry, count, unsaid) for entry in stored.items(parts["recent"], "recent"))
     first = len(batches) - len(recent)
     rows = [batch.rows for batch in batches]
     if not recent or first < 0 or (not older) != (first == 0):
@@ -199,12 +199,12 @@ def _from_plain(raw: Any) -> State:
     return State(question, batches, older, recent)
 
 
-def _to_plain(moments: Rewards) -> Any:
+def _to_plain(moments: Rewards) -> object:
     """The moments of one reward as they are, those of several in a list."""
     return moments[0].to_plain() if len(moments) == 1 else [log.to_plain() for log in moments]
 
 
-def _moments(raw: Any, rewards: int, unsaid: Weighed) -> Rewards:
+def _moments(raw: object, rewards: int, unsaid: Weighed) -> Rewards:
     each = [raw] if rewards == 1 else stored.items(raw, "the moments of several rewards")
     moments = tuple(LogMoments.from_plain(entry, unsaid=unsaid) for entry in each)
     if len(moments) != rewards or len({log.n + log.dropped for log in moments}) > 1:
@@ -216,15 +216,15 @@ def _names(reward: str | Sequence[str]) -> tuple[str, ...]:
     return (reward,) if isinstance(reward, str) else tuple(reward)
 
 
-def _batch(raw: Any) -> Batch:
-    raw = stored.record(raw, "a batch", ("batch", "files", "rows", "dropped"))
-    key = None if raw["batch"] is None else stored.text(raw["batch"], "the key of a batch")
-    files = raw["files"]
+def _batch(raw: object) -> Batch:
+    parts = stored.record(raw, "a batch", ("batch", "files", "rows", "dropped"))
+    key = None if parts["batch"] is None else stored.text(parts["batch"], "the key of a batch")
+    files = parts["files"]
     if not isinstance(files, dict) or not (files or key):
         raise ValueError("a batch needs files or a key")
     for fingerprint in files.values():
         stored.text(fingerprint, "the fingerprint of a file")
-    return Batch(key, files, stored.count(raw["rows"], "rows"), stored.count(raw["dropped"], "dropped"))
+    return Batch(key, files, stored.count(parts["rows"], "rows"), stored.count(parts["dropped"], "dropped"))
 
 
 _TEXTS, _MAYBE, _MAPPING, _ONE_OR_MORE = "a list of texts", "text or null", "a mapping", "text or a list of texts"
@@ -240,10 +240,10 @@ _OF_LISTS = ("slate", "position", "propensity_of", "discount")
 _SAID = ("model", "propensity_model", "items", "candidates")  # what is there only where it was part of the question
 
 
-def _read_question(raw: Any) -> dict[str, Any]:
+def _read_question(raw: object) -> dict[str, Any]:
     optional = ("smoothings", "baseline", *_SAID, *_OF_LISTS)
     question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
-    fits: dict[str, Callable[[Any], bool]] = {
+    fits: dict[str, Callable[[object], bool]] = {
         "text": lambda value: isinstance(value, str),
         _MAYBE: lambda value: value is None or isinstance(value, str),
         _TEXTS: _are_texts,
@@ -268,11 +268,11 @@ def _read_question(raw: Any) -> dict[str, Any]:
     return question
 
 
-def _are_texts(value: Any) -> bool:
+def _are_texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-def _is_pair(value: Any) -> bool:
+def _is_pair(value: object) -> bool:
     return _are_texts(value) and len(value) == 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -13,6 +13,16 @@ from counterpoise.moments import stored
 from counterpoise.moments.moments import ROW, Floats
 
 # -- `Weighed`: which weight moments were made with, as far as adding and judging them needs to know -------------------
+
+
+class Declared(Protocol):
+    """What moments need to know of a weight."""
+
+    @property
+    def mean_is_one(self) -> bool: ...
+
+    @property
+    def may_be_negative(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -35,9 +45,9 @@ class Weighed:
     constant: float | None = field(default=None, compare=False)  # of a weight that has one
 
     @classmethod
-    def of(cls, weight: Any) -> Weighed:
+    def of(cls, weight: Declared) -> Weighed:
         """What there is to know about a member of `counterpoise.weights`, or a weight of the user's own."""
-        declared = [field.name for field in fields(weight)] if is_dataclass(weight) else []
+        declared: list[str] = [field.name for field in fields(weight)] if is_dataclass(weight) else []
         names = dict.fromkeys([*declared, *getattr(weight, "__dict__", ())])
         values = {name: getattr(weight, name) for name in names}
         how = f"{type(weight).__name__}({', '.join(f'{name}={_as_text(value)}' for name, value in values.items())})"
@@ -58,24 +68,24 @@ class Weighed:
     def __str__(self) -> str:
         return self.how
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """The weight as JSON keeps it."""
         return asdict(self)
 
     @classmethod
-    def from_plain(cls, raw: Any) -> Weighed:
+    def from_plain(cls, raw: object) -> Weighed:
         """What `to_plain` returned; a ValueError says what is wrong with anything else."""
         names = [field.name for field in fields(cls)]
-        raw = dict(stored.record(raw, "the weight", names[:-1], optional=names[-1:]))
-        how, constant = stored.text(raw.pop("how"), "the weight"), raw.pop("constant", None)
-        if not all(isinstance(flag, bool) for flag in raw.values()):
+        parts = stored.record(raw, "the weight", names[:-1], optional=names[-1:])
+        how, constant = stored.text(parts["how"], "the weight"), parts.get("constant")
+        mean_is_one, may_be_negative = parts["mean_is_one"], parts["may_be_negative"]
+        if not isinstance(mean_is_one, bool) or not isinstance(may_be_negative, bool):
             raise ValueError("what is known of the weight should be true or false")
-        if constant is not None:
-            constant = float(stored.numbers(constant, "the weight's constant"))
-        return cls(how, **raw, constant=constant)
+        known = None if constant is None else float(stored.numbers(constant, "the weight's constant"))
+        return cls(how, mean_is_one, may_be_negative, known)
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     """A parameter as text, the same for 10 and 10.0."""
     if _is_number(value):
         number = float(value)
@@ -85,7 +95,7 @@ def _as_text(value: Any) -> str:
     return value.__name__ if isinstance(value, type) else repr(value)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[Real]:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -95,7 +105,7 @@ PLAIN = Weighed("Ratio()")  # the importance weight
 
 # -- `Estimated`: what it does to errors that propensities were estimated from the same rows ------------------------------
 
-Place = tuple[Any, ...] | None  # a segment's label; None is the whole log
+Place = tuple[object, ...] | None  # a segment's label; None is the whole log
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +168,7 @@ class Estimated:
         }
         return replace(self, center=center, covariances=covariances)
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """As plain lists and numbers, ready for JSON."""
         return {
             "model": self.model,
@@ -175,11 +185,11 @@ class Estimated:
         }
 
     @classmethod
-    def from_plain(cls, raw: Any) -> Estimated:
+    def from_plain(cls, raw: object) -> Estimated:
         """What `to_plain` returned; a ValueError says what is wrong with anything else."""
-        raw = stored.record(raw, "estimated propensities", ("model", "rows", "of", "center", "covariances"))
+        parts = stored.record(raw, "estimated propensities", ("model", "rows", "of", "center", "covariances"))
         covariances = {}
-        for contrast, by_place in map(_pair, stored.items(raw["covariances"], "covariances")):
+        for contrast, by_place in map(_pair, stored.items(parts["covariances"], "covariances")):
             target, against = _pair(contrast)
             places = {}
             for place, entries in map(_pair, stored.items(by_place, "covariances")):
@@ -188,12 +198,12 @@ class Estimated:
                     raise ValueError("the covariances of estimated propensities are damaged")
                 places[None if place is None else tuple(stored.items(place, "a segment"))] = matrix
             covariances[stored.text(target, "target"), stored.text(against, "against")] = places
-        rows, of = stored.count(raw["rows"], "rows"), stored.count(raw["of"], "rows")
-        center = float(stored.numbers(raw["center"], "center"))
-        return cls(stored.text(raw["model"], "model"), rows, of, center, covariances)
+        rows, of = stored.count(parts["rows"], "rows"), stored.count(parts["of"], "rows")
+        center = float(stored.numbers(parts["center"], "center"))
+        return cls(stored.text(parts["model"], "model"), rows, of, center, covariances)
 
 
-def _pair(raw: Any) -> tuple[Any, Any]:
+def _pair(raw: object) -> tuple[object, object]:
     pair = stored.items(raw, "a pair")
     if len(pair) != 2:
         raise ValueError("the covariances of estimated propensities are damaged")
