@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import import_module
 from types import ModuleType
-from typing import Any, cast, overload
+from typing import cast, overload
 
 # -- Numbers, and names from a log -------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class PValue:
 class Worded:
     """A value in words of its own."""
 
-    value: Any
+    value: object
     words: str
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ def estimate_cells(
     return {name: known, "stderr": Number(error, error), "lower": lower, "upper": upper}
 
 
-def cell_value(cell: Cell) -> Any:
+def cell_value(cell: Cell) -> object:
     """What a cell holds, for frames and documents."""
     return cell.value if isinstance(cell, Name | Number | Share | PValue | Worded) else cell
 
@@ -195,14 +195,14 @@ def cell_text(cell: Cell, limit: int | None = NARROW) -> str:
 
 
 @overload
-def finite(value: Mapping[str, object]) -> dict[str, Any]: ...
+def finite(value: Mapping[str, object]) -> dict[str, object]: ...
 
 
 @overload
-def finite(value: object) -> Any: ...
+def finite(value: object) -> object: ...
 
 
-def finite(value: object) -> Any:
+def finite(value: object) -> object:
     """Plain values all the way down; nan and infinities become null, the only thing JSON has for them.
 
     >>> finite({"a": (1.0, float("inf"))})
@@ -223,7 +223,7 @@ def finite(value: object) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """The document of what writes its own, and plain values of all else."""
     return finite(value.document()) if hasattr(value, "document") else finite(value)
 
@@ -261,7 +261,7 @@ class Table:
         """The rows as they are written, with names cut to so many signs."""
         return [[cell_text(row[name], limit) for name in self.columns] for row in self.rows]
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """All columns of all rows as plain values, for frames and documents."""
         return [{name: cell_value(cell) for name, cell in row.items()} for row in self.rows]
 
@@ -320,9 +320,9 @@ class Display:
         """Sentences, tables and verdicts in the order in which they are read; a long table has so many rows, or None for all."""
         raise NotImplementedError
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Everything in plain values, as `--json` prints it."""
-        return cast("dict[str, Any]", finite(self))
+        return cast("dict[str, object]", finite(self))
 
     def __repr__(self) -> str:
         return "\n".join(breakable(str(block)) for block in self.blocks())

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 
@@ -207,7 +207,7 @@ class PropensityReading:
 
     holds: str
     expression: str
-    made: Callable[[Any], Any]
+    made: Callable[[pl.Expr], pl.Expr]
 
 
 AS_IT_IS = PropensityReading("propensities", "{p}", lambda p: p)

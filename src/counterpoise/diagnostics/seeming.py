@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import polars as pl
 from scipy.special import bdtrc, pdtr
@@ -158,7 +157,7 @@ def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
     is_distinct = pl.col("distinct") == n
     is_whole = is_distinct & (pl.col("low") == first) & (pl.col("high") - pl.col("low") + 1 == n)
     rows, sizes = n.sum(), n.value_counts(sort=True).first().struct.field("count")
-    shares: dict[str, Any] = collect(
+    shares = collect(
         each.select(
             lists=(n > 1).sum(),
             several=n.filter(n > 1).sum() / rows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +13,10 @@ from numpy.typing import ArrayLike
 from counterpoise.display import number
 from counterpoise.errors import OptionError
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.moments import SQUARE
+from counterpoise.moments.moments import SQUARE, Stacked, Truth
+
+if TYPE_CHECKING:
+    from counterpoise.intervals.method import Interval
 
 Baseline = float | tuple[float, ...]
 
@@ -44,6 +47,9 @@ def _refuse() -> NoReturn:
     )
 
 
+NONE_YET: Any = NoInterval()  # in the place of an `Interval`
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What an estimator says: a value, its standard error, and the baseline(s) it used.
@@ -58,7 +64,7 @@ class Estimate:
     stderr: float
     n: int
     baseline: Baseline
-    interval: Any = NoInterval()
+    interval: Interval = NONE_YET
 
     @property
     def identified(self) -> bool:
@@ -82,10 +88,10 @@ def linear(
     intercept: ArrayLike,
     coefficients: Mapping[str, ArrayLike] | Floats,
     *,
-    baseline: Any,
-    identified: Any = True,
+    baseline: Stacked | tuple[Stacked, ...],
+    identified: Truth = True,
     fitted: int = 0,
-    widening: Any = 1.0,
+    widening: Stacked = 1.0,
 ) -> Estimate:
     """The mean of intercept + Σ coefficient·column over the rows, and its standard error √(aᵀ·scatter·a)/n.
 
@@ -111,14 +117,14 @@ def linear(
 
 def estimate_of(
     name: str,
-    value: Any,
-    root: Any,
-    n: Any,
+    value: ArrayLike,
+    root: ArrayLike,
+    n: ArrayLike,
     *,
-    baseline: Any,
-    identified: Any = True,
+    baseline: Stacked | tuple[Stacked, ...],
+    identified: Truth = True,
     fitted: int = 0,
-    widening: Any = 1.0,
+    widening: Stacked = 1.0,
 ) -> Estimate:
     """An estimate from its value and the root of its summed squares; unknown values become nan with an infinite error."""
     known = np.asarray(identified) & (np.asarray(n) > 0)
@@ -126,18 +132,22 @@ def estimate_of(
     return _record(name, np.where(known, value, np.nan), stderr, n, baseline)
 
 
-def _record(name: str, value: Floats, stderr: Floats, n: Any, baseline: Any) -> Estimate:
+def _record(
+    name: str, value: Floats, stderr: Floats, n: ArrayLike, baseline: Stacked | tuple[Stacked, ...]
+) -> Estimate:
     if value.ndim:
-        return Estimate(name, cast(Any, value), cast(Any, stderr), n, baseline)
-    numbers: Baseline = tuple(float(b) for b in baseline) if isinstance(baseline, tuple) else float(baseline)
-    return Estimate(name, float(value), float(stderr), int(n), numbers)
+        arrays: Any = (value, stderr, n, baseline)  # of a stack
+        return Estimate(name, *arrays)
+    numbers: Baseline = tuple(map(float, baseline)) if isinstance(baseline, tuple) else float(baseline)
+    return Estimate(name, float(value), float(stderr), int(np.asarray(n)), numbers)
 
 
 def unstack(estimate: Estimate, index: int) -> Estimate:
     """One member of an estimate made from a stack of moments; a field that is the same for all may be a single number."""
 
-    def pick(part: Any) -> Any:
-        return part[index] if np.ndim(part) else part
+    def pick(part: ArrayLike) -> Floats:
+        whole = np.asarray(part)
+        return whole[index] if whole.ndim else whole
 
     baseline = tuple(map(pick, estimate.baseline)) if isinstance(estimate.baseline, tuple) else pick(estimate.baseline)
     return _record(estimate.name, pick(estimate.value), pick(estimate.stderr), pick(estimate.n), baseline)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from counterpoise.estimators.estimate import Estimate, least_squares, linear
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.moments import EXCESS, LENGTH, REWARD
+from counterpoise.moments.moments import EXCESS, LENGTH, REWARD, Stacked, Truth
 
 
 def controls_of(moments: Moments) -> Floats:
@@ -16,7 +14,9 @@ def controls_of(moments: Moments) -> Floats:
     return np.eye(len(moments.columns))[[moments.columns.index(name) for name in ("u", *moments.ranks)]]
 
 
-def joint_baselines(name: str, around: Moments, intercept: Any, response: tuple[str, ...], identified: Any) -> Estimate:
+def joint_baselines(
+    name: str, around: Moments, intercept: Stacked, response: tuple[str, ...], identified: Truth
+) -> Estimate:
     r"""The value of lists with the baselines of all positions that leave it the least variance together.
 
     .. math:: \hat V = \frac1n \sum_i \sum_k \left[ w_{ik} r_{ik} - \beta_k (w_{ik} - 1) \right]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import Estimate, fit, linear
 from counterpoise.estimators.weighted import from_mean_reward, has_overlap
 from counterpoise.moments import MODEL, ROW, Floats, Moments
-from counterpoise.moments.moments import LENGTH, REWARD, SQUARE
+from counterpoise.moments.moments import LENGTH, REWARD, SQUARE, Truth
 
 
 def dm(moments: Moments) -> Estimate:
@@ -119,7 +118,7 @@ class OptimalRows:
     fitted: int
     widening: Floats
 
-    def estimate(self, name: str, *, identified: Any) -> Estimate:
+    def estimate(self, name: str, *, identified: Truth) -> Estimate:
         """The mean of the rows, and its error."""
         return linear(
             name,

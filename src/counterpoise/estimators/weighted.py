@@ -7,12 +7,13 @@ from numbers import Real
 from typing import Any, Literal, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import ControlFit, Estimate, estimate_of, fit, linear
 from counterpoise.estimators.lists import controls_of, joint_baselines, self_normalized
 from counterpoise.moments import MODEL, Floats, Moments
+from counterpoise.moments.moments import Stacked, Truth
 
 BaselineChoice = float | Literal["optimal", "plug-in"]
 
@@ -182,7 +183,8 @@ def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
         own = near.center - regression.rest[..., near.columns.index("u")] - around.center
         coefficients["u"] = -np.where(others.n > 0, own, 0.0)
     part = linear("part", around, around.center, coefficients, baseline=around.center + rest)
-    return replace(part, value=cast(Any, np.where(np.asarray(groups.n) > 0, part.value, 0.0)))
+    values: Any = np.where(np.asarray(groups.n) > 0, part.value, 0.0)  # of a stack
+    return replace(part, value=values)
 
 
 def optimal_baseline(moments: Moments, *columns: str) -> Floats:
@@ -198,7 +200,7 @@ def resolution(moments: Moments) -> Floats:
     return cast(Floats, np.square(1e-15) + 1e-13 * np.square(moments.average("u")))
 
 
-def has_overlap(moments: Moments) -> Any:
+def has_overlap(moments: Moments) -> NDArray[np.bool_]:
     """Whether any row has a positive weight; without one the log says nothing about the target."""
     return 1.0 + moments.average("u") > 1e-15
 
@@ -270,7 +272,9 @@ def context_fit(moments: Moments, *response: str) -> ControlFit:
     return fit(moments, u[None], form)
 
 
-def estimate_from(regression: ControlFit, name: str, moments: Moments, intercept: Any, identified: Any) -> Estimate:
+def estimate_from(
+    regression: ControlFit, name: str, moments: Moments, intercept: Stacked, identified: Truth
+) -> Estimate:
     """The estimate of what a fit leaves; its baseline is the constant of `beta_ips`, a model's share, and the context's coefficients."""
     constant, *shares = np.moveaxis(regression.fixed, -1, 0)
     baseline = (moments.center + constant, *shares, *np.moveaxis(regression.context, -1, 0))
@@ -373,7 +377,7 @@ def context_difference(moments: Moments) -> Estimate:
     return estimate_from(context_fit(around, "us"), "difference", around, 0.0, True)
 
 
-def _with_model(around: Moments, identified: object) -> Estimate:
+def _with_model(around: Moments, identified: Truth) -> Estimate:
     """`lift` with a reward model; where it leaves e = r − q, the control variate is u(r − e) − (v − r + e)."""
     d, at = len(around.columns), around.columns.index
     response, model = np.zeros(d), np.zeros(d)
@@ -382,7 +386,7 @@ def _with_model(around: Moments, identified: object) -> Estimate:
     return estimate_from(fit(around, np.stack([np.eye(d)[at("u")], model]), response), "lift", around, 0.0, identified)
 
 
-def _difference(name: str, moments: Moments, choice: BaselineChoice, identified: object) -> Estimate:
+def _difference(name: str, moments: Moments, choice: BaselineChoice, identified: Truth) -> Estimate:
     around = from_mean_reward(moments)
     if choice == "optimal":
         beta = optimal_baseline(around, "us")
@@ -396,7 +400,7 @@ def _difference(name: str, moments: Moments, choice: BaselineChoice, identified:
     return _above_baseline(name, around, beta, identified, fitted=int(choice == "optimal"))
 
 
-def _above_baseline(name: str, around: Moments, beta: Floats, identified: object, *, fitted: int) -> Estimate:
+def _above_baseline(name: str, around: Moments, beta: Floats, identified: Truth, *, fitted: int) -> Estimate:
     """The mean of u(r − β), with β taken from the center."""
     baseline = cast(Floats, around.center + beta)
     return linear(name, around, 0.0, {"us": 1.0, "u": -beta}, baseline=baseline, identified=identified, fitted=fitted)

@@ -104,7 +104,7 @@ class Effect:
     @property
     def interval(self) -> Interval:
         """Its confidence interval."""
-        return cast("Interval", self.estimate.interval)
+        return self.estimate.interval
 
 
 @dataclass(frozen=True)

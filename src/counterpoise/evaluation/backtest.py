@@ -156,7 +156,7 @@ class Backtest(Display):
     def document(self) -> dict[str, Any]:
         """What `counterpoise backtest --json` prints."""
         numbers = ("coverage", "sign_agreement", "mean_off", "error_ratio", "is_calibrated", "level")
-        said = {name: getattr(self, name) for name in numbers}
+        said: dict[str, object] = {name: getattr(self, name) for name in numbers}
         return finite(said | {"tests": self.cells().records()})
 
     def plot(self, ax: Axes | None = None) -> Axes:

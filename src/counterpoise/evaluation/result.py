@@ -460,7 +460,7 @@ class Comparison(Result):
     @property
     def interval(self) -> Interval:
         """The confidence interval of `value`."""
-        return cast("Interval", self.difference.interval)
+        return self.difference.interval
 
     @property
     def baseline(self) -> Any:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, first_line
 from counterpoise.log.good import LARGEST
 from counterpoise.moments import Floats
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
-UNITS: dict[Any, str] = {
+UNITS: dict[type[pl.DataType], str] = {
     pl.Date: "microseconds since 1970-01-01",
     pl.Datetime: "microseconds since 1970-01-01",
     pl.Duration: "microseconds",
@@ -48,7 +48,7 @@ class Scaling:
     scatter: Floats
 
     @classmethod
-    def of(cls, table: Any) -> Scaling:
+    def of(cls, table: ArrayLike) -> Scaling:
         """That of the rows of one table."""
         x = np.asarray(table, dtype=np.float64)
         if not len(x):
@@ -86,9 +86,9 @@ class Scaling:
             self, mean=np.where(columns, 0.0, self.mean), scatter=np.where(columns, float(self.rows), self.scatter)
         )
 
-    def standardized(self, table: NDArray[Any]) -> Floats:
+    def standardized(self, table: ArrayLike) -> Floats:
         """(x − mean) / scale."""
-        return np.asarray((table - self.mean) / self.scale)
+        return np.asarray((np.asarray(table, dtype=np.float64) - self.mean) / self.scale)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Number:
         gaps = is_missing(values)
         return np.column_stack([np.where(gaps, self.mean, numbers), gaps])
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """The column as JSON has it."""
         gaps = {"missing": True, "mean": self.mean} if self.has_gaps else {}
         unit = {} if self.unit is None else {"unit": self.unit}
@@ -186,7 +186,7 @@ class Category:
 
     inputs = plain
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """The column as JSON has it."""
         return {"name": self.name, "kind": self.kind, "levels": list(self.levels), "missing": self.has_gaps}
 
@@ -219,7 +219,7 @@ class Vector:
 
     inputs = native
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """The column as JSON has it."""
         return {"name": self.name, "kind": self.kind, "length": self.width}
 
@@ -227,16 +227,15 @@ class Vector:
 Column = Number | Category | Vector
 
 
-def column_of(description: Any) -> Column:
+def column_of(description: object) -> Column:
     """The column that was described; a ValueError if it is none."""
     match description:
-        case {"name": str(name), "kind": Number.kind}:
-            missing, mean = description.get("missing", False), description.get("mean", 0.0)
-            unit = description.get("unit")
-            is_known = isinstance(missing, bool) and isinstance(mean, int | float) and np.isfinite(mean)
-            if not is_known or unit not in (None, *UNITS.values()):
-                raise ValueError(f"column {name!r} of the context is not encoded as numbers are")
-            return Number(name, missing, unit, float(mean))
+        case {"name": str(name), "kind": Number.kind, **more}:
+            missing, mean, unit = more.get("missing", False), more.get("mean", 0.0), more.get("unit")
+            units = (None, *UNITS.values())
+            if isinstance(missing, bool) and isinstance(mean, int | float) and np.isfinite(mean) and unit in units:
+                return Number(name, missing, unit, float(mean))
+            raise ValueError(f"column {name!r} of the context is not encoded as numbers are")
         case {"name": str(name), "kind": Category.kind, "levels": list(levels), "missing": bool(missing)} if all(
             isinstance(level, str) for level in levels
         ) and len(set(levels)) == len(levels):

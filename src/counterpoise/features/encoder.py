@@ -75,18 +75,18 @@ class Encoder:
         return cls(tuple(column.of_model for column in _summaries([rows], names, most=math.inf)))
 
     @classmethod
-    def learned(cls, batches: Iterable[Mapping[str, Any] | pl.DataFrame], names: Sequence[str]) -> Encoder:
+    def learned(cls, batches: Iterable[Mapping[str, object] | pl.DataFrame], names: Sequence[str]) -> Encoder:
         """The encoder of a policy, from the rows of a log batch by batch; texts that look like ids are refused."""
         return cls(tuple(column.of_policy for column in _summaries(batches, names, most=MOST)))
 
     @classmethod
-    def of_description(cls, description: Any) -> Encoder:
+    def of_description(cls, description: object) -> Encoder:
         """The encoder that was `described`; a ValueError if it is none."""
         if not isinstance(description, list) or not description:
             raise ValueError("its encoding of contexts is not a list of columns")
         return cls(tuple(column_of(column) for column in description))
 
-    def described(self) -> list[dict[str, Any]]:
+    def described(self) -> list[dict[str, object]]:
         """The encoder of a policy as JSON has it, in the order of the columns."""
         return [column.described() for column in self.columns]
 
@@ -136,11 +136,11 @@ class Encoder:
         """The native form, for a model that takes categories and missing values as they are, or else the plain one."""
         return self.native(rows) if is_native else self.plain(rows)
 
-    def blocks(self, columns: Mapping[str, Any]) -> dict[str, Floats]:
+    def blocks(self, columns: Mapping[str, object]) -> dict[str, Floats]:
         """The inputs that each column becomes, a table for each; NaN where a number is missing."""
         return {column.name: column.inputs(from_table(column.name, columns[column.name])) for column in self.columns}
 
-    def table(self, context: Any) -> Floats:
+    def table(self, context: object) -> Floats:
         """The inputs for contexts as a user has them: a frame, a mapping of columns, or rows of values in the order of the columns."""
         blocks = self.blocks(_columns(context, self.columns))
         for name, block in blocks.items():
@@ -164,7 +164,7 @@ def _side_by_side(parts: list[Floats], rows: int) -> Floats:
 
 
 def _summaries(
-    batches: Iterable[Mapping[str, Any] | pl.DataFrame], names: Sequence[str], most: float
+    batches: Iterable[Mapping[str, object] | pl.DataFrame], names: Sequence[str], most: float
 ) -> list[_Summary]:
     """What each column has in all batches; of a text, at most so many levels."""
     columns = [_Summary(name, most) for name in names]
@@ -258,7 +258,7 @@ class _Summary:
 # -- contexts as users have them -------------------------------------------------------------------------------------
 
 
-def with_names(context: Any) -> tuple[Any, list[Any]]:
+def with_names(context: object) -> tuple[Any, list[str]]:
     """Contexts that are in memory, and the columns of a frame, of a mapping, or of a mapping for every row."""
     if isinstance(context, list | tuple) and context and all(isinstance(row, Mapping) for row in context):
         return context, list(context[0])
@@ -273,28 +273,28 @@ def with_names(context: Any) -> tuple[Any, list[Any]]:
     return (frame.to_native(), frame.columns) if isinstance(frame, nw.DataFrame) else (context, [])
 
 
-def _columns(context: Any, known: Sequence[Column]) -> dict[str, Any]:
+def _columns(context: object, known: Sequence[Column]) -> dict[str, object]:
     """The columns of a context by name."""
     names = [column.name for column in known]
-    context, available = with_names(context)
-    if isinstance(context, Mapping):
+    rows, available = with_names(context)
+    if isinstance(rows, Mapping):
         _check_there(names, available)
-        columns = {name: context[name] for name in names}
+        columns = {name: rows[name] for name in names}
         # a single context, as a server gets it, has a list where the log has one in every row
         alone = all(_is_alone(columns[column.name], isinstance(column, Vector)) for column in known)
         return {name: [value] for name, value in columns.items()} if alone else columns
-    if available and isinstance(context, list | tuple):
-        for row in context:
+    if available and isinstance(rows, list | tuple):
+        for row in rows:
             _check_there(names, list(row))
-        return {name: [row[name] for row in context] for name in names}
+        return {name: [row[name] for row in rows] for name in names}
     if available:
         _check_there(names, available)
-        frame = nw.from_native(context, eager_only=True)
+        frame = nw.from_native(rows, eager_only=True)
         return {name: series_of(frame[name], is_number=False) for name in names}
-    if isinstance(context, np.ndarray) and context.dtype.kind in "biuf" and context.shape[1:] == (len(names),):
-        return {name: context[:, k] for k, name in enumerate(names)}
-    if isinstance(context, np.ndarray | list | tuple):
-        return _of_rows(context, names)
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and rows.shape[1:] == (len(names),):
+        return {name: rows[:, k] for k, name in enumerate(names)}
+    if isinstance(rows, np.ndarray | list | tuple):
+        return _of_rows(rows, names)
     raise OptionError(f"a context is a frame, a mapping of columns, or rows of values; found {type(context).__name__}.")
 
 
@@ -307,7 +307,7 @@ def _is_alone(value: Any, is_list: bool) -> bool:
     return all(np.ndim(number) == 0 for number in value)
 
 
-def _of_rows(context: Any, names: Sequence[str]) -> dict[str, Any]:
+def _of_rows(context: Iterable[Iterable[object]], names: Sequence[str]) -> dict[str, object]:
     rows = [list(row) for row in context]
     odd = [row for row in rows if len(row) != len(names)]
     if odd:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from counterpoise.errors import OptionError, did_you_mean
 from counterpoise.intervals.anytime import Anytime
@@ -24,7 +23,9 @@ INTERVALS: dict[str, type[Method]] = {
 }
 
 
-def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapping[str, Any] | None = None) -> Method:
+def strategy(
+    interval: str | Method | None, *, is_clustered: bool, options: Mapping[str, object] | None = None
+) -> Method:
     """The method that `interval` asks for, by name or as an object; by default, Student's, which allows for clusters if there are any.
 
     `options` are the method's own options, from a front end that cannot take objects, such as the command line.

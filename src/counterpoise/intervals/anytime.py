@@ -63,7 +63,7 @@ class Anytime(Method):
         if note:
             return Interval(-math.inf, math.inf, level, self.name, note)
         factor = anytime(0.0, 1.0, evidence.n, level, tuned_for=self.tuned_for).upper
-        half = heavier(factor, evidence.freedom) * evidence.stderr / (1 - evidence.leverage)
+        half = heavier(factor, float(evidence.freedom)) * evidence.stderr / (1 - evidence.leverage)
         return symmetric(evidence.value, half, level, self.name)
 
     def _unseen_weights(self, evidence: Evidence) -> str:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 from counterpoise.errors import LogError, OptionError, did_you_mean
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, normal
+from counterpoise.log.parts import Bounds
 
 # -- The bounds of rewards, if they are known before the log is seen ---------------------------------------------------
 
@@ -24,7 +25,7 @@ def check_reward_bounds(reward_bounds: tuple[float, float]) -> tuple[float, floa
     return low, high
 
 
-def bounds_by_reward(bounds: Any, rewards: Sequence[str | None]) -> tuple[tuple[float, float] | None, ...]:
+def bounds_by_reward(bounds: Bounds, rewards: Sequence[str | None]) -> tuple[tuple[float, float] | None, ...]:
     """The bounds of each reward: a pair is for all of them, a mapping for those it names.
 
     >>> bounds_by_reward({"click": (0, 1)}, ["click", "revenue"])
@@ -44,7 +45,7 @@ def bounds_by_reward(bounds: Any, rewards: Sequence[str | None]) -> tuple[tuple[
                 f"reward_bounds names {name!r}, which is not a reward; there is {' and '.join(map(repr, known))}.",
                 suggestion=did_you_mean(name, known),
             )
-    return tuple(bounds.get(name) for name in rewards)
+    return tuple(None if name is None else bounds.get(name) for name in rewards)
 
 
 def check_within(reward_bounds: tuple[float, float], rewards: tuple[float, float]) -> None:
@@ -88,9 +89,9 @@ class Bernstein(Method):
         _check_weight(self.max_weight)
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
+    def from_options(cls, options: Mapping[str, object] | None = None) -> Self:
         """Both bounds must be among the options: there are no usual ones. Python has no option for the second, and writes the object."""
-        chosen = options or {}
+        chosen: Mapping[str, Any] = options or {}
         reward_bounds, max_weight = chosen.get("reward_bounds"), chosen.get("max_weight")
         if reward_bounds is None or max_weight is None:
             bounds, has_options = reward_bounds or (0, 1), "max_weight" in chosen

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from statistics import NormalDist
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
 from counterpoise.moments import Floats, Moments, Powers
@@ -237,7 +238,7 @@ FEWEST = 3.0  # degrees of freedom, however few rows carry the answer
 PACE = 5.0  # (E/5)² of them, by simulation: benchmarks/intervals.py jackknife
 
 
-def degrees_of_freedom(carrying: Any, clusters: Any = math.inf) -> Any:
+def degrees_of_freedom(carrying: ArrayLike, clusters: ArrayLike = math.inf) -> Floats:
     """Degrees of freedom, from the rows that carry an error and the clusters that they come from; with either, arrays will do.
 
     >>> float(degrees_of_freedom(100.0)), float(degrees_of_freedom(100.0, clusters=11.0))
@@ -278,7 +279,7 @@ class Evidence:
         return float(outcome_rows(*self.spread) * self.n / max(self.spread[0].n, 1))
 
     @property
-    def freedom(self) -> Any:
+    def freedom(self) -> Floats:
         """The degrees of freedom of the error; where that comes from groups, there are at most as many clusters as groups."""
         groups = np.asarray(self.groups)
         return degrees_of_freedom(self.carrying, np.where(groups > 0, np.minimum(groups, self.clusters), np.inf))
@@ -311,7 +312,7 @@ class Method(Protocol):
     smoothings: ClassVar[tuple[float, ...]] = ()  # every λ whose sum of log(1 + λwr)/λ it needs
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
+    def from_options(cls, options: Mapping[str, object] | None = None) -> Self:
         """The method that its name stands for; a front end that takes a method's options separately passes all of them."""
         own = getattr(cls, "__dataclass_fields__", {})
         chosen = {name: value for name, value in (options or {}).items() if name in own and value is not None}

@@ -16,6 +16,8 @@ from counterpoise.errors import LogError, MomentsError, verbatim
 from counterpoise.moments import stored
 
 Floats = NDArray[np.float64]
+Stacked = float | Floats  # one number, or one for every member of a stack
+Truth = bool | np.bool_ | NDArray[np.bool_]  # the same of truth values
 Index = int | slice | EllipsisType | Sequence[int]  # along one of the leading axes of a stack
 
 ROW: tuple[str, ...] = ("u", "s", "us")

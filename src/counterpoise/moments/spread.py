@@ -13,9 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import MomentsError
 from counterpoise.moments import stored
-from counterpoise.moments.moments import Floats, Moments
-
-Stacked = float | Floats  # one number, or one for every member of a stack
+from counterpoise.moments.moments import Floats, Moments, Stacked, Truth
 
 # -- `Powers`: sums of the first four powers of one column, which tell how few rows carry its variance -----------------
 
@@ -409,7 +407,7 @@ def outcome_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) -> 
     return float(factor * excess.n / excess.kurtosis * min(shares))
 
 
-def has_two_values(rewards: Powers, ends: tuple[Stacked, Stacked]) -> bool | NDArray[np.bool_]:
+def has_two_values(rewards: Powers, ends: tuple[Stacked, Stacked]) -> Truth:
     """Whether rewards are at one end or the other, as clicks are: then, and only then, their mean square distance is width times mean.
 
     >>> has_two_values(Powers.of([0.0, 1.0, 1.0]), (0.0, 1.0)), has_two_values(Powers.of([0.0, 0.5, 1.0]), (0.0, 1.0))

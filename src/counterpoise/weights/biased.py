@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, nextafter
 from sys import float_info
-from typing import Any
 
 import numpy as np
 
@@ -290,7 +289,7 @@ class Slope(Rungs):
     Su, Srinath & Krishnamurthy, "Adaptive estimator selection for off-policy evaluation", ICML 2020.
     """
 
-    kind: Any
+    kind: Callable[[float], Weight]
     constants: Sequence[float] | None = None
 
     def __post_init__(self) -> None:

@@ -123,7 +123,7 @@ LIST_WEIGHTS: dict[str, type[ListWeight]] = {
 USUAL: dict[str, type[ListWeight]] = {MARGINAL: Independent, CONDITIONAL: Cascade}
 
 
-def list_weight(weight: Any, propensity_of: str | None) -> Any:
+def list_weight(weight: object, propensity_of: str | None) -> Any:
     """The weight of a log's lists, if it has lists: the one that goes with its propensities, or the one asked for.
 
     >>> list_weight(None, "item_given_above")

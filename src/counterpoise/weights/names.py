@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 from counterpoise.errors import OptionError, did_you_mean
-from counterpoise.weights.biased import Clip, ExponentialSmoothing, Harmonic, ImplicitExploration, Shrink, Slope, Switch
+from counterpoise.weights.biased import (
+    Clip,
+    ExponentialSmoothing,
+    Harmonic,
+    ImplicitExploration,
+    Shrink,
+    Slope,
+    Switch,
+)
 from counterpoise.weights.lists import LIST_WEIGHTS
 from counterpoise.weights.weight import Weight
 
-WEIGHTS: dict[str, Any] = {
+
+class Kind(Protocol):
+    """A class that makes a weight from a constant, and has constants to choose from."""
+
+    @property
+    def ladder(self) -> tuple[float, ...]: ...
+
+    def __call__(self, constant: float, /) -> Weight: ...
+
+
+WEIGHTS: dict[str, Kind] = {
     "clip": Clip,
     "shrink": Shrink,
     "switch": Switch,

@@ -5,20 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from numbers import Real
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
 
+if TYPE_CHECKING:
+    from counterpoise.log.targets import Targets
+
 # -- What weights with a constant share: the check of that constant, and the order of several from the least biased on ---
 
 
-def check_constant(constant: Any, what: str, low: float, high: float) -> None:
+def check_constant(constant: object, what: str, low: float, high: float) -> None:
     """Raise an error that says `what` a weight takes, unless its constant is a finite number in [low, high]."""
-    is_number = isinstance(constant, Real) and not isinstance(constant, bool)
-    if not is_number or not (isfinite(constant) and low <= constant <= high):
+    number = float(constant) if isinstance(constant, Real) and not isinstance(constant, bool) else nan
+    if not (isfinite(number) and low <= number <= high):
         raise OptionError(f"{what}; found {constant!r}.")
 
 
@@ -145,7 +148,7 @@ class Own(Weight):
 # -- How a verb's `weight=` becomes a weight ---------------------------------------------------------------------------
 
 
-def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
+def as_weight(weight: object, target: Targets) -> tuple[Weight, Targets]:
     """The weight and the targets of a verb: text names a column of the user's own weights, which is then the target, too."""
     if weight is None:
         return Ratio(), target
@@ -185,6 +188,6 @@ class Balanced(Ratio):
     "Optimally combining sampling techniques for Monte Carlo rendering", SIGGRAPH 1995.
     """
 
-    loggers: tuple[Any, ...]
+    loggers: tuple[object, ...]
     columns: tuple[str, ...]
     logger: str  # the column that says who wrote a row
