@@ -12,7 +12,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -40,7 +40,7 @@ from worlds import (
 )
 
 import counterpoise as cp
-from counterpoise.engines.resampling import each_unit, units_of
+from counterpoise.engines.registry import moments_of
 from counterpoise.environments import SyntheticBandit
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, beta_ips
 from counterpoise.evaluation.asking import question_of
@@ -683,11 +683,9 @@ def true_coverage(
         count = min(max(1, CHUNK // n), logs - start)
         columns, effect = place.draw(random, n * count)
         log = columns | {"r": rewards.draw(random, effect), "run": np.repeat(np.arange(count), n)}
-        whole = cp.Log(log, reward="r", propensity="p", cluster="run")
-        question = question_of(whole, "t0", against="t1" if part == "difference" else None)
-        units = units_of(question, rows=n * count, center=expected[0], random=random, grouped=True)
-        alone = replace(units, question=replace(question, log=question.log.but(cluster=None)))
-        view = View(each_unit(alone), contrast)
+        whole = cp.Log(log, reward="r", propensity="p", max_segments=count)
+        question = question_of(whole, "t0", against="t1" if part == "difference" else None, segment="run")
+        view = View(moments_of(question)[0], contrast)
         found["E"] += list(view.carrying[1:])
         for name in INTERVALS:
             made = estimates(view, registry, IntervalOptions(0.95, strategy(name, is_clustered=False))).values()

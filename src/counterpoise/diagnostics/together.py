@@ -13,7 +13,7 @@ from counterpoise.moments import Floats
 
 LEVEL = 0.005  # of the doubts of a log, over all of its id columns: benchmarks/verdicts.py rows
 WIDER = 1.1  # times as wide an interval is worth telling
-PERMUTATIONS = 399
+PERMUTATIONS = 399  # one of which may be as large: p = 2/400 is the level
 FEWEST = 20  # ids: fewer are a segment
 ENDLESS = 10_000_000  # numbers that are permuted, at most
 

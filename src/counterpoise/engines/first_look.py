@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from counterpoise.engines.query import center_of
+from counterpoise.engines.query import FIRST, center_of
 from counterpoise.engines.registry import engine_of, first_rows
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import ColumnError, LogError, OptionError
@@ -21,7 +21,7 @@ from counterpoise.weights import Own, Weight
 
 # -- A first look at a log's rewards: some of them, before the pass that adds them all up ------------------------------
 
-ROWS = 100_000
+ROWS = 100_000  # of which the share below any reward is known to 0.2 %
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def first_look(question: Question) -> Look:
 # -- What the positions of a log's lists are: where they begin and end, and whether rewards seem to be theirs ----------
 
 
-POSITION_ROWS = 2000
+POSITION_ROWS = 2000  # of `ENOUGH` lists of a hundred rows, twice what a list may have
 ENOUGH = 20  # lists with the same reward on all rows, before it seems to be one of the list's
 
 
@@ -130,16 +130,13 @@ def quoting(log: Log) -> Callable[[str], str]:
 # -- What the columns of a context baseline are, seen in a log's first rows: numbers around some center, truth values or categories ---
 
 
-FEATURE_ROWS = 1000
-
-
 def baseline_features(log: Log, weight: Weight) -> tuple[Feature, ...]:
     """The features of a log's baseline."""
     if not log.baseline:
         return ()
     lean = log.but(cluster=None, key=(), model_reward=None, model_value=None, control=None, groups=None)
     probe = Question(lean, (), weight, features=tuple(Feature(column, "truth") for column in log.baseline))
-    rows = first_rows(probe, FEATURE_ROWS)
+    rows = first_rows(probe, FIRST)
     for column, how in log.baseline.items():
         values = rows.get_column(column)
         if values.dtype != pl.Null:  # which tells nothing of the rows that follow

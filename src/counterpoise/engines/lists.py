@@ -30,6 +30,7 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import fault_of, indicator, is_good, list_rules, rules_of
 from counterpoise.moments import Floats
+from counterpoise.readers.frames import in_pieces
 
 # -- One row per list: what lists in long form are made into before anything is added up, by a query that every engine has ---
 
@@ -234,7 +235,7 @@ def _powers_of_two(depth: int) -> nw.Expr:
 # -- Lists whose rows stand together and in order, as loggers write them: NumPy makes lists of them in passing, without a query ---
 
 
-TOGETHER = 100_000  # lists
+TOGETHER = 100_000  # lists, next to whose sums the price of a query is small
 
 Columns = Mapping[str, Floats]
 Ints = NDArray[np.int64]
@@ -252,14 +253,7 @@ def suits(question: Question) -> bool:
 
 def in_order(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:
     """One row per list, as `_one_by_one` makes them, of many small batches at a time: adding up has a price for each."""
-    held: list[pl.DataFrame] = []
-    for lists in _one_by_one(batches, question):
-        held.append(lists)
-        if sum(lists.height for lists in held) >= TOGETHER:
-            yield pl.concat(held)
-            held = []
-    if held:
-        yield pl.concat(held)
+    return in_pieces(_one_by_one(batches, question), TOGETHER)
 
 
 def _one_by_one(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:

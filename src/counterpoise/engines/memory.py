@@ -14,6 +14,7 @@ import polars as pl
 from counterpoise.engines import compiled
 from counterpoise.engines import lists as contiguous
 from counterpoise.engines.query import (
+    FIRST,
     Query,
     center_of,
     centered,
@@ -55,7 +56,7 @@ class Short(Shortcut):
     def centers(self, *, only_good: bool) -> tuple[float, ...]:
         """The median of some rewards."""
         frame = good_rows(self.frame, self.question) if only_good else self.frame
-        return tuple(center_of(frame.get_column(name).head(1000)) for name in self.question.names.rewards)
+        return tuple(center_of(frame.get_column(name).head(FIRST)) for name in self.question.names.rewards)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by NumPy."""

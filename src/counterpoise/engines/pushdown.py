@@ -12,6 +12,7 @@ from narwhals.dtypes import DType
 
 from counterpoise.engines.lists import collapse
 from counterpoise.engines.query import (
+    FIRST,
     Frame,
     Numbers,
     Query,
@@ -90,7 +91,7 @@ class PushedDown:
     def centers(self, *, only_good: bool) -> tuple[float, ...]:
         """The median of the first good rewards."""
         rewards = list(self.question.names.rewards)
-        first = collect(self._good(next(iter(_chunks(self.question.names))).targets).select(*rewards).head(1000))
+        first = collect(self._good(next(iter(_chunks(self.question.names))).targets).select(*rewards).head(FIRST))
         return tuple(center_of(first.get_column(name).cast(pl.Float64)) for name in rewards)
 
     def aggregate(self, query: Query) -> Answer:

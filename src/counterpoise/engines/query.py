@@ -256,6 +256,9 @@ def _smoothed_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]
     return smoothed
 
 
+FIRST = 1000  # rows from which a center is taken: it only has to be near the others
+
+
 def center_of(rewards: pl.Series) -> float:
     """The median of some rewards, which is near the others whatever a broken row may contain."""
     values = rewards.cast(pl.Float64).to_numpy()

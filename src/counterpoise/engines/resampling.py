@@ -222,12 +222,6 @@ def drawn_again(
     return _as_moments(units, together, groups)
 
 
-def each_unit(units: Units) -> LogMoments:
-    """The moments of every unit by itself, one per segment."""
-    alone = {name: column[:, None] for name, column in units.sums.items()}
-    return _as_moments(units, alone | dict(units.lowest) | dict(units.highest), 1)
-
-
 def _sums_of_logs(units: Units, counts: Floats, groups: int, random: np.random.Generator) -> dict[str, Floats]:
     """The sums of some drawn logs, logs × groups, and their extremes."""
     columns = np.stack(list(units.sums.values()), axis=1)

@@ -18,6 +18,7 @@ from counterpoise.errors import CounterpoiseError, LogError, OptionError
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, key_of, merge_problems, rules_of
 from counterpoise.moments import LogMoments, Powers
+from counterpoise.readers.frames import in_pieces
 from counterpoise.readers.policies import complete as complete_batch
 from counterpoise.readers.spark import complete, errors_told
 
@@ -90,7 +91,7 @@ def partial_moments(
         partition = context.partitionId() if context is not None else 0
         partial, answer = Batches(shipped), ""
         try:
-            for number, frame in enumerate(_in_pieces(batches)):
+            for number, frame in enumerate(in_pieces((pl.DataFrame(pl.from_arrow(batch)) for batch in batches), BATCH)):
                 batch = frame.rename({name: column for column, name in names.items()})
                 partial.add(complete_batch(batch, shipped, f"batch {number} of partition {partition}"))
             answer = _as_text(partial) if partial.rows else ""
@@ -103,18 +104,6 @@ def partial_moments(
     # without the data, which does not travel, and the key, which Spark counts, as it sees all partitions
     shipped = replace(question, log=question.log.of({}).but(key=(), drop_bad_rows=True))
     return run
-
-
-def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-    """The record batches as frames of about `BATCH` rows."""
-    held: list[pl.DataFrame] = []
-    for batch in batches:
-        held.append(pl.DataFrame(pl.from_arrow(batch)))
-        if sum(frame.height for frame in held) >= BATCH:
-            yield pl.concat(held)
-            held = []
-    if held:
-        yield pl.concat(held)
 
 
 def _as_text(partial: Batches) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.lists import collapse
-from counterpoise.engines.query import Frame, Query, aggregate, broken_rules, center_of, is_clean, left_out
+from counterpoise.engines.query import FIRST, Frame, Query, aggregate, broken_rules, center_of, is_clean, left_out
 from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.log.baseline import Feature
@@ -227,7 +227,7 @@ class Streaming:
         """The median of the first rewards."""
         frame = good_rows(self.frame, self.question) if only_good else self.frame
         rewards = list(self.question.names.rewards)
-        first = frame.select(rewards).head(1000).collect(engine="streaming")
+        first = frame.select(rewards).head(FIRST).collect(engine="streaming")
         return tuple(center_of(first.get_column(name)) for name in rewards)
 
     def aggregate(self, query: Query) -> Answer:

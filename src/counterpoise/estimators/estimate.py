@@ -156,7 +156,7 @@ def unstack(estimate: Estimate, index: int) -> Estimate:
 # -- The slopes of an estimate: how it follows the means of the moments' columns ---------------------------------------
 
 
-STEP = 1e-4  # standard deviations of a column
+STEP = 1e-4  # standard deviations of a column: what is curved adds its square to a slope, rounding 1e-16 divided by it
 
 
 def gradient(estimator: Callable[[Moments], Estimate], moments: Moments) -> Floats:

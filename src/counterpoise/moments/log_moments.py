@@ -26,7 +26,7 @@ Part = TypeVar(
     "Part", Powers, Tail, Smoothed, "LogMoments"
 )  # what a log has of every segment, or rung, and can be added
 
-FORMAT = 2
+FORMAT = 2  # of their JSON; any other is refused
 LISTS = 2  # what sums of lists mean: 0.2 left the first unsaid, in which weights are 1 below the end of a list
 
 

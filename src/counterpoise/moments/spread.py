@@ -158,7 +158,7 @@ NOTHING = Powers(0, 0.0, np.zeros(len(ORDERS)))
 # -- `Tail`: the largest weights of a log, which sums cannot show, and how heavy their tail is -------------------------
 
 
-KEPT = 1000
+KEPT = 1000  # the 3√n that `pareto_k` fits, of a log of 110,000 rows; 8 kB for each target and segment
 
 
 @dataclass(frozen=True, eq=False)

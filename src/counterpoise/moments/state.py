@@ -25,8 +25,8 @@ from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.weighed import PLAIN, Weighed
 from counterpoise.whole_files import whole_file
 
-FORMAT = 2
-APART = 31  # batches that can be replaced
+FORMAT = 2  # of the file; any other is refused
+APART = 31  # batches that can be replaced: a month of days
 NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is always kept apart
 
 Rewards = tuple[LogMoments, ...]  # the moments of some rows, one for each reward
