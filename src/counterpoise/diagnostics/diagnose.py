@@ -78,19 +78,16 @@ class MeanWeight:
     @property
     def p_value(self) -> float:
         """How often weights with a mean of 1 have one as far from it."""
-        from scipy.special import stdtr
-
-        mean = self.excess.center + float(self.excess.sums[0]) / max(self.excess.n, 1)
+        mean = float(self.excess.middle)
         if abs(mean) <= ROUNDING:  # which is no evidence
             return 1.0
         if self.error == 0.0 or not math.isfinite(self.error):
             return 0.0 if self.error == 0.0 else 1.0
         t = mean / self.error
         if not math.isfinite(self.clusters):
-            skew = self.excess.skewness / math.sqrt(self.excess.n)
+            skew = float(self.excess.skewness) / math.sqrt(self.excess.n)
             t += skew * (t * t / 3 + 1 / 6) + skew * skew * t**3 / 27
-        freedom = degrees_of_freedom(self.excess.n / self.excess.kurtosis, self.clusters)
-        return float(2 * stdtr(freedom, -abs(t)))
+        return of_mean(t, 1.0, self.excess.n / self.excess.kurtosis, self.clusters)
 
 
 # -- The test that dropped rows are like the rest, by their rewards ----------------------------------------------------
@@ -127,7 +124,7 @@ class Dropped:
     @property
     def gap(self) -> float:
         """How much higher the mean reward of the dropped rows is."""
-        return _mean(self.left_out) - _mean(self.kept) if self.left_out.n and self.kept.n else 0.0
+        return float(self.left_out.middle - self.kept.middle) if self.left_out.n and self.kept.n else 0.0
 
     @property
     def shift(self) -> float:
@@ -143,11 +140,11 @@ class Dropped:
         if not m or not n:
             return 1.0
         both = self.left_out + self.kept
-        variance = both.mean(2, _mean(both))
+        variance = float(both.mean(2, both.middle))
         if not variance > 0:
             return 1.0
-        z = (_mean(self.left_out) - _mean(both)) / math.sqrt(variance * (1 / m - 1 / (n + m)))
-        skew = both.skewness / math.sqrt(m)
+        z = float(self.left_out.middle - both.middle) / math.sqrt(variance * (1 / m - 1 / (n + m)))
+        skew = float(both.skewness) / math.sqrt(m)
         if skew < 0:
             z, skew = -z, -skew
         if skew < 1e-3:  # the gamma distribution's parameter would be too large to compute with
@@ -155,10 +152,6 @@ class Dropped:
         shape = 4 / skew**2
         at = max(shape + z * math.sqrt(shape), 0.0)
         return min(2 * float(min(gammainc(shape, at), gammaincc(shape, at))), 1.0)
-
-
-def _mean(powers: Powers) -> float:
-    return float(powers.middle)
 
 
 # -- `Diagnostics`, and how they are made ------------------------------------------------------------------------------

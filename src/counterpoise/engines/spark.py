@@ -11,7 +11,7 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.engines.memory import Batches
-from counterpoise.engines.pushdown import PushedDown, collect, guard, prepare_there
+from counterpoise.engines.pushdown import PushedDown, distinct_keys, guard, prepare_there
 from counterpoise.engines.query import Frame
 from counterpoise.engines.summarize import Summary, finish, summarize
 from counterpoise.errors import CounterpoiseError, LogError, OptionError
@@ -73,9 +73,7 @@ def _duplicates(frame: Frame, question: Question, names: dict[str, str], n: int)
     stand_in = names | {target.column: propensity for target in question.policies}
     if question.model is not None:  # whose predictions are finite, or an error was raised
         stand_in |= dict.fromkeys((str(question.log.model_reward), *question.model_value.values()), propensity)
-    good = guard(prepare_there(frame, question, stand_in), question).filter(nw.col("good"))
-    keys = [f"key{k}" for k in range(len(question.log.key))]
-    return n - int(collect(good.select(*keys).unique().select(nw.len().alias("n"))).item())
+    return n - distinct_keys(guard(prepare_there(frame, question, stand_in), question), question)
 
 
 def partial_moments(

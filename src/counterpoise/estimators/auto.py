@@ -88,7 +88,7 @@ def _lean(moments: Moments) -> _Leaning:
     mix = _unbiased_rows(moments, rarity)
     around, baseline = mix.moments, mix.baseline
     unbiased = mix.estimate("auto", identified=known)
-    apart = replace(mix, rows=_model_row(around) - mix.rows).estimate("auto", identified=known)
+    apart = replace(mix, rows=around.form("v") - mix.rows).estimate("auto", identified=known)
     # the rows that should have come up bring the mean weight to 1, and widen the error in proportion
     error = np.square(apart.stderr / np.minimum(weight, 1.0))
     unseen = _variance(around, weight) * np.square(rarity)
@@ -108,18 +108,11 @@ def _unbiased_rows(moments: Moments, rarity: Floats) -> OptimalRows:
     best = optimal_rows(moments)
     around, (constant, *others) = best.moments, best.baseline
     beta = optimal_baseline(around, "s", "us")
-    plain = np.zeros(best.rows.shape)
-    plain[..., [around.columns.index("s"), around.columns.index("us")]] = 1.0
-    plain[..., around.columns.index("u")] = -beta
+    plain = around.form("s", "us") - beta[..., None] * around.form("u")
     share = 1.0 / (1.0 + TRUSTED * rarity)
     mixed = share[..., None] * best.rows + (1.0 - share)[..., None] * plain
     first = share * constant + (1.0 - share) * (around.center + beta)
     return replace(best, rows=mixed, baseline=(first, *(share * coefficient for coefficient in others)))
-
-
-def _model_row(moments: Moments) -> Floats:
-    """The row of `dm`."""
-    return np.array([float(name == "v") for name in moments.columns])
 
 
 def _variance(moments: Moments, weight: Floats) -> Floats:

@@ -215,11 +215,11 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> ControlFit:
     variance. Coefficients with variance τ² make that ν + Λτ²; so τ² is what all directions explain beyond ν each, over
     the sum of their Λ, and the penalty is ν/τ²: infinite where they explain no more than noise would.
     """
-    shape, d = moments.shape, len(moments.columns)
-    names = moments.context
-    x = np.eye(d)[[moments.columns.index(name) for name in names]]
-    both = least_squares(moments, fixed, np.concatenate([response[None], x]))
-    left = np.concatenate([response[None], x]) - np.swapaxes(both, -1, -2) @ fixed
+    shape, names = moments.shape, moments.context
+    x = np.eye(len(moments.columns))[[moments.columns.index(name) for name in names]]
+    responses = np.concatenate([response[None], x])
+    both = least_squares(moments, fixed, responses)
+    left = responses - np.swapaxes(both, -1, -2) @ fixed
     rest, x = left[..., 0, :], left[..., 1:, :]
     if not names:
         return ControlFit(rest, both[..., 0], np.zeros((*shape, 0)), np.ones(shape))

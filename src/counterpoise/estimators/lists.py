@@ -24,8 +24,7 @@ def joint_baselines(
     Every w_k − 1 has mean 0, so that any β is unbiased. The best is one least-squares fit of the lists' weighted rewards: since positions
     of a list go together, it is not what each position would choose for itself, and never worse for the list.
     """
-    columns = np.asarray(around.columns)
-    form = np.isin(columns, response).astype(np.float64)
+    form = around.form(*response)
     u, *positions = controls = controls_of(around)
     each = least_squares(around, controls[1:], np.stack([form, u]))
     center = np.asarray(around.center)[..., None]
@@ -70,13 +69,12 @@ def longer_lists(moments: Moments) -> Estimate:
 
     The baselines β take out all that the weights explain of themselves: nothing is left where all lists have the same length L.
     """
-    columns = list(moments.columns)
-    form = np.eye(len(columns))[columns.index(LENGTH)]
+    form, at = moments.form(LENGTH), moments.columns.index(LENGTH)
     u, *positions = controls_of(moments)
     controls = np.stack(positions or [u])
     each = least_squares(moments, controls, form[None])
     rest = form - each[..., 0] @ controls
     square = np.einsum("...i,...ij,...j->...", rest, moments.scatter, rest)
-    varies = square > 1e-12 * moments.scatter[..., columns.index(LENGTH), columns.index(LENGTH)]
+    varies = square > 1e-12 * moments.scatter[..., at, at]
     rest = np.where(varies[..., None], rest, 0.0)
     return linear("longer_lists", moments, 0.0, rest, baseline=())

@@ -135,23 +135,17 @@ class OptimalRows:
 def optimal_rows(moments: Moments) -> OptimalRows:
     """What least squares, and ridge for the context, leave of the rewards."""
     around = from_mean_reward(moments)
-    d, at = len(around.columns), around.columns.index
-    response = np.zeros(d)
-    response[[at("s"), at("us")]] = 1.0
-    controls = [np.eye(d)[at("u")]]
+    controls = [around.form("u")]
     has_model = set(MODEL) <= set(around.columns)
     if has_model:
-        model = response.copy()  # w·q − v, both less the center: s + us − e − ue − v
-        model[[at("e"), at("ue"), at("v")]] = -1.0
-        controls.append(model)
+        controls.append(around.form("s", "us", e=-1.0, ue=-1.0, v=-1.0))  # w·q − v, both less the center
     further = [
         name
         for name in around.columns
         if name not in (*ROW, *MODEL, SQUARE, LENGTH, *around.context) and not name.startswith(REWARD)
     ]
-    controls += [np.eye(d)[at(name)] for name in further]
-    c = np.stack(controls)
-    regression = fit(around, c, response)
+    c = np.stack([*controls, *map(around.form, further)])
+    regression = fit(around, c, around.form("s", "us"))
     coefficients = regression.fixed
     constant = around.center + coefficients[..., 0]
     if has_model:
@@ -180,12 +174,9 @@ def difference_dr(moments: Moments) -> Estimate:
     """
     check_model(moments)
     around = from_mean_reward(moments)
-    d, at = len(around.columns), around.columns.index
-    response, model = np.zeros(d), np.zeros(d)
-    response[at("us")] = 1.0
-    model[[at("us"), at("ue"), at("v")]] = 1.0, -1.0, -1.0  # u·(q − c) − (d − c), whose mean is c
-    c = np.stack([np.eye(d)[at("u")], model])
-    regression = fit(around, c, response)
+    model = around.form("us", ue=-1.0, v=-1.0)  # u·(q − c) − (d − c), whose mean is c
+    c = np.stack([around.form("u"), model])
+    regression = fit(around, c, around.form("us"))
     constant, share = regression.fixed[..., 0], regression.fixed[..., 1]
     return linear(
         "optimal_dr",

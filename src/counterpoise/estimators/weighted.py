@@ -177,7 +177,7 @@ def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
     coefficients: dict[str, ArrayLike] = {"s": 1.0, "us": 1.0, "u": -rest}
     if baseline == "optimal" and (groups.context or groups.ranks):
         near = from_mean_reward(others)
-        regression = fit(near, controls_of(near), np.isin(near.columns, ("s", "us")).astype(float))
+        regression = fit(near, controls_of(near), near.form("s", "us"))
         more = (*groups.context, *groups.ranks)
         coefficients |= {name: regression.rest[..., near.columns.index(name)] for name in more}
         own = near.center - regression.rest[..., near.columns.index("u")] - around.center
@@ -267,9 +267,7 @@ def context_ips(moments: Moments) -> Estimate:
 
 def context_fit(moments: Moments, *response: str) -> ControlFit:
     """The sum of some columns less its context baseline."""
-    form = np.isin(moments.columns, response).astype(np.float64)
-    u = (np.asarray(moments.columns) == "u").astype(np.float64)
-    return fit(moments, u[None], form)
+    return fit(moments, moments.form("u")[None], moments.form(*response))
 
 
 def estimate_from(
@@ -349,8 +347,7 @@ def lift_of_value(moments: Moments) -> Estimate:
     if not moments.context:
         return _above_baseline("lift", around, optimal_baseline(around, "s", "us"), known, fitted=1)
     regression = context_fit(around, "s", "us")
-    of_reward = np.eye(len(around.columns))[around.columns.index("s")]
-    return estimate_from(replace(regression, rest=regression.rest - of_reward), "lift", around, 0.0, known)
+    return estimate_from(replace(regression, rest=regression.rest - around.form("s")), "lift", around, 0.0, known)
 
 
 def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
@@ -379,11 +376,8 @@ def context_difference(moments: Moments) -> Estimate:
 
 def _with_model(around: Moments, identified: Truth) -> Estimate:
     """`lift` with a reward model; where it leaves e = r − q, the control variate is u(r − e) − (v − r + e)."""
-    d, at = len(around.columns), around.columns.index
-    response, model = np.zeros(d), np.zeros(d)
-    response[at("us")] = 1.0
-    model[[at(name) for name in ("us", "ue", "v", "s", "e")]] = 1.0, -1.0, -1.0, 1.0, -1.0
-    return estimate_from(fit(around, np.stack([np.eye(d)[at("u")], model]), response), "lift", around, 0.0, identified)
+    controls = np.stack([around.form("u"), around.form("s", "us", e=-1.0, ue=-1.0, v=-1.0)])
+    return estimate_from(fit(around, controls, around.form("us")), "lift", around, 0.0, identified)
 
 
 def _difference(name: str, moments: Moments, choice: BaselineChoice, identified: Truth) -> Estimate:

@@ -323,6 +323,14 @@ class Moments:
         """The mean of one column."""
         return self.mean[..., self.columns.index(column)]
 
+    def form(self, *columns: str, **coefficients: float) -> Floats:
+        """A sum of columns, some of them times a coefficient, as a row over all of them.
+
+        >>> Moments.of([0.5, 2.0], [1, 0]).form("us", u=-0.5).tolist()
+        [-0.5, 0.0, 1.0]
+        """
+        return np.array([coefficients.get(name, float(name in columns)) for name in self.columns])
+
     def covariance(self, first: str, second: str) -> Floats:
         """The scatter of two columns, divided by n."""
         entry = self.scatter[..., self.columns.index(first), self.columns.index(second)]
