@@ -30,7 +30,6 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import fault_of, indicator, is_good, list_rules, rules_of
 from counterpoise.moments import Floats
-from counterpoise.readers.frames import in_pieces
 
 # -- One row per list: what lists in long form are made into before anything is added up, by a query that every engine has ---
 
@@ -254,6 +253,22 @@ def suits(question: Question) -> bool:
 def in_order(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:
     """One row per list, as `_one_by_one` makes them, of many small batches at a time: adding up has a price for each."""
     return in_pieces(_one_by_one(batches, question), TOGETHER)
+
+
+def in_pieces(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    """Small frames put together to some of about so many rows.
+
+    >>> [piece.height for piece in in_pieces([pl.DataFrame({"x": [1, 2]})] * 5, 4)]
+    [4, 4, 2]
+    """
+    held: list[pl.DataFrame] = []
+    for frame in frames:
+        held.append(frame)
+        if sum(frame.height for frame in held) >= rows:
+            yield pl.concat(held)
+            held = []
+    if held:
+        yield pl.concat(held)
 
 
 def _one_by_one(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import narwhals as nw
 import polars as pl
 
+from counterpoise.engines.lists import in_pieces
 from counterpoise.engines.memory import Batches
 from counterpoise.engines.pushdown import PushedDown, distinct_keys, guard, prepare_there
 from counterpoise.engines.query import Frame
@@ -18,7 +19,6 @@ from counterpoise.errors import CounterpoiseError, LogError, OptionError
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, key_of, merge_problems, rules_of
 from counterpoise.moments import LogMoments, Powers
-from counterpoise.readers.frames import in_pieces
 from counterpoise.readers.policies import complete as complete_batch
 from counterpoise.readers.spark import complete, errors_told
 

@@ -22,9 +22,7 @@ Contrast = tuple[str, str]  # (target, against); against is "" for the target's 
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
 
 Plain = str | int | float | None
-Part = TypeVar(
-    "Part", Powers, Tail, Smoothed, "LogMoments"
-)  # what a log has of every segment, or rung, and can be added
+Part = TypeVar("Part", Powers, Tail, Smoothed, "LogMoments")  # what a log has of every segment, or of every rung
 
 FORMAT = 2  # of their JSON; any other is refused
 LISTS = 2  # what sums of lists mean: 0.2 left the first unsaid, in which weights are 1 below the end of a list
@@ -224,12 +222,12 @@ class LogMoments:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
         optional = ("weight", "ladder", "left_out", "lists", "features", "estimated")
-        parts = stored.record(raw, "a log's moments", _KEYS, optional=optional)
+        log = stored.record(raw, "a log's moments", _KEYS, optional=optional)
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
         smoothed: dict[Contrast, tuple[Smoothed, ...]] = {}
-        for contrast in stored.items(parts["contrasts"], "contrasts"):
+        for contrast in stored.items(log["contrasts"], "contrasts"):
             entry = stored.record(
                 contrast, "a contrast", ("target", "against", "moments", "tails", "excess"), ("smoothed",)
             )
@@ -246,25 +244,23 @@ class LogMoments:
             stacks,
             tails,
             excess,
-            tuple(_label(label) for label in stored.items(parts["segments"], "segments")),
-            _ends(parts["reward_min"], "reward_min"),
-            _ends(parts["reward_max"], "reward_max"),
-            tuple(Powers.from_plain(powers) for powers in stored.items(parts["rewards"], "rewards")),
-            tuple(
-                stored.text(name, "a segment's column") for name in stored.items(parts["segment_columns"], "segments")
-            ),
-            None if parts["cluster"] is None else stored.text(parts["cluster"], "cluster"),
-            tuple(_control(pair) for pair in stored.items(parts["control"], "control")),
-            stored.count(parts["dropped"], "dropped"),
-            None if parts["duplicates"] is None else stored.count(parts["duplicates"], "duplicates"),
-            Weighed.from_plain(parts["weight"]) if "weight" in parts else unsaid,
-            tuple(cls.from_plain(rung) for rung in stored.items(parts.get("ladder", []), "the ladder")),
-            Powers.from_plain(parts["left_out"]) if "left_out" in parts else NOTHING,
+            tuple(_label(label) for label in stored.items(log["segments"], "segments")),
+            _ends(log["reward_min"], "reward_min"),
+            _ends(log["reward_max"], "reward_max"),
+            tuple(Powers.from_plain(powers) for powers in stored.items(log["rewards"], "rewards")),
+            tuple(stored.text(name, "a segment's column") for name in stored.items(log["segment_columns"], "segments")),
+            None if log["cluster"] is None else stored.text(log["cluster"], "cluster"),
+            tuple(_control(pair) for pair in stored.items(log["control"], "control")),
+            stored.count(log["dropped"], "dropped"),
+            None if log["duplicates"] is None else stored.count(log["duplicates"], "duplicates"),
+            Weighed.from_plain(log["weight"]) if "weight" in log else unsaid,
+            tuple(cls.from_plain(rung) for rung in stored.items(log.get("ladder", []), "the ladder")),
+            Powers.from_plain(log["left_out"]) if "left_out" in log else NOTHING,
             smoothed,
-            tuple(_control(pair) for pair in stored.items(parts.get("features", []), "features")),
-            Estimated.from_plain(parts["estimated"]) if "estimated" in parts else None,
+            tuple(_control(pair) for pair in stored.items(log.get("features", []), "features")),
+            Estimated.from_plain(log["estimated"]) if "estimated" in log else None,
         )
-        if made.weight.unit == "list" and parts.get("lists") != LISTS:
+        if made.weight.unit == "list" and log.get("lists") != LISTS:
             stacks = {key: _of_equal_lists(made.weight, stack) for key, stack in stacks.items()}
             made = replace(made, moments=stacks)
         _check_whole(made)

@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from numbers import Real
-from typing import Protocol, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
 from counterpoise.moments import stored
 from counterpoise.moments.moments import ROW, Floats
 
+if TYPE_CHECKING:
+    from counterpoise.weights import Weight
+
 # -- `Weighed`: which weight moments were made with, as far as adding and judging them needs to know -------------------
-
-
-class Declared(Protocol):
-    """What moments need to know of a weight."""
-
-    @property
-    def mean_is_one(self) -> bool: ...
-
-    @property
-    def may_be_negative(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class Weighed:
     constant: float | None = field(default=None, compare=False)  # of a weight that has one
 
     @classmethod
-    def of(cls, weight: Declared) -> Weighed:
+    def of(cls, weight: Weight) -> Weighed:
         """What there is to know about a member of `counterpoise.weights`, or a weight of the user's own."""
         declared: list[str] = [field.name for field in fields(weight)] if is_dataclass(weight) else []
         names = dict.fromkeys([*declared, *getattr(weight, "__dict__", ())])

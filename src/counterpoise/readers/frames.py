@@ -59,22 +59,6 @@ def with_policies(
             yield frame
 
 
-def in_pieces(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
-    """Small frames put together to some of about so many rows.
-
-    >>> [piece.height for piece in in_pieces([pl.DataFrame({"x": [1, 2]})] * 5, 4)]
-    [4, 4, 2]
-    """
-    held: list[pl.DataFrame] = []
-    for frame in frames:
-        held.append(frame)
-        if sum(frame.height for frame in held) >= rows:
-            yield pl.concat(held)
-            held = []
-    if held:
-        yield pl.concat(held)
-
-
 def batches_or_error(log: object, question: Question, number: str | None = None) -> Iterator[pl.DataFrame]:
     """The batches of a frame that may be lazy, with an error in words if it cannot run."""
     with errors_told(log):

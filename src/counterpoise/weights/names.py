@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from counterpoise.errors import OptionError, did_you_mean
-from counterpoise.weights.biased import (
-    Clip,
-    ExponentialSmoothing,
-    Harmonic,
-    ImplicitExploration,
-    Shrink,
-    Slope,
-    Switch,
-)
+from counterpoise.weights.biased import Clip, ExponentialSmoothing, Harmonic, ImplicitExploration, Shrink, Slope, Switch
 from counterpoise.weights.lists import LIST_WEIGHTS
 from counterpoise.weights.weight import Weight
 
