@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.engines.query import Frame, Get, is_fine
-from counterpoise.log.good import LARGEST, is_number
+from counterpoise.log.good import LARGEST, indicator, is_number
 from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION, Lists
 from counterpoise.log.question import (
     GROUP,
@@ -28,7 +28,7 @@ from counterpoise.log.question import (
     length_of,
     reward_of,
 )
-from counterpoise.log.rules import fault_of, indicator, is_good, list_rules, rules_of
+from counterpoise.log.rules import fault_of, is_good, list_rules, rules_of
 from counterpoise.moments import Floats
 
 # -- One row per list: what lists in long form are made into before anything is added up, by a query that every engine has ---

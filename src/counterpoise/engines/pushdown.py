@@ -25,11 +25,11 @@ from counterpoise.engines.query import (
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature
-from counterpoise.log.good import is_number
+from counterpoise.log.good import indicator, is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.lists import LIST
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question, part_of
-from counterpoise.log.rules import Problem, check_type, indicator, is_good, key_of, rules_of
+from counterpoise.log.rules import Problem, check_type, is_good, key_of, rules_of
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.spread import KEPT

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
+from counterpoise.log.good import LARGEST, indicator, is_number, is_probability, is_propensity
 from counterpoise.log.question import (
     GROUP,
     MODEL_ERROR,
@@ -25,7 +25,7 @@ from counterpoise.log.question import (
     excess_of,
     gain_of,
 )
-from counterpoise.log.rules import Problem, Rule, indicator, is_good
+from counterpoise.log.rules import Problem, Rule, is_good
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
 from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed

@@ -15,8 +15,8 @@ from counterpoise.engines.summarize import Answer, assemble
 from counterpoise.log.groups import with_groups
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments.columns import SQUARE
 from counterpoise.moments.log_moments import Label
-from counterpoise.moments.moments import SQUARE
 
 # -- What is drawn again when logs like a given one are drawn: its clusters, its rows, or blocks of its rows, each as its sums ---
 

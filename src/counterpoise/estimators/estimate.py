@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from counterpoise.display import number
 from counterpoise.errors import OptionError
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.moments import SQUARE
+from counterpoise.moments.columns import SQUARE
 
 Baseline = float | tuple[float, ...]
 

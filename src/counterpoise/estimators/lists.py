@@ -8,7 +8,7 @@ import numpy as np
 
 from counterpoise.estimators.estimate import Estimate, least_squares, linear
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.moments import EXCESS, LENGTH, REWARD
+from counterpoise.moments.columns import EXCESS, LENGTH, REWARD
 
 
 def controls_of(moments: Moments) -> Floats:

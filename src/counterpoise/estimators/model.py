@@ -10,8 +10,8 @@ import numpy as np
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators.estimate import Estimate, fit, linear
 from counterpoise.estimators.weighted import from_mean_reward, has_overlap
-from counterpoise.moments import MODEL, ROW, Floats, Moments
-from counterpoise.moments.moments import LENGTH, REWARD, SQUARE
+from counterpoise.moments import Floats, Moments
+from counterpoise.moments.columns import LENGTH, MODEL, REWARD, ROW, SQUARE
 
 
 def dm(moments: Moments) -> Estimate:

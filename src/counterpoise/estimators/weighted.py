@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators.estimate import ControlFit, Estimate, estimate_of, fit, linear
 from counterpoise.estimators.lists import controls_of, joint_baselines, self_normalized
-from counterpoise.moments import MODEL, Floats, Moments
+from counterpoise.moments import Floats, Moments
+from counterpoise.moments.columns import MODEL
 
 BaselineChoice = float | Literal["optimal", "plug-in"]
 

@@ -22,8 +22,8 @@ from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
+from counterpoise.moments.columns import CONTEXT, LENGTH
 from counterpoise.moments.log_moments import Contrast, LogMoments
-from counterpoise.moments.moments import CONTEXT, LENGTH
 from counterpoise.moments.spread import UNSMOOTHED, Powers, Smoothed, Tail, carrying_rows, usual_ends, usual_rewards
 
 # -- `View`: one contrast of a log, first as a whole, then by segment --------------------------------------------------

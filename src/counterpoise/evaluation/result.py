@@ -16,9 +16,8 @@ from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
-from counterpoise.moments import MODEL, ROW
+from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Label, LogMoments, as_label
-from counterpoise.moments.moments import CONTEXT, EXCESS, LENGTH, REWARD, SQUARE
 
 if TYPE_CHECKING:
     import polars as pl

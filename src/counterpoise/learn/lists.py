@@ -56,7 +56,7 @@ from counterpoise.log.parts import MODELS
 from counterpoise.log.question import Learning, Question
 from counterpoise.log.rules import Problem, all_bad, find_problems, is_good, refuse
 from counterpoise.moments import Floats, Moments, Powers
-from counterpoise.moments.moments import ROW
+from counterpoise.moments.columns import ROW
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, Tail
 from counterpoise.weights.lists import ListWeight, PseudoInverse
 

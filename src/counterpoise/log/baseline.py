@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Literal
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.moments.moments import CONTEXT
+from counterpoise.moments.columns import CONTEXT
 
 BUCKETS = 16  # into which a category's values are hashed where nobody names its levels
 MOST = 200  # features: the sums of products grow with their square

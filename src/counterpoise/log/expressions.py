@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ import narwhals as nw
 import polars as pl
 import polars.selectors as cs
 
-from counterpoise.errors import Argument, ColumnError, OptionError, first_line
+from counterpoise.errors import Argument, ColumnError, OptionError, Pieces, first_line
+from counterpoise.log.good import indicator
+from counterpoise.log.parts import usual
 from counterpoise.log.question import Question
-from counterpoise.log.rules import indicator, missing
 from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -292,3 +294,16 @@ def cannot_compute(expressions: Sequence[str | None], error: Exception, availabl
     return ColumnError(
         f"the database cannot compute {texts}: {first_line(error)}. The log has {', '.join(map(repr, available))}."
     )
+
+
+def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
+    """The error for a column that does not exist, which suggests the nearest names."""
+    near = difflib.get_close_matches(column, available, n=1) or [name for name in (usual(part, available),) if name]
+    shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
+    hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
+    if inside:
+        return ColumnError([f"no column {column!r} in ", argument_of(part, inside), has], suggestion=hint)
+    advice: Pieces = (
+        [argument_of(part, near[0]), "."] if near else [Argument(part), " one of these, or an SQL expression of them."]
+    )
+    return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=["Pass ", *advice])

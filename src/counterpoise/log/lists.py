@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.moments.moments import EXCESS, REWARD
+from counterpoise.moments.columns import EXCESS, REWARD
 
 MARGINAL, CONDITIONAL = "item_at_position", "item_given_above"
 DCG = "dcg"

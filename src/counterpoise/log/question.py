@@ -14,9 +14,8 @@ from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_
 from counterpoise.log.log import Arrays, Log, column_names
 from counterpoise.log.parts import MODELS, Columns
 from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, Targets, targets_of
-from counterpoise.moments import MODEL, ROW
+from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Contrast
-from counterpoise.moments.moments import CONTEXT, EXCESS, LENGTH, REWARD, SQUARE
 
 # -- The names of columns inside a query, which are made here and taken apart nowhere ----------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,6 @@ from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentenc
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.groups import Frame
 from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
-from counterpoise.log.parts import usual
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -28,7 +26,6 @@ from counterpoise.log.question import (
     context_at,
     is_known_at,
 )
-from counterpoise.log.targets import argument_of
 
 
 @dataclass(frozen=True)
@@ -83,19 +80,6 @@ def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
                 f"every column needs a name of its own, but the log has two called {both}. Rename or drop one of them."
             )
         by_key[key] = name
-
-
-def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
-    """The error for a column that does not exist, which suggests the nearest names."""
-    near = difflib.get_close_matches(column, available, n=1) or [name for name in (usual(part, available),) if name]
-    shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
-    hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
-    if inside:
-        return ColumnError([f"no column {column!r} in ", argument_of(part, inside), has], suggestion=hint)
-    advice: Pieces = (
-        [argument_of(part, near[0]), "."] if near else [Argument(part), " one of these, or an SQL expression of them."]
-    )
-    return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=["Pass ", *advice])
 
 
 def check_type(part: str, column: str, dtype: nw.dtypes.DType) -> None:
@@ -255,11 +239,6 @@ def find_problems(frame: nw.DataFrame[Any], question: Question, first_row: int |
             row, value = bad.row(0)
             problems.append(Problem(rule, len(bad), None if first_row is None else first_row + int(row), value))
     return problems
-
-
-def indicator(condition: nw.Expr) -> nw.Expr:
-    """1.0 where a condition holds, else 0.0; some engines cannot add up truth values, and some read 1.0 as an exact decimal."""
-    return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)
 
 
 def key_of(rule: Rule) -> tuple[str, str, str]:

@@ -13,15 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, LogError, MomentsError
 from counterpoise.moments import stored
+from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
 
 Floats = NDArray[np.float64]
-
-ROW: tuple[str, ...] = ("u", "s", "us")
-MODEL: tuple[str, ...] = ("e", "ue", "v")
-CONTEXT = "u·"  # how the columns u·φ(x) of a context baseline are called
-EXCESS, REWARD = "u@", "y@"  # how the excess and the weighted reward at a position of a list are called: u@1, u@2, …
-SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline can be trusted
-LENGTH = "u×length"  # the length of a list times Σ(w − 1) over its positions, which tells whether the choice decides about its length
 
 
 @dataclass(frozen=True, eq=False)

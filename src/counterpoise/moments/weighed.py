@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from counterpoise.moments import stored
-from counterpoise.moments.moments import ROW, Floats
+from counterpoise.moments.columns import ROW
+from counterpoise.moments.moments import Floats
 
 # -- `Weighed`: which weight moments were made with, as far as adding and judging them needs to know -------------------
 

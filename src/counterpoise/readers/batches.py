@@ -24,8 +24,8 @@ from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
+from counterpoise.moments.columns import CONTEXT
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.moments import CONTEXT
 from counterpoise.moments.state import Batch, Rewards, State
 from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
