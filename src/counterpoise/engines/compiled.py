@@ -104,7 +104,7 @@ class Running:
         self._names, self._report = query.names, report
         own = query.own
         self._centers = query.centers if own is None else tuple(float(own[name][0]) for name in query.names.centers)
-        self._parts = [_Part(lane) for lane in lanes]
+        self._parts = [_LaneSums(lane) for lane in lanes]
         columns = {name for part in self._parts for name in (part.target, part.minus, self._reward(part))}
         self._columns = [PROPENSITY, *sorted(columns - {PROPENSITY})]
         self._loop, self._lock = _loop(), Lock()
@@ -150,7 +150,7 @@ class Running:
         largest: dict[Lane, Largest] = {part.lane: {(): part.largest()} for part in self._parts}
         return Answer(numbers, [()], self._rows, True, lambda lane: largest.get(lane, {}))
 
-    def _reward(self, part: _Part) -> str:
+    def _reward(self, part: _LaneSums) -> str:
         return self._names.rewards[part.lane.reward]
 
     def _see_struct(self, piece: pl.Series) -> pl.Series:
@@ -158,7 +158,7 @@ class Running:
         return piece.struct.field(PROPENSITY)
 
 
-class _Part:
+class _LaneSums:
     """The sums of one lane, and the largest weights so far."""
 
     def __init__(self, lane: Lane) -> None:

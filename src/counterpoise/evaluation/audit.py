@@ -20,7 +20,7 @@ from counterpoise.engines.rows import collect
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError, did_you_mean
 from counterpoise.evaluation.asking import of_own_logger
 from counterpoise.intervals.method import degrees_of_freedom
-from counterpoise.log.expressions import Plan, column, columns
+from counterpoise.log.expressions import ReadPlan, column, columns
 from counterpoise.log.good import is_believable, is_probability, is_propensity
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats, Powers
@@ -441,7 +441,7 @@ def audit_of(question: Question) -> Audit | None:
         frame = engine_of(log).scan(log)
         known = set(frame.collect_schema()) | chosen
         used = [log.propensity, log.action, log.cluster, *question.segment, *targets]
-        made = Plan((), tuple(name for name in used if name is not None and name not in known))
+        made = ReadPlan((), tuple(name for name in used if name is not None and name not in known))
         frame = made.complete(frame, question)
         parts = Parts(str(log.propensity), list(targets), log.action, log.cluster, question.segment)
         audited = audit(frame, frame.collect_schema(), parts)

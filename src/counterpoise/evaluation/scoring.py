@@ -90,7 +90,7 @@ def value_scorer(
     True
     """
     from counterpoise.readers.policies import (
-        Table,
+        ActionTable,
         chosen,
     )  # late: it needs polars, and a learner, which imports this, does not
 
@@ -98,6 +98,6 @@ def value_scorer(
         raise OptionError([Argument("bound"), f" must be 'lower', 'upper' or None; found {bound!r}."])
     parts = parts_of(y)
     table = np.asarray(policy.predict_proba(X), dtype=np.float64)
-    target = chosen(Table(np.asarray(policy.classes_), table), parts.pop("action"))
+    target = chosen(ActionTable(np.asarray(policy.classes_), table), parts.pop("action"))
     estimate = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)["policy", estimator]
     return float(estimate.value if bound is None else getattr(estimate.interval, bound))

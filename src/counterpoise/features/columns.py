@@ -92,7 +92,7 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Number:
+class Numeric:
     """A column of numbers: whether some were missing, the unit of what were points in time, and its mean and scale.
 
     A description has the mean only if some were missing, and never the scale, which a policy keeps in a layer of its own.
@@ -224,19 +224,19 @@ class Vector:
         return {"name": self.name, "kind": self.kind, "length": self.width}
 
 
-Column = Number | Category | Vector
+Column = Numeric | Category | Vector
 
 
 def column_of(description: Any) -> Column:
     """The column that was described; a ValueError if it is none."""
     match description:
-        case {"name": str(name), "kind": Number.kind}:
+        case {"name": str(name), "kind": Numeric.kind}:
             missing, mean = description.get("missing", False), description.get("mean", 0.0)
             unit = description.get("unit")
             is_known = isinstance(missing, bool) and isinstance(mean, int | float) and np.isfinite(mean)
             if not is_known or unit not in (None, *UNITS.values()):
                 raise ValueError(f"column {name!r} of the context is not encoded as numbers are")
-            return Number(name, missing, unit, float(mean))
+            return Numeric(name, missing, unit, float(mean))
         case {"name": str(name), "kind": Category.kind, "levels": list(levels), "missing": bool(missing)} if all(
             isinstance(level, str) for level in levels
         ) and len(set(levels)) == len(levels):
@@ -255,7 +255,7 @@ def kind_of(values: pl.Series) -> type[Column]:
         if dtype.inner.is_numeric() or dtype.inner == pl.Null:
             return Vector
     elif dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.Boolean, pl.Null):
-        return Number
+        return Numeric
     raise ColumnError(
         f"column {values.name!r} has {dtype}; models and policies take numbers, text, truth values, points in time and lists of numbers.",
         do="Make numbers or text of it, for which an SQL expression will do, or leave it out.",

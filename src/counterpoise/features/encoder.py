@@ -20,7 +20,7 @@ from counterpoise.features.columns import (
     UNITS,
     Category,
     Column,
-    Number,
+    Numeric,
     Scaling,
     Vector,
     column_of,
@@ -122,7 +122,7 @@ class Encoder:
     @property
     def marks_gaps(self) -> bool:
         """Whether a column of numbers was lacking some."""
-        return any(isinstance(column, Number) and column.has_gaps for column in self.columns)
+        return any(isinstance(column, Numeric) and column.has_gaps for column in self.columns)
 
     def native(self, rows: pl.DataFrame) -> Floats:
         """One column for each: categories as codes, missing values as NaN."""
@@ -180,7 +180,7 @@ class _Summary:
     def __init__(self, name: str, most: float) -> None:
         self.name, self.most = name, most
         self.kind: type[Column] | None = None
-        self.empty: type[Column] = Number  # what it is by its type, if there is no value at all
+        self.empty: type[Column] = Numeric  # what it is by its type, if there is no value at all
         self.unit: str | None = None
         self.levels: Counter[str] = Counter()
         self.scaling = Scaling.of(np.empty((0, 1)))  # of the numbers that are finite
@@ -242,9 +242,9 @@ class _Summary:
         kept = heapq.nsmallest(LEVELS, self.levels.items(), key=lambda level: (-level[1], level[0]))
         return tuple(sorted(level for level, _ in kept))
 
-    def _number(self, gaps: int) -> Number:
+    def _number(self, gaps: int) -> Numeric:
         mean, scale = float(self.scaling.mean[0]), float(self.scaling.scale[0])
-        return Number(self.name, gaps > 0 and self.scaling.rows > 0, self.unit, mean, scale)
+        return Numeric(self.name, gaps > 0 and self.scaling.rows > 0, self.unit, mean, scale)
 
     def _ids(self) -> ColumnError:
         return ColumnError(

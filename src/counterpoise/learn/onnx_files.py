@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.features import Encoder
-from counterpoise.features.columns import Column, Number, Vector
+from counterpoise.features.columns import Column, Numeric, Vector
 from counterpoise.learn.policy import Policy, cooled
 
 CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
@@ -110,7 +110,7 @@ def _column(column: Column, out: str, kind: int) -> tuple[list[Any], Any]:
     if isinstance(column, Vector):
         nodes = [helper.make_node("Identity", [name], [out])]
         return nodes, helper.make_tensor_value_info(name, kind, ["rows", column.width])
-    if isinstance(column, Number):
+    if isinstance(column, Numeric):
         numbers = f"{out} numbers" if column.has_gaps else out
         nodes = [
             _constant(f"{out} shape", np.array([-1, 1], dtype=np.int64)),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder
-from counterpoise.features.columns import Number
+from counterpoise.features.columns import Numeric
 from counterpoise.features.encoder import with_names
 from counterpoise.learn import blocks
 from counterpoise.learn.actions import among, checked_ids, mask_of, placed, places_of_rows
@@ -371,7 +371,7 @@ class Policy(nn.Module):
         if self.encoding_ is not None and not (is_numbers and self._are_inputs(context)):
             return self.encoding_.table(np.atleast_2d(context) if is_numbers else context)
         if self.context_ and names and all(isinstance(name, str) for name in names):
-            plain = Encoder(tuple(Number(name, mean=0.0, scale=1.0, has_gaps=False) for name in self.context_))
+            plain = Encoder(tuple(Numeric(name, mean=0.0, scale=1.0, has_gaps=False) for name in self.context_))
             # column by column in memory, as frames have it, because products of rows are rounded otherwise
             return np.asfortranarray(plain.table(context))
         try:

@@ -30,7 +30,7 @@ from counterpoise.learn.actions import (
     places,
 )
 from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, reading_of
-from counterpoise.log.expressions import Plan, columns, of_64_bits, only, plan
+from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
 from counterpoise.log.lists import LIST
@@ -146,7 +146,7 @@ class Source:
 
         return of_64_bits(engine.over_rows(self.question, together, number), self.question)
 
-    def _part(self, start: int, rows: int | None = None, read: Plan | None = None) -> pl.DataFrame:
+    def _part(self, start: int, rows: int | None = None, read: ReadPlan | None = None) -> pl.DataFrame:
         """The columns of a chunk, or of its first rows."""
         wanted = read or self._plan
         if self.files is None or wanted is None:
@@ -349,7 +349,7 @@ class Source:
         read = plan(replace(self.question, segment=tuple(self.id_columns)), self.files.columns)
         return self._again(start, read)[1].select(columns(self.id_columns)).get_columns()
 
-    def _again(self, start: int, read: Plan | None = None) -> tuple[Rows, pl.DataFrame]:
+    def _again(self, start: int, read: ReadPlan | None = None) -> tuple[Rows, pl.DataFrame]:
         """The rows of a chunk of files and their columns, read once more; other columns with another plan."""
         frame = self._part(start, read=read)
         rows, judged = self._tensors(frame)

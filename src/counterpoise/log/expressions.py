@@ -33,7 +33,7 @@ def columns(names: Iterable[str]) -> list[pl.Expr]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadPlan:
     """Which columns of the log to read, and which expressions to compute from them."""
 
     read: tuple[str, ...]
@@ -187,7 +187,7 @@ def of_64_bits(frame: pl.DataFrame, question: Question) -> pl.DataFrame:
     return frame
 
 
-def plan(question: Question, names: Sequence[object], number: str | None = None) -> Plan:
+def plan(question: Question, names: Sequence[object], number: str | None = None) -> ReadPlan:
     """What to read and what to compute: a text that names a column is that column, and any other is an SQL expression."""
     available = [name for name in names if isinstance(name, str)]
     read: dict[str, None] = {}
@@ -204,7 +204,7 @@ def plan(question: Question, names: Sequence[object], number: str | None = None)
     clash = [target.name for target in (*question.choices, *question.policies) if target.column in read]
     if clash:
         raise OptionError(f"target {clash[0]!r} has the name of a column that is read: give it another name.")
-    return Plan(tuple(read), tuple(expressions), number)
+    return ReadPlan(tuple(read), tuple(expressions), number)
 
 
 def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:

@@ -226,7 +226,7 @@ CONTEXTS_AT_ONCE = 4_000  # contexts at once: their paths stay in the processor'
 
 
 @dataclass(frozen=True)
-class Split:
+class TreeSplit:
     """A condition on a column: at most a threshold, or one of some categories; a missing value goes left or right."""
 
     column: int
@@ -249,7 +249,7 @@ class TreePath:
     """The conditions on the context that lead to some leaves: those of another path, and one more."""
 
     before: int  # the place of the other path; -1 for none
-    split: Split
+    split: TreeSplit
     goes_left: bool
 
 
@@ -359,9 +359,9 @@ class _Paths:
         walk(0, -1, np.ones(len(self.features), dtype=np.bool_))
 
 
-def _split(tree: Any, node: Any, column: int) -> Split:
+def _split(tree: Any, node: Any, column: int) -> TreeSplit:
     categories = None
     if node["is_categorical"]:
         words = np.asarray(tree.raw_left_cat_bitsets[int(node["bitset_idx"])], dtype=np.uint32)
         categories = ((words[:, None] >> np.arange(32, dtype=np.uint32)) & 1).astype(bool).reshape(-1)
-    return Split(column, float(node["num_threshold"]), categories, bool(node["missing_go_to_left"]))
+    return TreeSplit(column, float(node["num_threshold"]), categories, bool(node["missing_go_to_left"]))

@@ -153,7 +153,7 @@ class UnfittedPropensity(CrossFit):
 
 
 @dataclass(frozen=True)
-class Classifier:
+class ActionClassifier:
     """A fitted classifier of actions, and how its probabilities are calibrated."""
 
     estimator: Any
@@ -199,7 +199,7 @@ class FittedPropensity(UnfittedPropensity):
     context: Encoder
     actions: Actions
     is_native: bool
-    classifiers: tuple[Classifier, ...]  # by fold: each was fitted on the rows of all others
+    classifiers: tuple[ActionClassifier, ...]  # by fold: each was fitted on the rows of all others
     floor: float
     quality: PropensityQuality
 
@@ -290,7 +290,7 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
             others = folds != fold
             _check_seen(actions, codes, others, fold, unlogged)
             made = fit_estimator(estimator, x[others], codes[others], None, context.is_category)
-            classifiers.append(Classifier(made, count, shares))
+            classifiers.append(ActionClassifier(made, count, shares))
             if report is not None:
                 report(1)
     some = np.arange(len(codes))[:: max(len(codes) // SHOWN, 1)]

@@ -27,7 +27,7 @@ from counterpoise.log.question import MODEL_REWARD, Question
 from counterpoise.log.question import PROPENSITY as P
 from counterpoise.models.design import Codes
 from counterpoise.models.estimators import fit_estimator
-from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, out_of_fold, sharpen, sharpness_of
+from counterpoise.models.propensity import FOLD, ActionClassifier, FittedPropensity, out_of_fold, sharpen, sharpness_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Contrast, as_label
 from counterpoise.moments.weighed import Estimated, Place
@@ -235,7 +235,7 @@ def groups_of(cluster: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def refit_propensities(
-    classifiers: tuple[Classifier, ...], x: Floats, codes: Codes, folds: Codes, is_logged: NDArray[np.bool_],
+    classifiers: tuple[ActionClassifier, ...], x: Floats, codes: Codes, folds: Codes, is_logged: NDArray[np.bool_],
     groups: NDArray[np.int64], categories: tuple[bool, ...], calibrate: bool,
 ) -> Floats:  # fmt: skip
     """For every group, the propensities of the logged actions by models that have seen neither it nor the row's own fold; 0 if unknown."""
@@ -244,11 +244,11 @@ def refit_propensities(
     for group in range(GROUPS):
         kept = known & (groups != group)
         shares = np.bincount(codes[kept], minlength=classifiers[0].actions) / max(int(kept.sum()), 1)
-        made: list[Classifier] = []
+        made: list[ActionClassifier] = []
         for fold, classifier in enumerate(classifiers):
             others = kept & (folds != fold)
             made.append(
-                Classifier(
+                ActionClassifier(
                     fit_estimator(classifier.estimator, x[others], codes[others], None, categories),
                     classifier.actions,
                     shares,

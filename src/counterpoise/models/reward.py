@@ -41,7 +41,7 @@ from counterpoise.models.fits import Constant, Fit, Joint, PerAction, linear, st
 from counterpoise.models.folds import FOLD, CrossFit, draw_actions
 from counterpoise.models.quality import Quality, quality_of
 from counterpoise.moments import Floats
-from counterpoise.readers.policies import Table, add_policies, checked, chosen, has_table, read_by, table_of
+from counterpoise.readers.policies import ActionTable, add_policies, checked, chosen, has_table, read_by, table_of
 from counterpoise.readers.progress import Report, progress_bar
 from counterpoise.threads import threads
 
@@ -288,7 +288,7 @@ class PredictedRows:
         )
         return bool(np.allclose(first_answers, later_answers, rtol=0, atol=1e-6, equal_nan=True))
 
-    def _table(self, target: Target, rows: NDArray[np.int64]) -> Table:
+    def _table(self, target: Target, rows: NDArray[np.int64]) -> ActionTable:
         table = table_of(target.source, self.frame[rows], self.question)
         sums = table.probabilities @ np.ones(table.probabilities.shape[1], dtype=table.probabilities.dtype)
         off = np.abs(sums - 1.0)
@@ -299,7 +299,7 @@ class PredictedRows:
             )
         return table
 
-    def _value(self, table: Table, fit: Fit, rows: NDArray[np.int64]) -> Floats:
+    def _value(self, table: ActionTable, fit: Fit, rows: NDArray[np.int64]) -> Floats:
         """Σ π(a|x) r̂(a, x) over all actions, or over some that are drawn from the policy."""
         codes, samples = self.step.design.actions.codes(pl.Series(table.actions)), self.step.value_samples
         x = self.x[rows]

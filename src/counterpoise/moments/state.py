@@ -35,7 +35,7 @@ _HEAD = b'{"format": 2, "sha256": "%s", '
 
 
 @dataclass(frozen=True)
-class Batch:
+class StoredBatch:
     """What one call added."""
 
     key: str | None  # as given by batch=
@@ -55,7 +55,7 @@ class State:
     """What was asked, which batches were added, and their moments: one by one for the latest, added up for the older ones."""
 
     question: dict[str, Any]
-    batches: tuple[Batch, ...]
+    batches: tuple[StoredBatch, ...]
     older: Rewards  # none where all batches are kept apart
     recent: tuple[Rewards, ...]
 
@@ -74,7 +74,7 @@ class State:
         """The index of the first batch whose moments are kept apart."""
         return len(self.batches) - len(self.recent)
 
-    def added(self, batch: Batch, moments: Rewards, instead_of: set[int]) -> State:
+    def added(self, batch: StoredBatch, moments: Rewards, instead_of: set[int]) -> State:
         """The state with one more batch at its end, and without those it stands `instead_of`, all of which are kept apart."""
         kept = [k for k in range(len(self.batches)) if k not in instead_of]
         recent = [self.recent[k - self.first_apart] for k in kept if k >= self.first_apart]
@@ -216,7 +216,7 @@ def _names(reward: str | Sequence[str]) -> tuple[str, ...]:
     return (reward,) if isinstance(reward, str) else tuple(reward)
 
 
-def _batch(raw: Any) -> Batch:
+def _batch(raw: Any) -> StoredBatch:
     raw = stored.record(raw, "a batch", ("batch", "files", "rows", "dropped"))
     key = None if raw["batch"] is None else stored.text(raw["batch"], "the key of a batch")
     files = raw["files"]
@@ -224,7 +224,7 @@ def _batch(raw: Any) -> Batch:
         raise ValueError("a batch needs files or a key")
     for fingerprint in files.values():
         stored.text(fingerprint, "the fingerprint of a file")
-    return Batch(key, files, stored.count(raw["rows"], "rows"), stored.count(raw["dropped"], "dropped"))
+    return StoredBatch(key, files, stored.count(raw["rows"], "rows"), stored.count(raw["dropped"], "dropped"))
 
 
 _TEXTS, _MAYBE, _MAPPING, _ONE_OR_MORE = "a list of texts", "text or null", "a mapping", "text or a list of texts"

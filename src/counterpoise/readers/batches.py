@@ -26,7 +26,7 @@ from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.columns import CONTEXT
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.state import Batch, Rewards, State
+from counterpoise.moments.state import Rewards, State, StoredBatch
 from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
@@ -356,7 +356,7 @@ class Addition:
 
     place: Path
     question: dict[str, object]
-    batch: Batch
+    batch: StoredBatch
     log: Any
     fingerprints: Fingerprints
     replaces: bool
@@ -384,7 +384,7 @@ def start(
     if known is not None:
         check_same(path, known, kept)
     fingerprints = fingerprints_of(log, batch)
-    new = Batch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in fingerprints.items()})
+    new = StoredBatch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in fingerprints.items()})
     job = Addition(Path(path), kept, new, log, fingerprints, replaces)
     if known is not None:
         _find_outdated(job, known)

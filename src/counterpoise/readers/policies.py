@@ -129,7 +129,7 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
 
 
 @dataclass(frozen=True)
-class Table:
+class ActionTable:
     """A policy's probabilities of all its actions (rows × actions), and which actions those are."""
 
     actions: NDArray[Any]
@@ -141,7 +141,7 @@ def has_table(policy: object) -> bool:
     return isinstance(policy, Probabilities) or hasattr(policy, "predict_proba")
 
 
-def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
+def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> ActionTable:
     """The probabilities of all actions, for the rows of a frame."""
     if isinstance(policy, Probabilities):
         return _check_sums(_of_lists(policy, frame, question), f"the lists of probabilities in {policy.column!r}")
@@ -152,10 +152,10 @@ def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
-    return _check_sums(Table(classes, np.asarray(table)), "the probabilities of predict_proba")
+    return _check_sums(ActionTable(classes, np.asarray(table)), "the probabilities of predict_proba")
 
 
-def _check_sums(table: Table, what: str) -> Table:
+def _check_sums(table: ActionTable, what: str) -> ActionTable:
     """The table, if no row adds up to more than 1 by far; less than 1 leaves some for actions that it does not have."""
     sums = table.probabilities.sum(axis=1)
     bad = np.flatnonzero(sums > 1.0 + ROUNDED)
@@ -213,7 +213,7 @@ def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict
     return {} if column is None else {"candidates": frame.get_column(column)}
 
 
-def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) -> Table:
+def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) -> ActionTable:
     """The lists of a column as a table; all must be of one length."""
     table = _lists(frame, policy.column)
     width = table.shape[1]
@@ -222,7 +222,7 @@ def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) ->
         raise ColumnError(
             f"column {policy.column!r} has lists of {width:,} probabilities, and the items are {len(items):,}: give one for each item."
         )
-    return Table(np.arange(width) if items is None else items, table)
+    return ActionTable(np.arange(width) if items is None else items, table)
 
 
 def _lists(frame: pl.DataFrame, column: str) -> Floats:
@@ -258,7 +258,7 @@ def item_ids(items: object, action: str) -> pl.Series:
     return frame.get_column(action if action in frame.columns else frame.columns[0])
 
 
-def chosen(table: Table, actions: NDArray[np.generic], rows: NDArray[np.int64] | None = None) -> Floats:
+def chosen(table: ActionTable, actions: NDArray[np.generic], rows: NDArray[np.int64] | None = None) -> Floats:
     """The probability of the logged action among all; a policy never takes an action that it does not know.
 
     `rows` says which row of the table each action belongs to, if they do not go one by one.

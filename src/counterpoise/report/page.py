@@ -86,16 +86,16 @@ def render(
         for part in _about(reading, place, len(readings), rows, checked.get(reading.result.reward))
     ]
     audited = _propensities(readings[0]) if rows else Safe("")  # the same for every reward
-    shown += [Part("propensities", "Propensities, part by part", audited)] if audited else []
+    shown += [Section("propensities", "Propensities, part by part", audited)] if audited else []
     shown += [
-        Part("glossary", "What the numbers mean", background.words(readings[0])),
-        Part("reproduce", "How to reproduce this", background.reproduce(readings[0], command, __version__)),
+        Section("glossary", "What the numbers mean", background.words(readings[0])),
+        Section("reproduce", "How to reproduce this", background.reproduce(readings[0], command, __version__)),
     ]
     return assemble(_heads(readings), shown, title or "Off-policy evaluation")
 
 
 @dataclass(frozen=True)
-class Part:
+class Section:
     """A section of the page: what its address is, its heading, and what it says."""
 
     key: str
@@ -111,25 +111,25 @@ def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
     return checks
 
 
-def _about(reading: Reading, place: int, rewards: int, rows: bool, check: CoverageCheck | None) -> list[Part]:
+def _about(reading: Reading, place: int, rewards: int, rows: bool, check: CoverageCheck | None) -> list[Section]:
     """The sections about one reward; where there are several, its name is in their headings."""
     profiles = _profiles(reading) if rows else {}
     doubts = _doubts(reading) if rows else None
     end = f"-{place + 1}" if place else ""  # no address twice; the first reward's are those of a single one
     shown = [
-        Part("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
-        Part("lift", "Lift over the logging policy", sections.lift(reading)),
-        Part("model", "The reward model", sections.model(reading)),
-        Part("ladder", "Bias ladder", sections.ladder(reading)),
-        Part("coverage", "How often such intervals cover", sections.coverage(check)),
-        Part("sensitivity", "If the propensities were wrong", propensities.sensitivity(doubts)),
-        Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
-        Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
-        Part("propensity-model", "The propensity model", propensities.propensity_model(reading)),
-        Part("convergence", "As rows come in", weights.convergence(reading, profiles)),
+        Section("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
+        Section("lift", "Lift over the logging policy", sections.lift(reading)),
+        Section("model", "The reward model", sections.model(reading)),
+        Section("ladder", "Bias ladder", sections.ladder(reading)),
+        Section("coverage", "How often such intervals cover", sections.coverage(check)),
+        Section("sensitivity", "If the propensities were wrong", propensities.sensitivity(doubts)),
+        Section("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
+        Section("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
+        Section("propensity-model", "The propensity model", propensities.propensity_model(reading)),
+        Section("convergence", "As rows come in", weights.convergence(reading, profiles)),
     ]
     name = join([": ", name_of(reading.result.reward)]) if rewards > 1 else ""
-    return [Part(part.key + end, join([part.words, name]), part.body) for part in shown if part.body]
+    return [Section(part.key + end, join([part.words, name]), part.body) for part in shown if part.body]
 
 
 def _profiles(reading: Reading) -> dict[str, Profile]:
@@ -174,7 +174,7 @@ def _heads(readings: Sequence[Reading]) -> Safe:
     )
 
 
-def assemble(answer: Safe, parts: Sequence[Part], title: str) -> str:
+def assemble(answer: Safe, parts: Sequence[Section], title: str) -> str:
     """One page: what it says first, and its sections."""
     folder = files("counterpoise.report")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))

@@ -38,7 +38,7 @@ POINTS = 400  # of a tail's curve
 
 
 @dataclass(frozen=True)
-class Line:
+class ForestLine:
     """One line of a forest plot."""
 
     name: str
@@ -78,7 +78,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     stack = next(iter(result.moments.moments.values())).merge(axis=1)
     means = dict(zip(result.moments.segments, (stack.center + stack.average("s")).tolist(), strict=True))
     lines = [
-        Line(
+        ForestLine(
             segment_text(place),
             result.estimates[name, reading.primary, place],
             result.verdict_on(name, reading.primary, place),
@@ -235,9 +235,9 @@ def _label(check: Check) -> str:
     return said if check.status == "fine" else f"{said} ({check.status})"
 
 
-def _line(reading: Reading, target: str, estimator: str, name: str) -> Line:
+def _line(reading: Reading, target: str, estimator: str, name: str) -> ForestLine:
     verdict = reading.result.verdict_on(target, estimator)
-    return Line(name, reading.result[target, estimator], verdict, estimator == reading.primary)
+    return ForestLine(name, reading.result[target, estimator], verdict, estimator == reading.primary)
 
 
 def _what(reading: Reading) -> str:
@@ -249,7 +249,7 @@ def _what(reading: Reading) -> str:
 
 def _forest(
     reading: Reading,
-    lines: Sequence[Line],
+    lines: Sequence[ForestLine],
     title: str,
     ax: Axes | None,
     marks: Mapping[str, float] | None = None,
@@ -285,7 +285,7 @@ def _forest(
     return axes
 
 
-def _draw(axes: Axes, k: int, line: Line, low: float, high: float) -> None:
+def _draw(axes: Axes, k: int, line: ForestLine, low: float, high: float) -> None:
     """A dot with its interval, and an arrow if the interval continues off the plot."""
     color, width = COLORS[line.verdict], 2.6 if line.is_primary else 1.4
     first, last = (min(max(end, low), high) for end in line.estimate.interval)
