@@ -38,7 +38,7 @@ MEMORY = 24 * 2**30  # bytes of address space: a crafted file that asks for more
 ROWS = 400  # of a day
 ASK = ["--reward", "reward", "--propensity", "propensity", "--target", "pi_new"]
 IMPORTED = """
-counterpoise.cli counterpoise.report counterpoise.engines.rows counterpoise.moments.state counterpoise.evaluation.documents
+counterpoise.cli counterpoise.report counterpoise.engines.rows counterpoise.moments.state counterpoise.evaluation.showing
 counterpoise.evaluation.doctor counterpoise.engines.registry counterpoise.environments.synthetic narwhals polars pyarrow
 """
 TORCH = "torch safetensors counterpoise.learn"

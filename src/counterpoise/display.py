@@ -161,6 +161,9 @@ NARROW = 24  # signs of a name in a table that has to fit
 ROWS = 20  # of a table that is printed
 
 
+ESTIMATE = ("value", "stderr", "lower", "upper")  # the columns of an estimate, in the order in which they are read
+
+
 def estimate_cells(
     value: float, error: float, interval: Iterable[float], *, name: str = "value", is_signed: bool = False
 ) -> dict[str, Cell]:

@@ -99,7 +99,7 @@ def compare(
 
 def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:
     """The answer about every reward, under its name where there are several, and what a command has to show beside it."""
-    from counterpoise.evaluation.documents import document
+    from counterpoise.evaluation.showing import document
 
     if typed["json"]:
         print_json(
@@ -143,7 +143,8 @@ def _exit(typed: Typed, result: Result) -> None:
 
 def _heaviest(result: Comparison, rows: int) -> Display | None:
     """The rows that drive the difference of the best target; None where nobody wants them or the log knows none."""
-    from counterpoise.evaluation.ranking import heaviest, rank
+    from counterpoise.evaluation.evaluate import rank
+    from counterpoise.evaluation.ranking import heaviest
 
     is_of_lists = result.question is not None and result.question.lists is not None  # of which no single row decides
     if rows == 0 or is_of_lists:

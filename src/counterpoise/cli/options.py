@@ -341,8 +341,8 @@ def cluster_of(column: str | None, no_cluster: bool) -> Any:
 
 def table_of(path: str) -> Any:
     """A file, as a frame."""
-    from counterpoise.engines.rows import collect
     from counterpoise.readers import files
+    from counterpoise.readers.files import collect
 
     return collect(files.scan(path))
 

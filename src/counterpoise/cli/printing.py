@@ -99,7 +99,7 @@ def _bars(table: Table) -> list[str]:
 
 def print_json(document: Any) -> None:
     """Print a document, or a record as one."""
-    from counterpoise.evaluation.documents import as_text
+    from counterpoise.evaluation.showing import as_text
 
     print(as_text(document))
 

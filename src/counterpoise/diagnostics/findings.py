@@ -8,14 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from counterpoise.engines.rows import collect
 from counterpoise.errors import Argument, Sentence
 from counterpoise.log.expressions import column
-from counterpoise.log.good import is_propensity
+from counterpoise.log.good import is_number, is_propensity
+from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.rules import Problem
+from counterpoise.moments import Floats
+from counterpoise.readers.files import collect
 
 Severity = Literal["fix", "look", "note"]
 ROUNDING = 0.02  # the relative error of the smallest propensity from which rounding matters
@@ -331,3 +335,48 @@ def _expression_of(reading: PropensityReading, named: str) -> str:
     """The expression, with a name that needs quotes in quotes."""
     is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", named) is not None
     return reading.expression.format(p=named if is_plain else '"' + named.replace('"', '""') + '"')
+
+
+# -- Columns of the context that leak the reward -----------------------------------------------------------------------
+
+LEAKS = 0.95  # the share of the variance from which a column is too good to be known before the choice
+VALUES = 100  # of a column that are told apart; of more, hundredths of the rows are
+ENOUGH = 50  # rows from which there is anything to say
+
+
+def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> dict[str, float]:
+    """The context columns that tell the reward almost exactly, and the share of its variance that they explain out of fold.
+
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"r": [0.0, 1.0] * 100, "paid": ["no", "yes"] * 100, "age": list(range(200))})
+    >>> leaks(rows, "r", ["paid", "age"]).keys()
+    dict_keys(['paid'])
+    """
+    known = [name for name in context if name in rows.collect_schema().names() and name != reward]
+    if not known:
+        return {}
+    frame = rows.select(reward, *known).collect().filter(is_number(pl.col(reward).cast(pl.Float64)))
+    r = frame.get_column(reward).cast(pl.Float64).to_numpy()
+    if len(r) < ENOUGH or r.std() <= 0:
+        return {}
+    folds = folds_of(row_ids(frame, (), 0), 2)
+    shares = {name: _r2(frame.get_column(name), r, folds) for name in known}
+    return {name: share for name, share in shares.items() if share >= LEAKS}
+
+
+def _r2(values: pl.Series, r: Floats, folds: NDArray[np.int64]) -> float:
+    """The out-of-fold R² of the mean reward by bin of the column: by value, or by hundredths of the rows where values are many."""
+    if values.dtype.is_nested():
+        return 0.0
+    codes = values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+    if codes.max() > VALUES:
+        if not (values.dtype.is_numeric() or values.dtype.is_temporal()):
+            return 0.0
+        codes = (values.rank("average").fill_null(0).to_numpy() * VALUES / (len(r) + 1)).astype(np.int64)
+    predicted = np.empty(len(r))
+    for fold in (0, 1):
+        own = folds == fold
+        n = np.bincount(codes[~own], minlength=codes.max() + 1)
+        total = np.bincount(codes[~own], r[~own], minlength=codes.max() + 1)
+        predicted[own] = ((total + r[~own].mean()) / (n + 1))[codes[own]]
+    return float(1 - np.square(r - predicted).sum() / np.square(r - r.mean()).sum())

@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 from scipy.special import bdtrc, pdtr
 
-from counterpoise.engines.rows import collect
 from counterpoise.log.expressions import column, columns
+from counterpoise.readers.files import collect
 
 _POSITION = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
 _LIST = re.compile(

@@ -11,12 +11,12 @@ import polars as pl
 
 from counterpoise.engines.registry import engine_of, first_rows
 from counterpoise.engines.streaming import good_rows, prepare
-from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.errors import OptionError
 from counterpoise.log.expressions import only
 from counterpoise.log.groups import integer_ids
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
-from counterpoise.readers import files, frames
+from counterpoise.readers import frames
 
 T = TypeVar("T")
 ID = "the id as a number"
@@ -112,11 +112,3 @@ def good_rows_of_ids(
         numbers = numbers.rank("dense")
     _, numbered = np.unique(numbers.to_numpy(), return_inverse=True)
     return good.with_columns(pl.Series(ID, numbered))
-
-
-def collect(frame: pl.LazyFrame) -> pl.DataFrame:
-    """The rows of a small answer; damaged files are an error of the log."""
-    try:
-        return frame.collect(engine="streaming")
-    except files.UNREADABLE as error:
-        raise LogError(f"cannot read the log: {first_line(error)}.") from error

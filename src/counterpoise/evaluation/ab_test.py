@@ -36,18 +36,11 @@ from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
-from counterpoise.evaluation.asking import (
-    ONE,
-    RewardMoments,
-    by_value,
-    checked_shares,
-    features_of,
-    groups_of,
-    with_names,
-)
-from counterpoise.evaluation.checks import together_by
+from counterpoise.evaluation.asking import features_of, groups_of
+from counterpoise.evaluation.checks import RewardMoments, together_by
 from counterpoise.evaluation.estimates import IntervalOptions, options_of
 from counterpoise.evaluation.evaluate import compare
+from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
 from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level

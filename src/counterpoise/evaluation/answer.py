@@ -14,21 +14,24 @@ from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_
 from counterpoise.diagnostics.verdict import MISSING, below_one
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate, Estimator
-from counterpoise.evaluation.asking import RewardMoments
+from counterpoise.evaluation.checks import RewardMoments
 from counterpoise.evaluation.estimates import (
     Estimates,
     IntervalOptions,
     Lazily,
     View,
+    check_differences,
+    choose,
     diagnostics,
+    differences_of,
     doubtful_baselines,
     estimates,
 )
 from counterpoise.evaluation.ladder import climb
-from counterpoise.evaluation.result import Comparison, Result, Segment, check_differences, choose, differences_of
+from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
 from counterpoise.log.question import Question
-from counterpoise.moments.log_moments import Contrast, LogMoments
+from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 
 Answer = TypeVar("Answer", bound=Result)
 Diagnoses = Lazily[tuple[str, Segment], Diagnostics]

@@ -16,14 +16,14 @@ from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight, holm
 from counterpoise.diagnostics.findings import Finding
 from counterpoise.display import Block, Cell, Display, Name, Number, PValue, Table, p_value
 from counterpoise.engines.registry import engine_of
-from counterpoise.engines.rows import collect
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError, did_you_mean
-from counterpoise.evaluation.asking import of_own_logger
+from counterpoise.evaluation.loggers import of_own_logger
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.log.expressions import ReadPlan, column, columns
 from counterpoise.log.good import is_believable, is_probability, is_propensity
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats, Powers
+from counterpoise.readers.files import collect
 from counterpoise.weights import Balanced
 
 # -- Whether actions were taken as often as the logged distribution of all actions says --------------------------------

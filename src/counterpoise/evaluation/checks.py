@@ -3,30 +3,74 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 
 from counterpoise.diagnostics import Caveat, Concern
+from counterpoise.diagnostics.findings import FEW_VALID, about_lists, about_misread, meaning_of, try_readings
+from counterpoise.diagnostics.seeming import fall_of, find_lists, says_list, says_position, shows_once
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
 from counterpoise.diagnostics.verdict import OWN_ROWS
+from counterpoise.engines.registry import columns_of, engine_of
+from counterpoise.engines.rows import ID, first_rows_with, good_rows_of_ids, rows_of_ids
 from counterpoise.errors import Argument, CounterpoiseError, LogError, Sentence
 from counterpoise.evaluation.support import missing_actions
+from counterpoise.log.expressions import columns
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, ids_among, usual
 from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
+from counterpoise.log.sketches import Lesson, Overlap, row_keys
 from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments.log_moments import Label
+from counterpoise.weights import Balanced
 
-if TYPE_CHECKING:
-    import polars as pl
 
-    from counterpoise.evaluation.asking import RewardMoments
-    from counterpoise.log.sketches import Lesson, Overlap
+@dataclass(frozen=True)
+class RewardMoments:
+    """The moments that answer a question, one for each reward; moments that were handed over have no question."""
+
+    moments: tuple[LogMoments, ...]
+    rewards: tuple[str | None, ...]  # their names, as far as anybody knows
+    question: Question | None = None
+    earlier_rows: int = 0  # of logs before the question's own, which a state held
+    concerns: tuple[Concern, ...] = ()  # what checks of single rows say
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether groups are of clusters."""
+        return self.moments[0].cluster is not None
+
+    @property
+    def is_by_logger(self) -> bool:
+        """Whether several loggers wrote the log, and the last segment says which of them."""
+        how, columns = self.moments[0].weight.how, self.moments[0].segment_columns
+        return bool(columns) and how.startswith(f"{Balanced.__name__}(") and how.endswith(f"logger={columns[-1]!r})")
+
+    @property
+    def rows(self) -> int:
+        """How many rows the question's own log has, those that were dropped not among them."""
+        return self.moments[0].n - self.earlier_rows
+
+    @cached_property
+    def _by_place(self) -> dict[Label | None, list[Concern]]:
+        """The concerns about single places, of which there may be as many as segments."""
+        concerns: dict[Label | None, list[Concern]] = {}
+        for concern in self.concerns:
+            for place in concern.places or ():
+                concerns.setdefault(place, []).append(concern)
+        return concerns
+
+    def caveats(self, targets: Container[str], reward: str | None, place: Label | None) -> list[Caveat]:
+        """What the checks say about an answer on these targets."""
+        near = [*(concern for concern in self.concerns if concern.places is None), *self._by_place.get(place, ())]
+        return [concern.caveat for concern in near if concern.touches(targets, reward)]
+
 
 # -- Whether a learned policy is judged by the rows that it was learned from, which flatter it -------------------------
 
@@ -47,17 +91,12 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
 
 def _lesson(source: Any) -> Lesson | None:
     """What a target remembers of how it was learned, if it was learned here."""
-    from counterpoise.log.sketches import Lesson
-
     lesson = getattr(source, "lesson_", None)
     return lesson if isinstance(lesson, Lesson) else None
 
 
 def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overlap]:
     """How the rows of the log fit what each policy remembers; of several rewards, by the one that fits best."""
-    from counterpoise.engines.registry import engine_of
-    from counterpoise.log.sketches import row_keys
-
     log = question.log.but(
         propensity=None, key=(), cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None,
         baseline=None, slate=None, position=None, propensity_of=None, discount=None, candidates=None, control=None,
@@ -140,9 +179,6 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
 
 def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]:
     """What columns say that nobody named, by their own names at first: ids whose rows move together, and lists."""
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.registry import columns_of
-
     columns = columns_of(question.log)
     yield from rows_together(question, whole, columns)
     yield from lists_as_rows(question, whole, columns)
@@ -177,8 +213,6 @@ def together_by(
     possible = ids_among(columns, _taken(question))
     if not possible:
         return {}
-    from counterpoise.engines.rows import ID, good_rows_of_ids
-
     strongest: dict[str, Together] = {}
     for column, is_sure in possible.items():
         counts: list[int] = []  # of different ids
@@ -258,11 +292,6 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
         return
     if question.propensity_model is not None:  # which has the verdict at most `caution` already
         return
-    from counterpoise.diagnostics.findings import about_lists, meaning_of
-    from counterpoise.diagnostics.seeming import fall_of, find_lists, says_list, says_position, shows_once
-    from counterpoise.engines.rows import rows_of_ids
-    from counterpoise.log.expressions import columns
-
     taken = _taken(question)
     free = [name for name in names if name not in taken]
     positions = [name for name in free if says_position(name)]
@@ -289,11 +318,6 @@ def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Con
     lists, log = question.lists, question.log
     if lists is None or question.is_binned or question.propensity_model is not None:
         return
-    from counterpoise.diagnostics.findings import meaning_of
-    from counterpoise.diagnostics.seeming import fall_of, shows_once
-    from counterpoise.engines.registry import columns_of
-    from counterpoise.engines.rows import first_rows_with
-
     names = [] if log.is_arrays else columns_of(log)
     item = log.action or usual("action", names)
     frame = first_rows_with(question, FIRST, [] if item is None else [item]).lazy()
@@ -342,9 +366,6 @@ def explanation_of(error: LogError, question: Question) -> LogError:
 
 def _misread(question: Question) -> tuple[str, float] | None:
     """What propensities seem to hold, by the doctor's readings of the first rows, and the share of those that can be propensities."""
-    from counterpoise.diagnostics.findings import FEW_VALID, about_misread, try_readings
-    from counterpoise.engines.rows import first_rows_with
-
     frame = first_rows_with(question, FIRST, ())
     known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     named, targets = (
@@ -392,55 +413,3 @@ def _upper(said: str) -> Sentence:
     parts = said.parts if isinstance(said, Sentence) else (said,)
     first = parts[0]
     return Sentence([first[:1].upper() + first[1:] if isinstance(first, str) else first, *parts[1:]])
-
-
-# -- Columns of the context that leak the reward -----------------------------------------------------------------------
-
-LEAKS = 0.95  # the share of the variance from which a column is too good to be known before the choice
-VALUES = 100  # of a column that are told apart; of more, hundredths of the rows are
-ENOUGH = 50  # rows from which there is anything to say
-
-
-def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> dict[str, float]:
-    """The context columns that tell the reward almost exactly, and the share of its variance that they explain out of fold.
-
-    >>> import polars as pl
-    >>> rows = pl.LazyFrame({"r": [0.0, 1.0] * 100, "paid": ["no", "yes"] * 100, "age": list(range(200))})
-    >>> leaks(rows, "r", ["paid", "age"]).keys()
-    dict_keys(['paid'])
-    """
-    import polars as pl
-
-    from counterpoise.log.good import is_number
-    from counterpoise.log.groups import folds_of, row_ids
-
-    known = [name for name in context if name in rows.collect_schema().names() and name != reward]
-    if not known:
-        return {}
-    frame = rows.select(reward, *known).collect().filter(is_number(pl.col(reward).cast(pl.Float64)))
-    r = frame.get_column(reward).cast(pl.Float64).to_numpy()
-    if len(r) < ENOUGH or r.std() <= 0:
-        return {}
-    folds = folds_of(row_ids(frame, (), 0), 2)
-    shares = {name: _r2(frame.get_column(name), r, folds) for name in known}
-    return {name: share for name, share in shares.items() if share >= LEAKS}
-
-
-def _r2(values: pl.Series, r: Floats, folds: NDArray[np.int64]) -> float:
-    """The out-of-fold R² of the mean reward by bin of the column: by value, or by hundredths of the rows where values are many."""
-    import polars as pl
-
-    if values.dtype.is_nested():
-        return 0.0
-    codes = values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
-    if codes.max() > VALUES:
-        if not (values.dtype.is_numeric() or values.dtype.is_temporal()):
-            return 0.0
-        codes = (values.rank("average").fill_null(0).to_numpy() * VALUES / (len(r) + 1)).astype(np.int64)
-    predicted = np.empty(len(r))
-    for fold in (0, 1):
-        own = folds == fold
-        n = np.bincount(codes[~own], minlength=codes.max() + 1)
-        total = np.bincount(codes[~own], r[~own], minlength=codes.max() + 1)
-        predicted[own] = ((total + r[~own].mean()) / (n + 1))[codes[own]]
-    return float(1 - np.square(r - predicted).sum() / np.square(r - r.mean()).sum())

@@ -15,7 +15,6 @@ from counterpoise.engines.resampling import Units, drawn_again, tilted, units_of
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.evaluation.reading import read
-from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Contrast
@@ -24,6 +23,8 @@ from counterpoise.readers.progress import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from counterpoise.evaluation.result import Result
 
 FEW_CARRYING = 3  # rows; with fewer, what a log looks like says little about the world that wrote it
 FEWEST = 100  # runs
@@ -170,7 +171,7 @@ def _check_rows(result: Result) -> None:
 
 def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Question:
     """The question about some of its targets."""
-    rival = result.against if isinstance(result, Comparison) else ""
+    rival = result.against
     names = {*chosen, rival}
     targets = tuple(target for target in question.targets if target.name in names)
     return part_of(question, targets, tuple(contrast for contrast in question.contrasts if contrast[0] in names))
@@ -179,7 +180,7 @@ def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Quest
 def _coverage_of(
     result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Any
 ) -> Coverage:
-    contrast = (target, result.against if isinstance(result, Comparison) else "")
+    contrast = (target, result.against)
     view = View(replace(result.moments, segment_columns=()), contrast)
     carrying, estimate = _carrying(view, is_difference=result.is_difference(name)), result[target, name]
     about = (target, name, result.level, result.method)

@@ -33,9 +33,8 @@ from counterpoise.display import (
 from counterpoise.engines.first_look import first_look
 from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.asking import Stored, question_of, read
-from counterpoise.evaluation.estimates import IntervalOptions, View, diagnostics, estimates, options_of
-from counterpoise.evaluation.result import choose, known_target
+from counterpoise.evaluation.asking import Stored, known_target, question_of, read
+from counterpoise.evaluation.estimates import IntervalOptions, View, choose, diagnostics, estimates, options_of
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.table import Frame, frame
 from counterpoise.intervals import Interval, Method, check_level

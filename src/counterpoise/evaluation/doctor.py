@@ -25,17 +25,17 @@ from counterpoise.diagnostics.findings import (
     about_positions,
     about_propensities,
     about_rewards,
+    leaks,
     try_readings,
 )
 from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
-from counterpoise.engines.rows import collect, rows_of
+from counterpoise.engines.rows import rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
 from counterpoise.errors import Argument, Blank, LogError, OptionError, Sentence
 from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audit, audit, check_columns, columns_of
-from counterpoise.evaluation.checks import leaks
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_propensity
@@ -44,6 +44,7 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts, target
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Target
+from counterpoise.readers.files import collect
 from counterpoise.weights import list_weight
 
 if TYPE_CHECKING:

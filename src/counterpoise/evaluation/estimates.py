@@ -1,9 +1,9 @@
-"""The estimates for one view of a log, with their errors and intervals, and what its weights look like."""
+"""Which estimators answer, and the estimates for one view of a log, with their errors and intervals, and what its weights look like."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, TypeVar, cast
@@ -12,19 +12,108 @@ import numpy as np
 
 from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
 from counterpoise.diagnostics.verdict import after_choice
+from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
 from counterpoise.estimators.weighted import lift_of_value
-from counterpoise.evaluation.result import Segment
 from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import CONTEXT, LENGTH
-from counterpoise.moments.log_moments import Contrast, LogMoments
+from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 from counterpoise.moments.spread import UNSMOOTHED, Powers, Smoothed, Tail, carrying_rows, usual_ends, usual_rewards
+
+# -- Which estimators answer: those asked for, or all that the log and the interval allow ------------------------------
+
+# the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
+PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
+FILLED_IN = "dr"  # the one that answers where weights leave something out and a model fills it in
+
+
+def foremost(names: Iterable[str], registry: Mapping[str, Estimator], *, mean_is_one: bool = True) -> str:
+    """The estimator that answers, of several; one that is not registered (any more) is taken to be of values."""
+
+    def order(name: str) -> tuple[bool, bool, int]:
+        place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
+        place = -1 if name == FILLED_IN and not mean_is_one else place
+        known = registry.get(name)
+        return (False, False, place) if known is None else (known.is_difference, not known.uses_rewards, place)
+
+    return min(names, key=order)
+
+
+def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The names that `estimator` asks for; None asks for all of them."""
+    if estimator is None:
+        return ()
+    if not isinstance(estimator, str | list | tuple):
+        raise OptionError([Argument("estimator", estimator), " must be a name or a list of names."])
+    return (estimator,) if isinstance(estimator, str) else tuple(estimator)
+
+
+def choose(
+    names: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method, *, mean_is_one: bool = True
+) -> dict[str, Estimator]:
+    """The estimators asked for, or all that the columns, the groups and the method allow.
+
+    Where weights have another mean than 1, a reward model fills in what they leave out, in `dr` and `sndr`; a control variate that takes
+    their mean for 1 would undo that.
+    """
+    has_model = set(MODEL) <= set(columns)
+    missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
+    for name in names:
+        _check(name, missing, method)
+    if names or method.estimators:
+        return {name: ESTIMATORS[name] for name in names or method.estimators}
+    has_controls = any(
+        name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
+    )
+    # without controls they are beta_ips and context_ips
+    redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
+    if has_model and not mean_is_one:
+        redundant |= {"optimal_dr", "auto", "lift"}
+    return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
+
+
+def has_context(columns: Sequence[str]) -> bool:
+    """Whether there are columns of a context baseline."""
+    return any(name.startswith(CONTEXT) for name in columns)
+
+
+def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
+    """The estimators of a difference that the columns allow."""
+    missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
+    return {name: estimator for name, estimator in DIFFERENCES.items() if not missing.get(estimator.needs, False)}
+
+
+def check_differences(method: Method) -> None:
+    """Raise an error if a method is for values only."""
+    if not method.allows_differences:
+        raise OptionError(
+            f"the {method.name} interval works for values, not for differences: use normal, jackknife or anytime."
+        )
+
+
+def _check(name: str, missing: dict[str, bool], method: Method) -> None:
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        raise OptionError(f"no estimator {name!r}; choose from {', '.join(ESTIMATORS)}.")
+    if method.estimators and name not in method.estimators:
+        raise OptionError(
+            f"the {method.name} interval only works for {' and '.join(method.estimators)}: leave out {name}, or choose another interval."
+        )
+    needs = ESTIMATORS[name].needs
+    if missing[needs]:
+        model = [Argument("model", "auto"), ", or a model's columns in ", Argument("model_reward"), " and "]
+        arguments: dict[str, list[Any]] = {
+            "model": [*model, Argument("model_value")],
+            "groups": [Argument("groups", 100)],
+            "context": [Argument("baseline"), ", the columns that rewards may depend on"],
+        }
+        raise OptionError([f"{name} needs ", *arguments[needs], "."])
+
 
 # -- `View`: one contrast of a log, first as a whole, then by segment --------------------------------------------------
 

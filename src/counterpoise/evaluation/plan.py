@@ -19,9 +19,9 @@ from counterpoise.display import ROWS, Block, Cell, Display, Judged, Number, Sha
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
-from counterpoise.evaluation.estimates import MOST, IntervalOptions, View, evidence_of, extremes
+from counterpoise.evaluation.estimates import MOST, IntervalOptions, View, check_differences, evidence_of, extremes
 from counterpoise.evaluation.evaluate import compare, evaluate
-from counterpoise.evaluation.result import Comparison, Result, check_differences
+from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.intervals import Evidence, Method, strategy
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts

@@ -6,16 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from counterpoise.diagnostics.verdict import MISSING
 from counterpoise.display import Name, Number, breakable, counted, level_of, percent
 from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
-from counterpoise.evaluation.ranking import Ranked, rank
-from counterpoise.evaluation.result import FILLED_IN, Comparison, Result
+from counterpoise.evaluation.estimates import FILLED_IN, IntervalOptions, View, estimates
+from counterpoise.evaluation.ranking import Ranked, ranking_of
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.intervals import Interval
 from counterpoise.log.question import LOGGING
+
+if TYPE_CHECKING:
+    from counterpoise.evaluation.result import Result
 
 LIFT = "lift"  # the estimator of what a target earns more than what ran
 
@@ -57,7 +60,7 @@ class Reading:
     @cached_property
     def ranked(self) -> dict[str, Ranked]:
         """For a comparison: decisions and intervals that allow for all targets, best target first."""
-        return {ranked.target: ranked for ranked in rank(self.result)} if isinstance(self.result, Comparison) else {}
+        return {ranked.target: ranked for ranked in ranking_of(self.result)} if self.is_comparison else {}
 
     @cached_property
     def logged(self) -> tuple[float, float]:
@@ -79,12 +82,12 @@ class Reading:
     @property
     def is_comparison(self) -> bool:
         """Whether the estimates are differences between two policies."""
-        return isinstance(self.result, Comparison)
+        return bool(self.result.against)
 
     @property
     def against(self) -> str:
         """The other policy of a comparison."""
-        return self.result.against if isinstance(self.result, Comparison) else ""
+        return self.result.against
 
     @property
     def is_difference(self) -> bool:
@@ -137,7 +140,7 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
     is_reported = estimator in result.estimators
     if not is_reported and not result.moments.weight.mean_is_one and FILLED_IN in result.estimators:
         return {}
-    if isinstance(result, Comparison) or (not is_reported and not result.interval_method.allows_differences):
+    if result.against or (not is_reported and not result.interval_method.allows_differences):
         return {}
     if is_reported and len(result.targets) == 1:
         return {target: result[target, estimator] for target in targets}

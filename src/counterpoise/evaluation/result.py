@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
-from counterpoise.display import ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
+from counterpoise.display import ESTIMATE, ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
+from counterpoise.evaluation.estimates import foremost, has_context
+from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
-from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
-from counterpoise.moments.log_moments import Label, LogMoments, as_label
+from counterpoise.moments.columns import MODEL
+from counterpoise.moments.log_moments import WHOLE, LogMoments, Segment, as_label, segment_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,101 +30,10 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.sensitivity import Sensitivity
     from counterpoise.models import PropensityQuality, Quality
 
-# -- Which estimators answer: those asked for, or all that the log and the interval allow ------------------------------
-
-# the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
-PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
-FILLED_IN = "dr"  # the one that answers where weights leave something out and a model fills it in
-
-
-def foremost(names: Iterable[str], registry: Mapping[str, Estimator], *, mean_is_one: bool = True) -> str:
-    """The estimator that answers, of several; one that is not registered (any more) is taken to be of values."""
-
-    def order(name: str) -> tuple[bool, bool, int]:
-        place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
-        place = -1 if name == FILLED_IN and not mean_is_one else place
-        known = registry.get(name)
-        return (False, False, place) if known is None else (known.is_difference, not known.uses_rewards, place)
-
-    return min(names, key=order)
-
-
-def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names that `estimator` asks for; None asks for all of them."""
-    if estimator is None:
-        return ()
-    if not isinstance(estimator, str | list | tuple):
-        raise OptionError([Argument("estimator", estimator), " must be a name or a list of names."])
-    return (estimator,) if isinstance(estimator, str) else tuple(estimator)
-
-
-def choose(
-    names: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method, *, mean_is_one: bool = True
-) -> dict[str, Estimator]:
-    """The estimators asked for, or all that the columns, the groups and the method allow.
-
-    Where weights have another mean than 1, a reward model fills in what they leave out, in `dr` and `sndr`; a control variate that takes
-    their mean for 1 would undo that.
-    """
-    has_model = set(MODEL) <= set(columns)
-    missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
-    for name in names:
-        _check(name, missing, method)
-    if names or method.estimators:
-        return {name: ESTIMATORS[name] for name in names or method.estimators}
-    has_controls = any(
-        name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
-    )
-    # without controls they are beta_ips and context_ips
-    redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
-    if has_model and not mean_is_one:
-        redundant |= {"optimal_dr", "auto", "lift"}
-    return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
-
-
-def has_context(columns: Sequence[str]) -> bool:
-    """Whether there are columns of a context baseline."""
-    return any(name.startswith(CONTEXT) for name in columns)
-
-
-def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
-    """The estimators of a difference that the columns allow."""
-    missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
-    return {name: estimator for name, estimator in DIFFERENCES.items() if not missing.get(estimator.needs, False)}
-
-
-def check_differences(method: Method) -> None:
-    """Raise an error if a method is for values only."""
-    if not method.allows_differences:
-        raise OptionError(
-            f"the {method.name} interval works for values, not for differences: use normal, jackknife or anytime."
-        )
-
-
-def _check(name: str, missing: dict[str, bool], method: Method) -> None:
-    if not isinstance(name, str) or name not in ESTIMATORS:
-        raise OptionError(f"no estimator {name!r}; choose from {', '.join(ESTIMATORS)}.")
-    if method.estimators and name not in method.estimators:
-        raise OptionError(
-            f"the {method.name} interval only works for {' and '.join(method.estimators)}: leave out {name}, or choose another interval."
-        )
-    needs = ESTIMATORS[name].needs
-    if missing[needs]:
-        model = [Argument("model", "auto"), ", or a model's columns in ", Argument("model_reward"), " and "]
-        arguments: dict[str, list[Any]] = {
-            "model": [*model, Argument("model_value")],
-            "groups": [Argument("groups", 100)],
-            "context": [Argument("baseline"), ", the columns that rewards may depend on"],
-        }
-        raise OptionError([f"{name} needs ", *arguments[needs], "."])
-
-
 # -- `Result` and `Comparison`: what `evaluate` and `compare` return ---------------------------------------------------
 
 
-Segment = Label | None  # None is the whole log
-WHOLE = "(all)"
-COLUMNS = ("value", "stderr", "lower", "upper")  # of an estimate, in the order in which they are read
+GAMMAS = (1.0, 1.2, 1.5, 2.0)  # how far odds may be wrong, where nobody says
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,6 +62,7 @@ class Result(Display):
     ladders: Mapping[str, Ladder] = field(default_factory=dict)  # by target, where a weight's constant was chosen
     model: Quality | None = None  # how good the reward model is, if one was fitted
     propensity_model: PropensityQuality | None = None  # how good it is, where propensities were not logged
+    against: str = ""  # the other policy of a comparison
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -306,13 +218,11 @@ class Result(Display):
 
     def table(self) -> pl.DataFrame:
         """Everything as a tidy polars frame, with one row per target, segment and estimator."""
-        from counterpoise.evaluation.table import frame
-
         return frame(self.cells(self.estimates))
 
     def cells(self, keys: Iterable[tuple[str, str, Segment]]) -> Table:
         """The table of these estimates; `n` and `baseline` are for frames alone."""
-        shown = ("target", *(["segment"] if self.moments.segment_columns else []), "estimator", *COLUMNS, "verdict")
+        shown = ("target", *(["segment"] if self.moments.segment_columns else []), "estimator", *ESTIMATE, "verdict")
         return Table([self._row(*key) for key in keys], shown=shown)
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
@@ -326,8 +236,6 @@ class Result(Display):
 
         For results with ``weight=Slope(…)``, which chose one of these rungs for each target.
         """
-        from counterpoise.evaluation.table import frame
-
         if not self.ladders:
             raise OptionError(
                 "this result has a single weight, and no ladder to choose it from.",
@@ -351,8 +259,8 @@ class Result(Display):
         }
 
     def document(self) -> dict[str, Any]:
-        """What `counterpoise evaluate --json` (or `compare --json`) prints; `counterpoise.evaluation.documents.schema` describes it."""
-        from counterpoise.evaluation.documents import document
+        """What `counterpoise evaluate --json` (or `compare --json`) prints; `counterpoise.evaluation.showing.schema` describes it."""
+        from counterpoise.evaluation.showing import document
 
         return document(self)
 
@@ -393,7 +301,7 @@ class Result(Display):
 
     def sensitivity(
         self,
-        gamma: float | Sequence[float] = (1.0, 1.2, 1.5, 2.0),
+        gamma: float | Sequence[float] = GAMMAS,
         *,
         target: str | Sequence[str] | None = None,
         progress: bool | None = None,
@@ -446,8 +354,6 @@ class Comparison(Result):
 
     registry: ClassVar[Mapping[str, Estimator]] = DIFFERENCES
 
-    against: str = ""
-
     @property
     def difference(self) -> Estimate:
         """The paired difference with its own optimal baseline, over the whole log."""
@@ -476,19 +382,6 @@ class Comparison(Result):
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Cell]:
         row = super()._row(target, estimator, segment)
         return {"target": row.pop("target"), "against": Name(self.against), **row}
-
-
-def segment_text(label: Segment) -> str:
-    """A segment as people read it: its values, separated by slashes."""
-    return " / ".join("(missing)" if value is None else str(value) for value in label or ())
-
-
-def known_target(target: str | None, targets: Sequence[str]) -> str:
-    """A target by its name, or the first one."""
-    name = targets[0] if target is None else target
-    if name not in targets:
-        raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, targets))}.")
-    return name
 
 
 def _choice(name: str, known: set[str]) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, ColumnError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.readers.policies import ActionTable, chosen
 
 NEEDED = ("action", "reward", "propensity")
 OPTIONAL = ("cluster",)
@@ -89,11 +90,6 @@ def value_scorer(
     >>> value_scorer(Careful(), np.zeros((200, 1)), y, bound="lower") < 0.625
     True
     """
-    from counterpoise.readers.policies import (
-        ActionTable,
-        chosen,
-    )  # late: it needs polars, and a learner, which imports this, does not
-
     if bound not in (None, "lower", "upper"):
         raise OptionError([Argument("bound"), f" must be 'lower', 'upper' or None; found {bound!r}."])
     parts = parts_of(y)

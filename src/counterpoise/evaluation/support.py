@@ -9,26 +9,28 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.diagnostics import Caveat, Concern, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
+from counterpoise.engines.registry import engine_of
 from counterpoise.errors import Argument, CounterpoiseError, Sentence
 from counterpoise.estimators import Estimate, Estimator
-from counterpoise.evaluation.result import foremost
+from counterpoise.evaluation.estimates import foremost
 from counterpoise.intervals import Interval
+from counterpoise.log.expressions import columns, of_64_bits
 from counterpoise.log.question import Question, lean
 from counterpoise.log.targets import Chosen, Probabilities, Target
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label, as_label
+from counterpoise.readers.policies import table_of
 from counterpoise.weights import Balanced
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from counterpoise.evaluation.asking import RewardMoments
+    from counterpoise.evaluation.checks import RewardMoments
 
 PLAIN = "beta_ips"  # whose baseline is a constant
 
@@ -86,9 +88,6 @@ def missing_by_target(question: Question, whole: RewardMoments) -> dict[str, lis
 
 def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
     """Some rows with everything that tells actions, weights and places; None where there is nothing to learn from them."""
-    from counterpoise.engines.registry import engine_of
-    from counterpoise.log.expressions import of_64_bits
-
     places = dict.fromkeys([*question.segment, *question.log.context])
     plain = lean(question)
     plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(places), groups=1, contrasts=())
@@ -119,8 +118,6 @@ class Taken:
 
 def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing | None:
     """What a target takes and the log does not; None if nothing, or if nobody can tell."""
-    import polars as pl
-
     try:
         rows, taken = _choices(target, rows, question)
     except (CounterpoiseError, TypeError, ValueError, pl.exceptions.PolarsError):
@@ -136,10 +133,6 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
 
 def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
     """The rows that can be looked at, and what a target takes in them."""
-    import polars as pl
-
-    from counterpoise.readers.policies import table_of
-
     action = str(question.log.action)
     if isinstance(target.source, Chosen):
         rows = rows.filter(pl.col(target.source.column).is_not_null())
@@ -167,9 +160,6 @@ def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl
 
 def _table(target: Target, rows: pl.DataFrame, question: Question) -> tuple[Any, Floats]:
     """A target's actions, and its probabilities of all of them in each row; a policy is asked once for contexts that are alike."""
-    from counterpoise.log.expressions import columns
-    from counterpoise.readers.policies import table_of
-
     names = list(question.log.context)
     contexts = rows.select(columns(names))
     if isinstance(target.source, Probabilities) or question.log.candidates or any(map(_is_nested, contexts.dtypes)):
@@ -183,8 +173,6 @@ def _table(target: Target, rows: pl.DataFrame, question: Question) -> tuple[Any,
 
 
 def _is_nested(dtype: pl.DataType) -> bool:
-    import polars as pl
-
     return dtype.is_nested() or dtype == pl.Object
 
 
@@ -199,8 +187,6 @@ class Place:
 
 def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
     """The segments, and every column of the context."""
-    from counterpoise.log.expressions import columns
-
     places = []
     if question.segment:
         labels = [as_label(row) for row in rows.select(columns(question.segment)).rows()]
@@ -212,8 +198,6 @@ def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
 
 def _by_column(values: pl.Series) -> Place:
     """The values of a column; of many different numbers their quarters, and of many texts the most frequent ones."""
-    import polars as pl
-
     if _is_nested(values.dtype):
         return Place(np.full(len(values), -1), [])
     counts = values.value_counts(sort=True)

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from counterpoise.diagnostics.findings import leaks
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.evaluation.checks import leaks
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import (
     NONE,

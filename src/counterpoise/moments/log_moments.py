@@ -20,6 +20,8 @@ from counterpoise.moments.weighed import PLAIN, Estimated, Weighed
 
 Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
+Segment = Label | None  # None is the whole log
+WHOLE = "(all)"
 
 FORMAT = 2
 LISTS = 2  # what sums of lists mean: 0.2 left the first unsaid, in which weights are 1 below the end of a list
@@ -366,6 +368,11 @@ def _sizes(log: LogMoments) -> list[Any]:
 def _add_each(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
     """What two logs have of every segment, added."""
     return tuple(map(add, first, second))
+
+
+def segment_text(label: Segment) -> str:
+    """A segment as people read it: its values, separated by slashes."""
+    return " / ".join("(missing)" if value is None else str(value) for value in label or ())
 
 
 def as_label(segment: Hashable) -> Label:

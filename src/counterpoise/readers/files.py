@@ -525,3 +525,11 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def collect(frame: pl.LazyFrame) -> pl.DataFrame:
+    """The rows of a small answer; damaged files are an error of the log."""
+    try:
+        return frame.collect(engine="streaming")
+    except UNREADABLE as error:
+        raise LogError(f"cannot read the log: {first_line(error)}.") from error

@@ -8,8 +8,7 @@ from pathlib import Path
 from counterpoise.display import Cell, Name, Number, Table, level_of
 from counterpoise.evaluation.ab_test import MEANS, ABTest, Effect, worth_text
 from counterpoise.evaluation.backtest import Backtest, Replayed
-from counterpoise.report.markup import Safe, el, join, name_of
-from counterpoise.report.page import Section, assemble, write
+from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, forest_axis
 from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table
 

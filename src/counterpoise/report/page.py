@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 from counterpoise import __version__
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import OptionError
+from counterpoise.evaluation.audit import audit_of
 from counterpoise.evaluation.coverage import CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
-from counterpoise.report import background, propensities, sections, segments, weights
-from counterpoise.report.markup import Safe, el, join, name_of, text
+from counterpoise.report import background, propensities, sections, weights
+from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.profile import Profile, profile
 from counterpoise.weights import Ratio
-from counterpoise.whole_files import whole_file
 
 Checks = CoverageCheck | Sequence[CoverageCheck] | None
 
@@ -94,15 +88,6 @@ def render(
     return assemble(_heads(readings), shown, title or "Off-policy evaluation")
 
 
-@dataclass(frozen=True)
-class Section:
-    """A section of the page: what its address is, its heading, and what it says."""
-
-    key: str
-    words: str | Safe
-    body: Safe
-
-
 def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
     checks = [] if coverage is None else [coverage] if isinstance(coverage, CoverageCheck) else list(coverage)
     for check in checks:
@@ -123,7 +108,7 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool, check: Covera
         Section("ladder", "Bias ladder", sections.ladder(reading)),
         Section("coverage", "How often such intervals cover", sections.coverage(check)),
         Section("sensitivity", "If the propensities were wrong", propensities.sensitivity(doubts)),
-        Section("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
+        Section("segments", "Segments", sections.segments(reading, f"segment-table{end}")),
         Section("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
         Section("propensity-model", "The propensity model", propensities.propensity_model(reading)),
         Section("convergence", "As rows come in", weights.convergence(reading, profiles)),
@@ -146,8 +131,6 @@ def _propensities(reading: Reading) -> Safe:
     result = reading.result
     if result.question is None or result.earlier_rows:
         return Safe("")
-    from counterpoise.evaluation.audit import audit_of  # not before a log is given: polars takes its time
-
     return propensities.propensities(audit_of(result.asked()))
 
 
@@ -172,53 +155,3 @@ def _heads(readings: Sequence[Reading]) -> Safe:
     return join(
         join([el("h2", "Reward: ", name_of(reading.result.reward)), sections.head(reading)]) for reading in readings
     )
-
-
-def assemble(answer: Safe, parts: Sequence[Section], title: str) -> str:
-    """One page: what it says first, and its sections."""
-    folder = files("counterpoise.report")
-    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    now = datetime.now(UTC)
-    return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
-        title=text(title),
-        version=text(__version__),
-        date=el("time", f"{now:%Y-%m-%d %H:%M} UTC", datetime=f"{now:%Y-%m-%dT%H:%MZ}"),
-        style=style,
-        script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-        answer=answer,
-        contents=join(el("li", el("a", part.words, href=f"#{part.key}")) for part in parts),
-        sections=join(
-            el(
-                "section",
-                el("h2", part.words, id=f"{part.key}-title"),
-                part.body,
-                id=part.key,
-                aria_labelledby=f"{part.key}-title",
-            )
-            for part in parts
-        ),
-    )
-
-
-def _hash(code: str) -> str:
-    """For the page's own security policy: no other script or style runs, whatever a log contains."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-
-
-def write(path: Path, page: str) -> Path:
-    """Write a page, completely or not at all."""
-    where = path.resolve()
-    if where.is_dir() or not where.parent.is_dir():
-        what = "is a folder" if where.is_dir() else "is in a folder that does not exist"
-        raise OptionError(
-            f"{str(path)!r} {what}.", do="Give the name of a file in an existing folder, such as report.html."
-        )
-    try:
-        with whole_file(where) as part:
-            part.write_text(page, encoding="utf-8", newline="\n")
-    except OSError as error:
-        what = f"cannot write {str(path)!r}: {error.strerror or error}."
-        raise OptionError(what, do="Name a file in a folder that you can write to.") from error
-    return path

@@ -17,9 +17,10 @@ from counterpoise.evaluation.backtest import Backtest
 from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.distribution import Distribution
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
-from counterpoise.evaluation.result import Result, segment_text
+from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
 from counterpoise.log.question import LOGGING
+from counterpoise.moments.log_moments import segment_text
 from counterpoise.moments.spread import Tail
 from counterpoise.report.plots import forest_axis
 from counterpoise.report.propensities import drawn_bounds
