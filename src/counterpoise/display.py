@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -224,6 +225,11 @@ def finite(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
     return value
+
+
+def as_text(document: Any) -> str:
+    """A document as JSON text."""
+    return json.dumps(finite(document), indent=2, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

@@ -312,7 +312,7 @@ def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:
 
 def rival(text: str, targets: Collection[str], columns: Sequence[str]) -> tuple[str | None, str]:
     """The policy that targets are compared with: its name, if it has one, and what it stands for."""
-    from counterpoise.log.rules import missing
+    from counterpoise.log.expressions import missing
 
     known = (LOGGING, *targets, *columns)
     if text not in known and text.isidentifier():
@@ -341,10 +341,9 @@ def cluster_of(column: str | None, no_cluster: bool) -> Any:
 
 def table_of(path: str) -> Any:
     """A file, as a frame."""
-    from counterpoise.readers import files
-    from counterpoise.readers.files import collect
+    from counterpoise.readers.files import collect, scan
 
-    return collect(files.scan(path))
+    return collect(scan(path))
 
 
 def propensity_of(column: str, model: str | None) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterpoise.cli.wording import written
-from counterpoise.display import Block, Display, Judged, Number, Table, breakable, cell_value, visible
+from counterpoise.display import Block, Display, Judged, Number, Table, as_text, breakable, cell_value, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,8 +99,6 @@ def _bars(table: Table) -> list[str]:
 
 def print_json(document: Any) -> None:
     """Print a document, or a record as one."""
-    from counterpoise.evaluation.showing import as_text
-
     print(as_text(document))
 
 

@@ -19,7 +19,15 @@ from counterpoise.display import ROWS, Block, Cell, Display, Judged, Number, Sha
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
-from counterpoise.evaluation.estimates import MOST, IntervalOptions, View, check_differences, evidence_of, extremes
+from counterpoise.evaluation.estimates import (
+    MOST,
+    IntervalOptions,
+    View,
+    check_differences,
+    evidence_of,
+    extremes,
+    foremost,
+)
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.intervals import Evidence, Method, strategy
@@ -360,8 +368,8 @@ def _best(log: Log | None) -> str:
     """The estimator of the value: with a reward model, or with a baseline that depends on the context, if the log has either."""
     if log is None:
         return "beta_ips"
-    has_model = log.model is not None or log.model_reward is not None
-    return "optimal_dr" if has_model else "context_ips" if log.baseline else "beta_ips"
+    has = {"optimal_dr": log.model is not None or log.model_reward is not None, "context_ips": bool(log.baseline)}
+    return foremost(["beta_ips", *(name for name, is_there in has.items() if is_there)], ESTIMATORS)
 
 
 def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -160,6 +160,12 @@ class Result(Display):
             self._tips[name] = f"By weights and rewards alone, as sensitivity is judged: {tip}" if helped else tip
         return verdict.with_caveats([Caveat("sensitivity", self._tips[name])])
 
+    def with_tipping_points(self) -> Self:
+        """The same result, whose verdicts on the whole log say how wrong propensities must be for the conclusion to flip."""
+        judged = {(name, None): self.verdict(name, sensitivity=True) for name, place in self.verdicts if place is None}
+        others = {name: other.with_tipping_points() for name, other in self.others.items()}
+        return replace(self, verdicts={**self.verdicts, **judged}, others=others)
+
     @cached_property
     def _tips(self) -> dict[str, str]:
         return {}  # made when they are first asked for
@@ -258,11 +264,14 @@ class Result(Display):
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
         }
 
-    def document(self) -> dict[str, Any]:
-        """What `counterpoise evaluate --json` (or `compare --json`) prints; `counterpoise.evaluation.showing.schema` describes it."""
+    def document(self, more: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
+        """What `counterpoise evaluate --json` (or `compare --json`) prints; `counterpoise.evaluation.showing.schema` describes it.
+
+        `more` is what else to put into the document of each reward.
+        """
         from counterpoise.evaluation.showing import document
 
-        return document(self)
+        return document(self, more)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The forest plot: an interval for every target, or for every estimator of a single one. Needs the extra ``plot``."""

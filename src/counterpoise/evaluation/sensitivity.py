@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import narwhals as nw
 import numpy as np
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from counterpoise.evaluation.result import Result
-
-R = TypeVar("R", bound="Result")
 
 # -- `Sensitivity`: bounds of values and lifts, and the factor at which a conclusion flips ------------------------------
 
@@ -512,16 +510,6 @@ def of_result(
         )
     targets = tuple(policy for policy in question.targets if policy.name in chosen)
     return of_question(replace(lean_question, targets=targets, contrasts=()), gammas, result.level, progress)
-
-
-def with_tipping_points(result: R) -> R:
-    """A result whose verdicts on the whole log say how wrong propensities must be for the conclusion to flip, for every reward."""
-    verdicts = dict(result.verdicts)
-    for target, segment in result.verdicts:
-        if segment is None:
-            verdicts[target, None] = result.verdict(target, sensitivity=True)
-    others = {name: with_tipping_points(other) for name, other in result.others.items()}
-    return replace(result, verdicts=verdicts, others=others)
 
 
 def is_of_two(result: Result) -> bool:

@@ -294,10 +294,5 @@ def schema() -> dict[str, Any]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def as_text(document: Any) -> str:
-    """A document as JSON text."""
-    return json.dumps(finite(document), indent=2, allow_nan=False)
-
-
 def _segment(segment: Segment) -> str | None:
     return None if segment is None else segment_text(segment)
