@@ -1,72 +1,75 @@
-"""Every exception, with one class per kind of fix, and the parts that each front end puts into its own words."""
+"""Every exception, with one class per kind of fix, and the markup by which each front end writes arguments its own way."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Self
+from typing import Self
+
+Writer = Callable[
+    [str, str], str
+]  # of an argument's name and the text of its value, which is empty where none is given
+
+_QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+# an argument in backticks; what is quoted is passed over, since names and texts of the user's may have anything in them
+_MARKUP = rf"(?<![\w`)\]])(?:{_QUOTED})|`([A-Za-z_][\w ]*)=((?:{_QUOTED}|[^`'\"])*|[^`]*)`"
+_HIDDEN = str.maketrans("`'\"", "\ue000\ue001\ue002")
+_SHOWN = str.maketrans("\ue000\ue001\ue002", "`'\"")
 
 
-@dataclass(frozen=True)
-class Argument:
-    """An argument that an error speaks of, alone or with a value: Python writes ``where='x > 1'``, a shell ``--where 'x > 1'``.
+def as_python(name: str, value: str) -> str:
+    """An argument as it is passed in Python."""
+    return f"{name}={value}"
 
-    >>> str(Argument("drop_bad_rows", True)), str(Argument("where"))
-    ('drop_bad_rows=True', 'where=')
+
+def render(text: str, argument: Writer = as_python) -> str:
+    """A message with every argument written by `argument`; in the text it is in backticks, as `name=` or with the repr of a value.
+
+    >>> text = "no column '`where=`'. Pass `where=` or `groups=100` to `evaluate`."
+    >>> render(text)
+    "no column '`where=`'. Pass where= or groups=100 to `evaluate`."
+    >>> render(text, lambda name, value: f"--{name} {value}".strip())
+    "no column '`where=`'. Pass --where or --groups 100 to `evaluate`."
     """
-
-    name: str
-    value: Any = ...
-
-    @property
-    def has_value(self) -> bool:
-        """Whether a value is part of what is said."""
-        return self.value is not ...
-
-    def __str__(self) -> str:
-        return f"{self.name}={self.value!r}" if self.has_value else f"{self.name}="
+    made = re.sub(_MARKUP, lambda found: found[0] if found[1] is None else argument(found[1], found[2]), text)
+    return made.translate(_SHOWN)
 
 
-Pieces = Sequence[str | Argument]
-Text = str | Pieces  # what is said, with the arguments it speaks of kept apart from the words
-Writer = Callable[[Argument], str]
+def verbatim(said: object) -> str:
+    """What to put into a message for it to come out as it is: a sentence keeps its arguments, other texts have none.
 
-
-class Blank(str):
-    """A value that the reader fills in, written without quotes.
-
-    >>> str(Argument("target", Blank("COLUMN")))
-    'target=COLUMN'
+    >>> render(f"cannot read {verbatim('`where=`')}: pass `where=`.")
+    'cannot read `where=`: pass where=.'
     """
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
+    return said.markup if isinstance(said, Sentence) else str(said).translate(_HIDDEN)
 
 
 class Sentence(str):
     """What is said to people outside of errors: the text for Python, and `render` for a front end that writes arguments its own way.
 
-    >>> said = Sentence(["Pass ", Argument("groups", 100), "."])
-    >>> said, said.render(lambda argument: f"--{argument.name} {argument.value}")
+    >>> said = Sentence("Pass `groups=100`.")
+    >>> said, said.render(lambda name, value: f"--{name} {value}")
     ('Pass groups=100.', 'Pass --groups 100.')
     """
 
-    parts: tuple[str | Argument, ...]
+    markup: str
 
-    def __new__(cls, text: Text) -> Self:
-        """A text, or its parts; sentences among them keep theirs."""
-        made = super().__new__(cls, _write(text, str))
-        made.parts = _pieces(text)
+    def __new__(cls, markup: str) -> Self:
+        """A text with markup; a sentence stays as it is."""
+        if isinstance(markup, cls):
+            return markup
+        made = super().__new__(cls, render(markup))
+        made.markup = markup
         return made
 
-    def render(self, argument: Writer = str) -> str:
+    def __getnewargs__(self) -> tuple[str]:
+        return (self.markup,)
+
+    def render(self, argument: Writer = as_python) -> str:
         """The sentence with every argument written by `argument`."""
-        return _write(self.parts, argument)
+        return render(self.markup, argument)
 
 
 def in_units(said: str, unit: str) -> str:
@@ -77,16 +80,14 @@ def in_units(said: str, unit: str) -> str:
     """
     if unit == "row":
         return said
-    made = [part if isinstance(part, Argument) else _in_units(part, unit) for part in _pieces(said)]
-    return Sentence(made) if isinstance(said, Sentence) else str(made[0])
-
-
-def _in_units(text: str, unit: str) -> str:
-    return re.sub(
-        r"'[^']*'|`[^`]*`|\b([Rr])ow(s?)\b",
-        lambda match: match[0] if match[1] is None else (unit if match[1] == "r" else unit.capitalize()) + match[2],
-        text,
+    made = re.sub(
+        rf"{_MARKUP}|`[^`]*`|\b(?P<first>[Rr])ow(?P<s>s?)\b",
+        lambda found: (
+            found[0] if found["first"] is None else (unit if found["first"] == "r" else unit.capitalize()) + found["s"]
+        ),
+        said.markup if isinstance(said, Sentence) else said,
     )
+    return Sentence(made) if isinstance(said, Sentence) else made
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -102,30 +103,30 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 class CounterpoiseError(Exception):
     """Anything counterpoise refuses to do; catch this to catch them all.
 
-    The message is made of parts: `what` is wrong, `where`, what was `found`, what to `do` about it, and a `suggestion`. `str(error)` is the
-    message for Python; a front end with another way to write arguments passes its own to `render`.
+    The message has parts: `what` is wrong, `where`, what was `found`, what to `do` about it, and a `suggestion`; arguments are in
+    backticks. `str(error)` is the message for Python; a front end with another way to write arguments passes its own to `render`.
 
     Examples
     --------
-    >>> error = LogError("3 rows have no reward.", do=["Drop them with ", Argument("drop_bad_rows", True), "."])
+    >>> error = LogError("3 rows have no reward.", do="Drop them with `drop_bad_rows=True`.")
     >>> print(error)
     3 rows have no reward. Drop them with drop_bad_rows=True.
-    >>> error.render(lambda argument: f"--{argument.name.replace('_', '-')}")
+    >>> error.render(lambda name, value: f"--{name.replace('_', '-')}")
     '3 rows have no reward. Drop them with --drop-bad-rows.'
     """
 
-    def __init__(self, what: Text, *, where: Text = "", found: Text = "", do: Text = "", suggestion: Text = "") -> None:
+    def __init__(self, what: str, *, where: str = "", found: str = "", do: str = "", suggestion: str = "") -> None:
         self.what, self.where, self.found, self.do, self.suggestion = what, where, found, do, suggestion
         super().__init__(self.render())
 
     @property
-    def parts(self) -> tuple[Text, ...]:
+    def parts(self) -> tuple[str, ...]:
         """What, where, found, suggestion and do, in the order in which they are read."""
         return self.what, self.where, self.found, self.suggestion, self.do
 
-    def render(self, argument: Writer = str) -> str:
+    def render(self, argument: Writer = as_python) -> str:
         """The whole message, with every argument written by `argument`, and no password in it."""
-        return masked(" ".join(said for part in self.parts if (said := _write(part, argument))))
+        return masked(" ".join(said for part in self.parts if (said := render(part, argument))))
 
     def __reduce__(self) -> tuple[object, ...]:
         named = {"where": self.where, "found": self.found, "do": self.do, "suggestion": self.suggestion}
@@ -182,19 +183,6 @@ def _without_userinfo(word: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another library says, without its query plans and stack traces."""
+    """What an error of another library says, for a message of ours: without its query plans and stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-def _write(text: Text, argument: Writer) -> str:
-    return "".join(argument(part) if isinstance(part, Argument) else part for part in _pieces(text))
-
-
-def _pieces(text: Text) -> tuple[str | Argument, ...]:
-    """The words and arguments of a text, also of the sentences in it."""
-    if isinstance(text, Sentence):
-        return text.parts
-    if isinstance(text, str):
-        return (text,)
-    return tuple(piece for part in text for piece in (part.parts if isinstance(part, Sentence) else (part,)))
+    return verbatim(lines[0].rstrip(".")) if lines else type(error).__name__

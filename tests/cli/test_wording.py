@@ -1,4 +1,4 @@
-"""Errors, findings and verdicts name arguments apart from their words, and the command line writes them as its own options."""
+"""Errors, findings and verdicts have their arguments in backticks, and the command line writes them as its own options."""
 
 import ast
 import copy
@@ -12,9 +12,10 @@ from command_line import invoke, shop
 
 import counterpoise as cp
 from counterpoise.cli.wording import as_option, options_are, written
-from counterpoise.errors import Argument, Blank, CounterpoiseError, Sentence
+from counterpoise.errors import CounterpoiseError, Sentence, render, verbatim
 
 SOURCE = Path(cp.__file__).parent
+WHERE = "a > 'x' and b = \"y\""
 OPTIONS = (
     "reward|propensity|target|against|segment|cluster|where|table|query|external_access|state|batch|replace|level|groups|drop_bad_rows|"
     "difference|actions|n_actions|reward_bounds|max_weight|tuned_for|model_reward|model_value|context|action|center"
@@ -24,30 +25,71 @@ OPTIONS = (
 @pytest.mark.parametrize(
     ("argument", "typed"),
     [
-        (Argument("n_actions", 5), "--actions 5"),
-        (Argument("n", 0), "--rows 0"),
-        (Argument("target", {"a": Blank("…"), "b": Blank("…")}), "--target a=… --target b=…"),
-        (Argument("segment", ["country", "device"]), "--segment country --segment device"),
-        (Argument("target", Blank("COLUMN")), "--target COLUMN"),
-        (Argument("version", {"new": "1"}), "version={'new': '1'}"),  # no option of this command
-        (Argument("replace", False), "no --replace"),
-        (Argument("batch_size", None), "--batch-size 0"),
-        (Argument("where", "a > 'x' and b = \"y\""), "--where 'a > '\"'\"'x'\"'\"' and b = \"y\"'"),
+        ("n_actions=5", "--actions 5"),
+        ("n=0", "--rows 0"),
+        ("target={'a': …, 'b': …}", "--target a=… --target b=…"),
+        ("segment=['country', 'device']", "--segment country --segment device"),
+        ("target=COLUMN", "--target COLUMN"),
+        ("target=Chosen(column='an item')", "--target-action 'an item'"),
+        ("version={'new': '1'}", "version={'new': '1'}"),  # no option of this command
+        ("replace=False", "no --replace"),
+        ("replace=True", "--replace"),
+        ("replace=", "--replace"),
+        ("batch_size=None", "--batch-size 0"),
+        (f"where={WHERE!r}", "--where 'a > '\"'\"'x'\"'\"' and b = \"y\"'"),
+        ("where='`a` > 1'", "--where '`a` > 1'"),
+        ("reward_bounds=(0, 1.5)", "--reward-bounds 0 1.5"),
+        ("level=nan", "--level nan"),
     ],
     ids=str,
 )
 def test_an_argument_is_written_as_the_command_takes_it(argument, typed):
-    with options_are(["actions", "rows", "target", "segment", "replace", "where", "batch_size"]):
-        assert as_option(argument) == typed
+    options = ["actions", "rows", "target", "target_action", "segment", "replace", "where", "batch_size", "level"]
+    with options_are([*options, "reward_bounds"]):
+        assert render(f"`{argument}`", as_option) == typed
+    assert render(f"`{argument}`") == argument
+
+
+@pytest.mark.parametrize(
+    "name", ["`where=`", "it's `where=`", "\"quoted\" `a` and 'b'", "`where='", "''", "a\\", "`", "`level=1"], ids=str
+)
+def test_a_name_of_the_users_is_never_read_as_an_argument(name):
+    """Quoted, as a value or as it is: the name stays what it is, and the arguments around it are still found."""
+    for text, said in {
+        f"no column {name!r} and {name!r}: pass `where=` or `reward={name!r}`, {name!r}.": "no column {0!r} and {0!r}: pass W or R, {0!r}.",
+        f"{verbatim(name)}: pass `where=` or `reward={name!r}`; {verbatim(name)}.": "{0}: pass W or R; {0}.",
+    }.items():
+        python = said.replace("W", "where=").replace("R", "reward={0!r}").format(name)
+        shell = said.replace("W", "--where").replace("R", as_option("reward", repr(name))).format(name)
+        error, sentence = cp.ColumnError(text), Sentence(text)
+        assert (str(error), str(sentence)) == (python, python)
+        assert (written(error), written(sentence)) == (shell, shell)
+        assert Sentence(f"So: {verbatim(sentence)}").render(as_option) == f"So: {shell}"
+        assert written(pickle.loads(pickle.dumps(sentence))) == shell
+
+
+@pytest.mark.parametrize("name", ["`where=`", '"it\'s" `a`'], ids=str)
+def test_a_column_of_any_name_is_told_as_it_is(tmp_path, name):
+    shop().rename({"click": name}).write_parquet(tmp_path / "log.parquet")
+    said = f"the log has {name!r}, "
+    with pytest.raises(cp.ColumnError, match=f"{re.escape(said)}.* Pass reward= one of these"):
+        cp.evaluate(tmp_path / "log.parquet", reward="earned", propensity="p", target="pi_new")
+    found = invoke("evaluate", tmp_path / "log.parquet", "--reward", "earned", "--target", "pi_new")
+    assert found.exit_code == 2
+    assert said in found.stderr
+    assert "Pass --reward one of these" in found.stderr
 
 
 def test_what_travels_to_another_process_keeps_its_arguments():
-    error = cp.OptionError(["Pass ", Argument("where"), " or ", Argument("groups", 100), "."])
-    sentence = Sentence(["Pass ", Argument("where"), "."])
+    error = cp.OptionError("Pass `where=` or `groups=100`.", do=f"Or {verbatim('`this=`')}.")
+    sentence = Sentence(f"Pass `where=`, {verbatim('`this=`')}.")
     for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
-        assert (str(again), written(again)) == ("Pass where= or groups=100.", "Pass --where or --groups 100.")
+        assert (str(again), written(again)) == (
+            "Pass where= or groups=100. Or `this=`.",
+            "Pass --where or --groups 100. Or `this=`.",
+        )
     for again in (pickle.loads(pickle.dumps(sentence)), copy.deepcopy(sentence)):
-        assert (again, again.render(as_option)) == ("Pass where=.", "Pass --where.")
+        assert (again, again.render(as_option)) == ("Pass where=, `this=`.", "Pass --where, `this=`.")
 
 
 def test_an_error_of_many_lines_is_told_in_one():
@@ -80,7 +122,7 @@ def test_the_help_says_in_plain_words_what_a_models_reward_is_for():
 
 
 def test_no_error_writes_an_argument_into_its_words():
-    """Only parts can be written another way; a text that has an argument in it is Python's on every front end."""
+    """Only what is in backticks can be written another way; an argument without them is Python's on every front end."""
     found = []
     for path in SOURCE.rglob("*.py"):
         if path.parent.name in ("experiments", "environments"):
@@ -95,6 +137,8 @@ def test_no_error_writes_an_argument_into_its_words():
                 texts = [
                     one.value for one in ast.walk(call) if isinstance(one, ast.Constant) and isinstance(one.value, str)
                 ]
-                found += [f"{path.name}:{call.lineno}: {text}" for text in texts if re.search(rf"\b({OPTIONS})=", text)]
+                found += [
+                    f"{path.name}:{call.lineno}: {text}" for text in texts if re.search(rf"(?<!`)\b({OPTIONS})=", text)
+                ]
     code = ("log.but(", "cp.intervals.", "ModulePolicy(")  # which no command line has a word for
     assert [one for one in found if not any(call in one for call in code)] == []

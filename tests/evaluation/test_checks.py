@@ -11,7 +11,7 @@ from counterpoise.cli.wording import as_option, options_are, written
 from counterpoise.diagnostics import CODES
 from counterpoise.diagnostics.together import moving_together
 from counterpoise.engines.registry import columns_of
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.log.log import Log
 from counterpoise.log.parts import ids_among
 
@@ -303,7 +303,7 @@ def test_a_cluster_is_a_column_or_refused():
 
 def test_the_command_line_has_an_option_to_refuse_clusters():
     with options_are({"cluster", "no_cluster"}):
-        assert as_option(Argument("cluster", False)) == "--no-cluster"
+        assert as_option("cluster", "False") == "--no-cluster"
         (one,) = caveats(cp.evaluate(a_log(), **ASKED), TOGETHER)
         assert "--cluster user_id" in written(one.do)
     with pytest.raises(OptionError, match="--no-cluster"):

@@ -15,7 +15,7 @@ from counterpoise.cli.options import Typed, takes
 from counterpoise.cli.printing import print_json
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.wording import written
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
     from counterpoise.learn import PolicyLearner
@@ -121,8 +121,7 @@ def _search(data: Any, parts: dict[str, Any], training: dict[str, Any], minutes:
     if training:
         name = next(iter(training))
         raise OptionError(
-            [Argument(name), " only works with ", Argument("objective"), "."],
-            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(name), "."],
+            f"`{name}=` only works with `objective=`.", do=f"Pass `objective='beta_ips'`, or leave out `{name}=`."
         )
     if minutes is not None:
         how["minutes"] = minutes
@@ -136,7 +135,7 @@ def _train(
     from counterpoise.learn import PolicyLearner
 
     if minutes is not None:
-        raise OptionError([Argument("minutes"), " and ", Argument("objective"), " exclude each other."])
+        raise OptionError("`minutes=` and `objective=` exclude each other.")
     if training.get("batch_size") == 0:
         training["batch_size"] = None
     return PolicyLearner(objective, **how, **training).fit(data, **parts)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, get_args
 import typer
 
 from counterpoise.cli.printing import console, say
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import INTERVALS, strategy
 from counterpoise.log.log import MODEL, Log
@@ -285,8 +285,8 @@ def typed_targets(
     targets: dict[str, Any] = {}
     for name, source in _sources(target or (), chosen or (), columns):
         if name in targets:
-            another = Argument("target", Blank("NAME=EXPRESSION"))
-            raise OptionError(f"two targets are called {name!r}.", do=["Give one of them another name: ", another, "."])
+            another = "Give one of them another name: `target=NAME=EXPRESSION`."
+            raise OptionError(f"two targets are called {name!r}.", do=another)
         targets[name] = source
     return targets
 
@@ -377,7 +377,7 @@ def numbers(option: str, values: dict[str, str] | None) -> dict[str, float] | No
     try:
         return None if values is None else {name: float(value) for name, value in values.items()}
     except ValueError as error:
-        raise OptionError(f"--{option} takes numbers, such as A=0.5; {error}.") from None
+        raise OptionError(f"--{option} takes numbers, such as A=0.5; {verbatim(error)}.") from None
 
 
 # how the library takes what is typed as text

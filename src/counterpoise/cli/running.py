@@ -19,7 +19,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 from counterpoise.cli.wording import options_are, written
-from counterpoise.errors import CounterpoiseError, OptionError, first_line, masked
+from counterpoise.errors import CounterpoiseError, OptionError, first_line, masked, render
 from counterpoise.whole_files import unfinished, whole_file
 
 P = ParamSpec("P")
@@ -87,7 +87,7 @@ def _report_crash(error: BaseException) -> int:
         traceback.print_exception(error, file=sys.stderr)
     advice = "" if os.environ.get(TRACEBACK) else f" with the traceback, which {TRACEBACK}=1 shows"
     print(
-        f"counterpoise crashed ({type(error).__name__}: {first_line(error)}). This is a bug in counterpoise: please report "
+        f"counterpoise crashed ({type(error).__name__}: {render(first_line(error))}). This is a bug in counterpoise: please report "
         f"it{advice}.",
         file=sys.stderr,
     )

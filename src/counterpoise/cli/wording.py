@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
 
-from counterpoise.errors import Argument, CounterpoiseError, Sentence
-from counterpoise.log.targets import Chosen
+from counterpoise.errors import CounterpoiseError, Sentence, as_python
 
 # what Python calls otherwise than the command line does
 _RENAMED = {"n_actions": "actions", "n": "rows"}
@@ -34,30 +34,38 @@ def written(said: str | CounterpoiseError) -> str:
     return first.rstrip(".") + "." if more else first
 
 
-def as_option(argument: Argument) -> str:
-    """An argument as it is typed.
+def as_option(name: str, value: str = "") -> str:
+    """An argument as it is typed, of its name and the text of its value.
 
-    >>> as_option(Argument("reward", "clicked")), as_option(Argument("drop_bad_rows", True)), as_option(Argument("segment", []))
+    >>> as_option("reward", "'clicked'"), as_option("drop_bad_rows", "True"), as_option("segment", "[]")
     ('--reward clicked', '--drop-bad-rows', 'no --segment')
-    >>> as_option(Argument("where", "day > '2026'")), as_option(Argument("reward_bounds", (0, 1)))
+    >>> as_option("where", repr("day > '2026'")), as_option("reward_bounds", "(0, 1)")
     ('--where "day > \\'2026\\'"', '--reward-bounds 0 1')
-    >>> as_option(Argument("table", ["shop", "logs"])), as_option(Argument("target", Chosen("item")))
+    >>> as_option("table", "['shop', 'logs']"), as_option("target", "Chosen(column='item')")
     ('--table shop.logs', '--target-action item')
     """
-    if isinstance(argument.value, Chosen):
-        return as_option(Argument("target_action", argument.value.column))
-    name = _option(argument.name)
-    if argument.value is False and (refusal := _option(f"no_{argument.name}")) is not None:
+    if chosen := re.fullmatch(r"Chosen\(column=(.*)\)", value):
+        return as_option("target_action", chosen[1])
+    option, parsed = _option(name), _parsed(value)
+    if parsed is False and (refusal := _option(f"no_{name}")) is not None:
         return refusal
-    if name is None:
-        return str(argument)
-    if not argument.has_value or argument.value is True:
-        return name
-    if argument.value is None and argument.name in _NONE:
-        return f"{name} {_NONE[argument.name]}"
-    if argument.value is None or argument.value is False or argument.value in ([], (), {}):
-        return f"no {name}"
-    return " ".join(f"{name} {value}" for value in _values(argument))
+    if option is None:
+        return as_python(name, value)
+    if not value or parsed is True:
+        return option
+    if parsed is None and name in _NONE:
+        return f"{option} {_NONE[name]}"
+    if parsed is None or parsed is False or parsed in ([], (), {}):
+        return f"no {option}"
+    return " ".join(f"{option} {word}" for word in _words(name, parsed))
+
+
+def _parsed(value: str) -> object:
+    """What a text is the repr of, or the text itself, which the reader fills in; … stands for any text."""
+    for text in (value, value.replace(": …", ": '…'")):
+        with suppress(SyntaxError, TypeError, ValueError):
+            return ast.literal_eval(text)
+    return value
 
 
 def _option(name: str) -> str | None:
@@ -69,19 +77,18 @@ def _option(name: str) -> str | None:
     return None
 
 
-def _values(argument: Argument) -> list[str]:
-    """The value of every time that the option is written."""
-    value = argument.value
-    if argument.name == "table" and not isinstance(value, str):
+def _words(name: str, value: object) -> list[str]:
+    """What follows the option, each time that it is written."""
+    if isinstance(value, list | tuple) and name == "table":
         return [".".join(map(_quoted, value))]
     if isinstance(value, tuple):
         return [" ".join(map(_quoted, value))]
-    if isinstance(value, Mapping):
-        return [_quoted(f"{name}={item}") for name, item in value.items()]
+    if isinstance(value, dict):
+        return [_quoted(f"{key}={item}") for key, item in value.items()]
     return [_quoted(item) for item in value] if isinstance(value, list) else [_quoted(value)]
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     """A word as a shell needs it, in double quotes where it has single ones in it."""
     text = str(value)
     if "'" in text and not set(text) & set('"$`\\!'):

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.errors import Argument, Sentence
+from counterpoise.errors import Sentence, verbatim
 from counterpoise.log.expressions import column
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.groups import folds_of, row_ids
@@ -34,6 +34,9 @@ class Finding:
     severity: Severity
     about: str
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", Sentence(self.message))
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,8 @@ def about_rewards(column: str | None, rewards: RewardSummary | None) -> list[Fin
 def about_bad_rows(problem: Problem) -> Finding:
     """Rows that break a rule, in the words in which `evaluate` refuses them, and what usually is behind it."""
     rule = problem.rule
-    return Finding(
-        "fix", rule.column, Sentence([problem.said, _BEHIND.get(rule.part, "") if not rule.is_of_lists else ""])
-    )
+    behind = "" if rule.is_of_lists else _BEHIND.get(rule.part, "")
+    return Finding("fix", rule.column, f"{problem.said}{behind}")
 
 
 _BEHIND = {
@@ -319,16 +321,14 @@ def about_misread(named: str | None, tried: Sequence[Tried]) -> list[Finding]:
     before = plain.means[what][0]
     was = f", and not {before:.4g}" if plain.valid >= VALID else ""
     expression = _expression_of(best, named)
-    said = f"{named!r} seems to hold {best.holds}: with {expression}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}. "
-    return [Finding("fix", named, Sentence([said, "Pass ", Argument("propensity", expression), "."]))]
+    said = f"{named!r} seems to hold {best.holds}: with {verbatim(expression)}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}. "
+    return [Finding("fix", named, f"{said}Pass `propensity={expression!r}`.")]
 
 
-def _by_range(named: str, possible: Sequence[PropensityReading]) -> Sentence:
+def _by_range(named: str, possible: Sequence[PropensityReading]) -> str:
     holds = " or ".join(reading.holds for reading in possible)
-    options: list[str | Argument] = []
-    for k, reading in enumerate(possible):
-        options += [" or " if k else "Pass ", Argument("propensity", _expression_of(reading, named))]
-    return Sentence([f"going by their range, values of {named!r} could be {holds}. ", *options, "."])
+    options = " or ".join(f"`propensity={_expression_of(reading, named)!r}`" for reading in possible)
+    return f"going by their range, values of {named!r} could be {holds}. Pass {options}."
 
 
 def _expression_of(reading: PropensityReading, named: str) -> str:

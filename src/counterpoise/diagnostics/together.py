@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.diagnostics.verdict import TOGETHER, Caveat
-from counterpoise.errors import Argument, Sentence
 from counterpoise.moments import Floats
 
 LEVEL = 0.005  # of the doubts of a log, over all of its id columns: benchmarks/verdicts.py rows
@@ -31,14 +30,9 @@ class Together:
 
     def caveat(self) -> Caveat:
         """What to tell whoever relies on the interval."""
-        do = Sentence(
-            [
-                "Pass ",
-                Argument("cluster", self.column),
-                f": it becomes about {self.factor:.1f} times as wide. If these rows are independent after all, pass ",
-                Argument("cluster", False),
-                ".",
-            ]
+        do = (
+            f"Pass `cluster={self.column!r}`: it becomes about {self.factor:.1f} times as wide. "
+            "If these rows are independent after all, pass `cluster=False`."
         )
         text = f"Rows with the same {self.column!r} move together, so the interval is too narrow."
         numbers = {"factor": self.factor, "p": self.p, "ids": float(self.ids), "rows": float(self.rows)}

@@ -9,7 +9,7 @@ from typing import Literal
 
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
-from counterpoise.errors import Argument, Pieces, Sentence, in_units
+from counterpoise.errors import Sentence, in_units, verbatim
 from counterpoise.moments.log_moments import Label
 from counterpoise.moments.spread import below
 
@@ -97,6 +97,10 @@ class Caveat:
     do: str = ""
     unusual_severity: Severity | None = field(default=None, repr=False)  # where it is not that of the code
 
+    def __post_init__(self) -> None:
+        for part in ("text", "do"):
+            object.__setattr__(self, part, Sentence(getattr(self, part)))
+
     @property
     def severity(self) -> Severity:
         """How good a verdict can still be."""
@@ -108,7 +112,7 @@ class Caveat:
     @property
     def reason(self) -> str:
         """What is wrong and what to do about it, with arguments that a front end may write its own way."""
-        return Sentence([self.text, " ", self.do]) if self.do else self.text
+        return Sentence(f"{verbatim(self.text)} {verbatim(self.do)}") if self.do else self.text
 
     def of_units(self, unit: str) -> Caveat:
         """The same said of lists, if those are what is counted."""
@@ -116,7 +120,7 @@ class Caveat:
 
     def about(self, policy: str) -> Caveat:
         """The same, said of one of several policies."""
-        return replace(self, text=Sentence([f"{policy}: ", self.text]))
+        return replace(self, text=f"{verbatim(policy)}: {verbatim(self.text)}")
 
     def document(self) -> dict[str, object]:
         """The record for JSON."""
@@ -347,13 +351,13 @@ def _equal_rewards(diagnostics: Diagnostics) -> Iterator[Caveat]:
     if not diagnostics.has_equal_rewards:
         return
     reward = diagnostics.reward_min
-    unless: Pieces = (
-        ["The interval assumes that rewards are 0 or 1; if they can be more, pass ", Argument("reward_bounds"), "."]
+    unless = (
+        "The interval assumes that rewards are 0 or 1; if they can be more, pass `reward_bounds=`."
         if reward in (0.0, 1.0)
-        else ["The interval is unbounded unless you pass ", Argument("reward_bounds"), "."]
+        else "The interval is unbounded unless you pass `reward_bounds=`."
     )
     text = f"Every reward is {reward:g}, so the rows do not show how rewards vary."
-    yield Caveat("equal-rewards", text, {"reward": reward}, Sentence(unless))
+    yield Caveat("equal-rewards", text, {"reward": reward}, unless)
 
 
 def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:

@@ -11,7 +11,7 @@ import polars as pl
 from counterpoise.engines.query import center_of
 from counterpoise.engines.registry import engine_of, first_rows
 from counterpoise.engines.streaming import prepare
-from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
 from counterpoise.log.lists import DEEPEST, Lists
@@ -62,17 +62,14 @@ def lists_of(log: Log) -> Lists:
         raise LogError(f"the log has no rows with a position: {position!r} is null everywhere.")
     if low not in (0.0, 1.0) or high % 1 != 0:
         raise LogError(
-            [f"position {position!r} must count from 0 or 1 in whole numbers; it goes from {low:g} to {high:g}. "],
+            f"position {position!r} must count from 0 or 1 in whole numbers; it goes from {low:g} to {high:g}. ",
             do="Do not leave out the rows at the top of a list: everything below depends on what is there.",
         )
     if high - low >= DEEPEST:
+        top = f"{position} <= {DEEPEST + int(low) - 1}"
         raise OptionError(
             f"the longest list has {high - low + 1:,.0f} positions, and at most {DEEPEST} can be evaluated.",
-            do=[
-                "Look at the top of the lists: ",
-                Argument("where", Blank(f"'{position} <= {DEEPEST + int(low) - 1}'")),
-                ".",
-            ],
+            do=f"Look at the top of the lists: `where={top!r}`.",
         )
     lists = Lists(str(log.slate), position, str(log.propensity_of), log.discount, int(low), int(high))
     if lists.depth > 1:
@@ -106,12 +103,12 @@ def _check_rewards(log: Log, lists: Lists) -> None:
     ends = values.group_by(slate).agg(low=pl.col("r").min(), high=pl.col("r").max(), n=pl.len()).filter(pl.col("n") > 1)
     same = ends.filter((pl.col("low") == pl.col("high")) & (pl.col("low") != 0))
     if same.height >= ENOUGH and ends.filter(pl.col("low") != pl.col("high")).is_empty():
+        once = f"CASE WHEN {lists.position} = {lists.first} THEN {r} ELSE 0 END"
         raise LogError(
             f"reward {r!r} is the same on all rows of every list, so it seems to be a reward of the whole list, which would be counted "
             "once for each position.",
-            do=["Count it once: ", Argument("reward", Blank(f"'CASE WHEN {lists.position} = {lists.first} THEN {r} ELSE 0 END'")),
-                ", with a weight of the whole list (standard or pseudo_inverse)."],
-        )  # fmt: skip
+            do=f"Count it once: `reward={once!r}`, with a weight of the whole list (standard or pseudo_inverse).",
+        )
 
 
 # -- How to write a column of a log inside an expression of its SQL ----------------------------------------------------

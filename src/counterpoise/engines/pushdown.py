@@ -23,7 +23,7 @@ from counterpoise.engines.query import (
     left_out,
 )
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
-from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature
 from counterpoise.log.good import indicator, is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
@@ -298,7 +298,7 @@ def prepare_there(
         if log.cluster is None:
             raise OptionError(
                 "rows in a database have no order to group them by, which the jackknife and cross_fit need.",
-                do=["Pass ", Argument("cluster"), ", the column of a whole number such as the user's id."],
+                do="Pass `cluster=`, the column of a whole number such as the user's id.",
             )
         # the remainder first: an unsigned id may be too large for the type
         chosen.append((nw.col(_ids(log.cluster, schema, names)) % PRIME).cast(nw.Int64).alias(GROUP))

@@ -17,7 +17,7 @@ from counterpoise.engines.pushdown import PushedDown, prepare_there
 from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
 from counterpoise.engines.streaming import Streaming, prepare_lazily, rows_of_lists
 from counterpoise.engines.summarize import summarize
-from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.expressions import columns, plan
 from counterpoise.log.groups import CLUSTER
@@ -199,7 +199,7 @@ class Files(LogEngine):
             reason = next(iter(str(first).splitlines()), type(first).__name__)
             raise ColumnError(f"{wrong} The first rows read well, but then: {reason}.") from first
         except files.UNREADABLE as error:
-            raise (files.find_damaged(paths) or LogError(f"cannot read the files: {error}.")) from error
+            raise (files.find_damaged(paths) or LogError(f"cannot read the files: {verbatim(error)}.")) from error
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """The rows of a scan."""

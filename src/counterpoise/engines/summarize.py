@@ -22,7 +22,7 @@ from counterpoise.engines.query import (
     spread_of,
     total_of,
 )
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.log.question import Lane, Names, Question
 from counterpoise.log.rules import Problem, all_bad, refuse
 from counterpoise.moments import Floats, LogMoments, Powers, Tail
@@ -179,42 +179,31 @@ def check_segments(
         columns = columns[:-1]  # which nobody asked for
     count, limit = len({label[: len(columns)] for label in labels}), question.log.max_segments
     if count > (limit or MOST_SEGMENTS):
-        segment = Argument("segment", columns[0]) if len(columns) == 1 else Argument("segment")
+        segment = f"`segment={columns[0]!r}`" if len(columns) == 1 else "`segment=`"
         why = f"we ask before we answer for more than {MOST_SEGMENTS:,}" if limit is None else f"{limit:,} may be made"
         raise OptionError(
-            [segment, f" makes {count:,} segments, and {why}."],
-            do=[
-                "Pass ",
-                Argument("max_segments", count),
-                " to get them all, or ",
-                *_coarser(columns, keys, in_database),
-            ],
+            f"{segment} makes {count:,} segments, and {why}.",
+            do=f"Pass `max_segments={count!r}` to get them all, or {_coarser(columns, keys, in_database)}",
         )
     numbers = count * question.groups * len(question.moment_columns) ** 2
     if question.groups > 1 and numbers > MOST_SUMS:
         groups = MOST_SUMS // (count * len(question.moment_columns) ** 2)
         raise OptionError(
             f"{count:,} segments in {question.groups:,} groups of clusters make {numbers:,} sums, and {MOST_SUMS:,} are the most we keep.",
-            do=[
-                "Pass ",
-                Argument("groups", groups),
-                ", or name a column with fewer values as ",
-                Argument("segment"),
-                ".",
-            ]
+            do=f"Pass `groups={groups!r}`, or name a column with fewer values as `segment=`."
             if groups >= 20
-            else ["Name a column with fewer values as ", Argument("segment"), "."],
+            else "Name a column with fewer values as `segment=`.",
         )
 
 
-def _coarser(columns: Sequence[str], keys: pl.DataFrame | None, in_database: bool) -> list[str | Argument]:
+def _coarser(columns: Sequence[str], keys: pl.DataFrame | None, in_database: bool) -> str:
     """What to segment by instead: of a point in time the week or the day."""
     for column, dtype in [] if keys is None else zip(columns, keys.dtypes, strict=False):
         if dtype.is_temporal() and _IS_NAME.fullmatch(column):
             by_week = f"date_trunc('week', {column})" if in_database else f"strftime({column}, '%G-W%V')"
-            week, day = Argument("segment", by_week), Argument("segment", f"cast({column} as date)")
-            return ["the week: ", week, "."] if dtype == pl.Date else ["the week or the day: ", week, " or ", day, "."]
-    return ["name a column with fewer values as ", Argument("segment"), "."]
+            week, day = f"`segment={by_week!r}`", f"`segment='cast({column} as date)'`"
+            return f"the week: {week}." if dtype == pl.Date else f"the week or the day: {week} or {day}."
+    return "name a column with fewer values as `segment=`."
 
 
 def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:

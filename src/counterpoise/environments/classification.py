@@ -16,7 +16,7 @@ from counterpoise.environments.feedback import (
     check_seed,
     sample_actions,
 )
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 
 
 class LabelPredictor(Protocol):
@@ -94,7 +94,7 @@ class ClassificationBandit:
     def policy_of(self, classifier: LabelPredictor, *, exploration: float = 0.0) -> Callable[[Floats], Floats]:
         """A fitted classifier as a policy: the label it predicts with probability 1 − exploration, otherwise one at random."""
         if not 0 <= exploration <= 1:
-            raise OptionError([Argument("exploration", exploration), " is not a probability; it must lie in [0, 1]."])
+            raise OptionError(f"`exploration={exploration!r}` is not a probability; it must lie in [0, 1].")
 
         def policy(context: Floats) -> Floats:
             predicted = np.asarray(classifier.predict(context))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.errors import Argument, OptionError, did_you_mean
+from counterpoise.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     import polars
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 def check_at_least(name: str, value: int, least: int) -> None:
     """Check that an argument is large enough."""
     if value < least:
-        raise OptionError([Argument(name, value), f" is too small; it must be at least {least:,}."])
+        raise OptionError(f"`{name}={value!r}` is too small; it must be at least {least:,}.")
 
 
 def check_choice(name: str, choice: object, known: Sequence[str], do: str = "") -> None:
     """Check that an argument is one of a few words; if something else may be passed instead, `do` says so."""
     if choice not in known:
-        listed = f" is not one of {', '.join(map(repr, known))}."
-        raise OptionError([Argument(name, choice), listed], suggestion=did_you_mean(choice, known), do=do)
+        what = f"`{name}={choice!r}` is not one of {', '.join(map(repr, known))}."
+        raise OptionError(what, suggestion=did_you_mean(choice, known), do=do)
 
 
 def check_seed(seed: int) -> None:
     """Check that NumPy's legacy generator accepts this seed."""
     if not 0 <= seed < 2**32:
-        raise OptionError([Argument("seed", seed), " is out of range; a seed is a whole number from 0 to 2³² − 1."])
+        raise OptionError(f"`seed={seed!r}` is out of range; a seed is a whole number from 0 to 2³² − 1.")
 
 
 def check_probabilities(whose: str, probabilities: NDArray[np.float64], shape: tuple[int, int], first: int = 0) -> None:

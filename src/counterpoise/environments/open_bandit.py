@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from counterpoise.environments.feedback import Floats, check_at_least, check_choice, check_seed
-from counterpoise.errors import Argument, ColumnError, LogError, OptionError, did_you_mean, first_line
+from counterpoise.errors import ColumnError, LogError, OptionError, did_you_mean, first_line, verbatim
 
 if TYPE_CHECKING:
     import polars
@@ -196,7 +196,7 @@ def thompson_probabilities(
     if a.size < positions:
         raise OptionError(
             f"{positions} positions need at least {positions} actions, and there are {a.size}.",
-            do=["Pass ", Argument("positions", a.size), " or less."],
+            do=f"Pass `positions={a.size!r}` or less.",
         )
     check_at_least("draws", draws, 1)
     check_seed(seed)
@@ -223,7 +223,7 @@ def from_priors_file(path: str | Path, campaign: str) -> tuple[Floats, Floats]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(
-            f"cannot read the priors {str(file)!r}: {error}.", do="Pass the path of the YAML file."
+            f"cannot read the priors {str(file)!r}: {verbatim(error)}.", do="Pass the path of the YAML file."
         ) from error
     priors: dict[str, dict[str, list[float]]] = {}
     section = parameter = ""

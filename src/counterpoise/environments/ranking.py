@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from counterpoise.environments.feedback import Floats, Integers, check_at_least, check_choice, check_seed
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
     import polars
@@ -61,7 +61,7 @@ class SyntheticRanking:
         check_seed(seed)
         self.positions, self.items = positions, positions + 5 if items is None else items
         if self.items < positions:
-            raise OptionError([Argument("items", items), f" are too few for {positions} positions."])
+            raise OptionError(f"`items={items!r}` are too few for {positions} positions.")
         check_choice("logging", logging, get_args(Filling))
         check_choice("clicks", clicks, get_args(Clicks))
         self.logging, self.clicks, self.seed = logging, clicks, seed

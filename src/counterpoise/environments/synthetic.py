@@ -23,7 +23,7 @@ from counterpoise.environments.feedback import (
     chunks,
     sample_actions,
 )
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
     import polars
@@ -84,19 +84,19 @@ class SyntheticBandit:
         if not callable(self.logging):
             check_choice("logging", self.logging, ("softmax", "uniform"), do="Or pass a function of the contexts.")
         if not 0 < self.ratio <= 1:
-            what = " must lie in (0, 1]: it is the share of monomials that have a coefficient."
-            raise OptionError([Argument("ratio", self.ratio), what])
+            what = "must lie in (0, 1]: it is the share of monomials that have a coefficient."
+            raise OptionError(f"`ratio={self.ratio!r}` {what}")
         if not np.isfinite(self.inverse_temperature):
-            raise OptionError([Argument("inverse_temperature", self.inverse_temperature), " is not a finite number."])
+            raise OptionError(f"`inverse_temperature={self.inverse_temperature!r}` is not a finite number.")
         if not (np.isfinite(self.noise) and self.noise >= 0):
-            what = " is not a standard deviation; pass a finite number of at least 0."
-            raise OptionError([Argument("noise", self.noise), what])
+            what = "is not a standard deviation; pass a finite number of at least 0."
+            raise OptionError(f"`noise={self.noise!r}` {what}")
         monomials = comb(self.context_dimension + self.degree, self.degree)
         if monomials > 10**6:
             raise OptionError(
                 f"a polynomial of degree {self.degree} in {self.context_dimension} context dimensions has {monomials:,} monomials, more "
                 "than 1,000,000.",
-                do=["Lower ", Argument("degree"), " or ", Argument("context_dimension"), "."],
+                do="Lower `degree=` or `context_dimension=`.",
             )
         self._random = np.random.RandomState(self.seed)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import Estimate, fit, linear
 from counterpoise.estimators.weighted import from_mean_reward, has_overlap
 from counterpoise.moments import Floats, Moments
@@ -204,6 +204,6 @@ def check_model(moments: Moments) -> None:
     if not set(MODEL) <= set(moments.columns):
         raise OptionError(
             "this estimator needs a reward model.",
-            do=["Pass ", Argument("model_reward"), " (its reward of the logged action) and ", Argument("model_value"),
-                " (its value of the target policy)."],
-        )  # fmt: skip
+            do="Pass `model_reward=` (its reward of the logged action) and `model_value=` (its value of the target "
+            "policy).",
+        )

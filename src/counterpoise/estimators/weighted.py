@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import ControlFit, Estimate, estimate_of, fit, linear
 from counterpoise.estimators.lists import controls_of, joint_baselines, self_normalized
 from counterpoise.moments import Floats, Moments
@@ -292,7 +292,7 @@ def check_context(moments: Moments) -> None:
     if not moments.context:
         raise OptionError(
             "this estimator needs a baseline that depends on the context.",
-            do=["Pass ", Argument("baseline"), ", the columns that rewards may depend on."],
+            do="Pass `baseline=`, the columns that rewards may depend on.",
         )
 
 

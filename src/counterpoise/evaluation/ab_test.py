@@ -33,7 +33,7 @@ from counterpoise.display import (
     signed,
 )
 from counterpoise.engines.registry import columns_of
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
 from counterpoise.evaluation.asking import features_of, groups_of
@@ -345,9 +345,9 @@ def ab_test(
 def _with_arm(log: Log, arm: Column) -> Log:
     """The log with its arms as its loggers, by the names of their columns."""
     if log.logger is not None:
-        raise OptionError(["the arms are the loggers of a test: leave out ", Argument("logger"), "."])
+        raise OptionError("the arms are the loggers of a test: leave out `logger=`.")
     if log.propensity is not None and not isinstance(log.propensity, Mapping):
-        raise OptionError([Argument("propensity"), " maps every arm to its policy's probability of the logged action."])
+        raise OptionError("`propensity=` maps every arm to its policy's probability of the logged action.")
     if not log.is_arrays:
         return log.but(logger=column_name("arm", arm, None))
     arrays = log.data.copy()
@@ -359,19 +359,17 @@ def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> dict[str, 
     """The arms by name, in order."""
     labels = [label for label in moments.segments if label[0] is not None]
     if len(labels) < len(moments.segments) and not drop_bad_rows:
-        raise LogError(
-            f"some rows of {column!r} say nothing of their arm.", do=["Leave them out with ", Argument("where"), "."]
-        )
+        raise LogError(f"some rows of {column!r} say nothing of their arm.", do="Leave them out with `where=`.")
     if not 2 <= len(labels) <= MOST:
         shown = ", ".join(names_of_arms(labels[:5])) + (", …" if len(labels) > 5 else "")
-        raise LogError(f"a test has 2 to {MOST} arms, and {column!r} has {len(labels):,} values: {shown}.")
+        raise LogError(f"a test has 2 to {MOST} arms, and {column!r} has {len(labels):,} values: {verbatim(shown)}.")
     return dict(zip(names_of_arms(labels), labels, strict=True))
 
 
 def _rival(against: object, arms: Mapping[str, Label]) -> str:
     rival = next(iter(arms)) if against is None else str(against)
     if rival not in arms:
-        raise OptionError([Argument("against", against), f" is not one of the arms {', '.join(map(repr, arms))}."])
+        raise OptionError(f"`against={against!r}` is not one of the arms {', '.join(map(repr, arms))}.")
     return rival
 
 
@@ -430,11 +428,8 @@ def _pooled_comparison(
     columns = {str(name): column for name, column in log.propensity.items()}
     if set(columns) != set(names):
         raise OptionError(
-            [
-                Argument("propensity"),
-                f" maps every arm to its policy's probability of the logged action: it needs {', '.join(map(repr, names))}",
-                f", and has {', '.join(map(repr, columns))}.",
-            ]
+            "`propensity=` maps every arm to its policy's probability of the logged action: "
+            f"it needs {', '.join(map(repr, names))}, and has {', '.join(map(repr, columns))}."
         )
     targets = {name: columns[name] for name in names if name != rival}
     lean = log.but(shares=None)

@@ -12,7 +12,7 @@ import numpy as np
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
 from counterpoise.diagnostics.verdict import MISSING, below_one
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.checks import RewardMoments
 from counterpoise.evaluation.estimates import (
@@ -258,10 +258,10 @@ def _check_method(moments: LogMoments, options: IntervalOptions) -> None:
     if moments.estimated is not None and options.method.needs_known_propensities:
         raise OptionError(
             f"the {name} interval holds at any size because the weights are known, and these rest on a propensity model.",
-            do=["Pass ", Argument("interval", "student"), "."],
+            do="Pass `interval='student'`.",
         )
     if options.method.needs_groups and next(iter(moments.moments.values())).shape[1] < 2:
         raise OptionError(
             f"these moments have no groups, and the {name} interval needs them.",
-            do=["Evaluate the log with ", Argument("groups", 100), " or ", Argument("cluster"), "."],
+            do="Evaluate the log with `groups=100` or `cluster=`.",
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from counterpoise.engines.first_look import baseline_features, lists_of
 from counterpoise.engines.registry import moments_of
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.checks import RewardMoments, explanation_of
 from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.lists import refuse_lists
@@ -97,9 +97,7 @@ def question_of(
         return with_model(question)
     for extra in ("items", "value_samples"):
         if getattr(log, extra) is not None:
-            raise OptionError(
-                [Argument(extra), " is for a reward model.", " Pass ", Argument("model", "auto"), ", too."]
-            )
+            raise OptionError(f"`{extra}=` is for a reward model. Pass `model='auto'`, too.")
     return question
 
 
@@ -107,8 +105,8 @@ def _check_estimated(log: Log, *targets: Targets) -> None:
     """Check that nothing is asked that needs propensities as they were logged."""
     if log.baseline:
         raise OptionError(
-            [Argument("baseline"), " takes propensities as logged, and a model is to estimate them."],
-            do=["Pass ", Argument("model", "auto"), " instead, which works with both."],
+            "`baseline=` takes propensities as logged, and a model is to estimate them.",
+            do="Pass `model='auto'` instead, which works with both.",
         )
     for target in targets:
         named = list(target.values()) if isinstance(target, Mapping) else target
@@ -125,10 +123,7 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
     if stored.state is not None:
         job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     elif stored.given:
-        raise OptionError(
-            [Argument(stored.given[0]), " says what a state keeps of this log."],
-            do=["Pass ", Argument("state"), ", too."],
-        )
+        raise OptionError(f"`{stored.given[0]}=` says what a state keeps of this log.", do="Pass `state=`, too.")
     question, today = _sum_up(question, progress)
     if job is None:
         return RewardMoments(today, question.log.reward, question)
@@ -178,7 +173,7 @@ def groups_of(log: Log, *, wanted: bool) -> int:
     if groups is None:
         return GROUPS if wanted or log.cluster is not None else 1
     if isinstance(groups, bool) or not isinstance(groups, Integral) or groups < 2:
-        raise OptionError([Argument("groups", groups), " is not a whole number of at least 2."])
+        raise OptionError(f"`groups={groups!r}` is not a whole number of at least 2.")
     return int(groups)
 
 

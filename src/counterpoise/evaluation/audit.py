@@ -16,7 +16,7 @@ from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight, holm
 from counterpoise.diagnostics.findings import Finding
 from counterpoise.display import Block, Cell, Display, Name, Number, PValue, Table, p_value
 from counterpoise.engines.registry import engine_of
-from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError, did_you_mean
+from counterpoise.errors import ColumnError, LogError, OptionError, did_you_mean
 from counterpoise.evaluation.loggers import of_own_logger
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.log.expressions import ReadPlan, column, columns
@@ -568,7 +568,7 @@ def _calibration(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Calibr
             return None
         raise OptionError(
             "to check the probabilities of all actions, the logged action must be known.",
-            do=["Name its column with ", Argument("action", Blank("COLUMN")), "."],
+            do="Name its column with `action=COLUMN`.",
         )
     distribution = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
     return None if distribution is None else calibration_of(frame, schema, parts.action, distribution, parts.cluster)

@@ -28,7 +28,7 @@ from counterpoise.display import (
     finite,
     level_of,
 )
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison
@@ -316,7 +316,7 @@ def backtest(
         raise OptionError(f"every test needs a log and an outcome; {odd[0]!r} has only one of them.")
     extra = [*parts, *(name for name, policy in (("target", target), ("against", against)) if policy is not None)]
     if extra and all(isinstance(data, Comparison) for data in logs.values()):
-        raise OptionError(["the logs are comparisons, which were made before: leave out ", Argument(extra[0]), "."])
+        raise OptionError(f"the logs are comparisons, which were made before: leave out `{extra[0]}=`.")
     options: dict[str, Any] = {"interval": interval, "level": level, "progress": progress}
     replayed = []
     for name, data in logs.items():
@@ -334,9 +334,7 @@ def backtest(
 
 def _replay(name: str, comparison: Comparison, outcome: Outcome, level: float) -> Replayed:
     if comparison.level != level:
-        raise OptionError(
-            [f"the comparison of {name!r} is at another level: pass ", Argument("level", comparison.level), "."]
-        )
+        raise OptionError(f"the comparison of {name!r} is at another level: pass `level={comparison.level!r}`.")
     if len(comparison.targets) > 1:
         raise OptionError(f"the comparison of {name!r} has {len(comparison.targets)} targets: a test is about one.")
     predicted = comparison.difference

@@ -19,7 +19,7 @@ from counterpoise.diagnostics.together import FEWEST, Together, moving_together
 from counterpoise.diagnostics.verdict import OWN_ROWS
 from counterpoise.engines.registry import columns_of, engine_of
 from counterpoise.engines.rows import ID, first_rows_with, good_rows_of_ids, rows_of_ids
-from counterpoise.errors import Argument, CounterpoiseError, LogError, Sentence
+from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
@@ -329,15 +329,11 @@ def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Con
     if meaning == MARGINAL and (item is None or not shows_once(frame, lists.slate, item)):
         return
     what = "it should fall by one with each" if lists.propensity_of == CONDITIONAL else "it should not fall"
-    text = Sentence(
-        [
-            f"The mean of 1/{log.propensity} counts the items to choose from; from the first position to {steps} below it falls by "
-            f"{fall:.2g} ± {error:.1g}, and with ",
-            Argument("propensity_of", lists.propensity_of),
-            f" {what}.",
-        ]
+    text = (
+        f"The mean of 1/{verbatim(log.propensity)} counts the items to choose from; from the first position to {steps} below "
+        f"it falls by {fall:.2g} ± {error:.1g}, and with `propensity_of={lists.propensity_of!r}` {what}."
     )
-    do = Sentence(["Pass ", Argument("propensity_of", str(meaning)), ", or find out what was logged."])
+    do = f"Pass `propensity_of={str(meaning)!r}`, or find out what was logged."
     numbers = {"fall": fall, "error": error, "steps": float(steps)}
     yield Concern(Caveat("propensity-meaning", text, numbers, do))
 
@@ -361,7 +357,7 @@ def explanation_of(error: LogError, question: Question) -> LogError:
         misread = _misread(question) if _has_own_propensities(question) else None
     if misread is None or misread[1] >= 1.0:
         return error
-    return LogError([f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: ", misread[0]])
+    return LogError(f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: {verbatim(misread[0])}")
 
 
 def _misread(question: Question) -> tuple[str, float] | None:
@@ -408,8 +404,7 @@ def _may_be_position(name: object) -> bool:
     return any(word in plain for word in ("pos", "rank", "slot"))
 
 
-def _upper(said: str) -> Sentence:
+def _upper(said: str) -> str:
     """The doctor's finding as a sentence of its own."""
-    parts = said.parts if isinstance(said, Sentence) else (said,)
-    first = parts[0]
-    return Sentence([first[:1].upper() + first[1:] if isinstance(first, str) else first, *parts[1:]])
+    text = verbatim(said)
+    return text[:1].upper() + text[1:]

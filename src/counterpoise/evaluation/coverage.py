@@ -12,7 +12,7 @@ import numpy as np
 
 from counterpoise.display import ROWS, Block, Display, above, finite, shortened
 from counterpoise.engines.resampling import Units, drawn_again, tilted, units_of, with_unseen
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.evaluation.reading import read
 from counterpoise.log.question import LOGGING, Question, part_of
@@ -138,7 +138,7 @@ def check_coverage(
     """See `Result.check_coverage`."""
     _check_rows(result)
     if isinstance(runs, bool) or not isinstance(runs, Integral) or runs < FEWEST:
-        raise OptionError([Argument("runs", runs), f" is not a whole number of at least {FEWEST}."])
+        raise OptionError(f"`runs={runs!r}` is not a whole number of at least {FEWEST}.")
     name = read(result).primary if estimator is None else estimator
     chosen = result.targets if target is None else (target,)
     for policy in chosen:
@@ -165,7 +165,7 @@ def _check_rows(result: Result) -> None:
         raise OptionError(
             f"a check of coverage draws rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which "
             "the state keeps only sums.",
-            do=["Evaluate all logs at once, without ", Argument("state"), "."],
+            do="Evaluate all logs at once, without `state=`.",
         )
 
 

@@ -31,7 +31,7 @@ from counterpoise.display import (
     shortened,
 )
 from counterpoise.engines.first_look import first_look
-from counterpoise.errors import Argument, OptionError, Sentence
+from counterpoise.errors import OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.asking import Stored, known_target, question_of, read
 from counterpoise.evaluation.estimates import IntervalOptions, View, choose, diagnostics, estimates, options_of
@@ -92,7 +92,7 @@ def given_thresholds(thresholds: Any) -> tuple[float, ...]:
     except (TypeError, ValueError):
         numbers = np.array([np.nan])
     if not 1 <= len(numbers) <= LIMIT or not np.isfinite(numbers).all():
-        raise OptionError([Argument("thresholds"), f" must be 1 to {LIMIT:,} finite numbers, in units of the reward."])
+        raise OptionError(f"`thresholds=` must be 1 to {LIMIT:,} finite numbers, in units of the reward.")
     return cast("tuple[float, ...]", tuple(numbers.tolist()))
 
 
@@ -455,8 +455,7 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
         f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
         "be below 0.5; their mean would then be further off than an interval says."
     )
-    quantiles = "Look at quantiles, which need no variance, or pass "
-    do = Sentence([quantiles, Argument("reward_bounds"), " if rewards are bounded."])
+    do = "Look at quantiles, which need no variance, or pass `reward_bounds=` if rewards are bounded."
     return verdict.with_caveats([Caveat("heavy-tailed-rewards", text, {"k": tail.k, "error": tail.error}, do)])
 
 
@@ -479,7 +478,7 @@ def _row(statistic: Statistic) -> dict[str, Cell]:
 def _check_share(what: str, q: float, *, is_one_allowed: bool) -> None:
     is_number = isinstance(q, Real) and not isinstance(q, bool)
     if not is_number or not (0.0 < q < 1.0 or (is_one_allowed and q == 1.0)):
-        raise OptionError([Argument(what, q), " is not a share of the rewards, strictly between 0 and 1."])
+        raise OptionError(f"`{what}={q!r}` is not a share of the rewards, strictly between 0 and 1.")
 
 
 # -- `distribution` itself ---------------------------------------------------------------------------------------------
@@ -554,5 +553,5 @@ def _check(log: Log) -> None:
     if log.propensity is not None and logged_propensity(log) != log.propensity:
         raise OptionError(
             "a distribution takes propensities as logged: its errors would not know of a propensity model.",
-            do=["Name the column with ", Argument("propensity"), "."],
+            do="Name the column with `propensity=`.",
         )

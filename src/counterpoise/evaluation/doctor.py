@@ -34,7 +34,7 @@ from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
-from counterpoise.errors import Argument, Blank, LogError, OptionError, Sentence
+from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audit, audit, check_columns, columns_of
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
@@ -346,8 +346,7 @@ def missing_parts(patient: Patient) -> Iterator[Finding]:
         if not name:
             never = " If it was never logged, Python can estimate it: propensity=cp.models.Propensity(…), from context and action."
             more = never if part == "propensity" else ""
-            missing = f"no column looks like the {part}. Name it with "
-            yield Finding("fix", part, Sentence([missing, Argument(part, Blank("COLUMN")), f".{more}"]))
+            yield Finding("fix", part, f"no column looks like the {part}. Name it with `{part}=COLUMN`.{more}")
     for name in (patient.reward, patient.propensity, *patient.targets):
         if name is not None and name not in patient.numbers:
             yield Finding("fix", name, f"{name!r} holds {patient.schema[name]}, not numbers. Write it as numbers.")
@@ -366,13 +365,10 @@ def leaking_context(patient: Patient) -> Iterator[Finding]:
     if patient.rewards is None:
         return
     for name, share in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context).items():
-        said = Sentence(
-            [
-                f"the context column {name!r} tells {share:.0%} of the reward's variance, on rows it was not learned from: it was "
-                "probably written after the choice. Leave it out of ",
-                Argument("context"),
-                ", or a model that uses it is worth nothing on new rows.",
-            ]
+        said = (
+            f"the context column {name!r} tells {share:.0%} of the reward's variance, on rows it was not learned "
+            "from: it was probably written after the choice. Leave it out of `context=`, or a model that uses it is "
+            "worth nothing on new rows."
         )
         yield Finding("fix", name, said)
 
@@ -383,7 +379,7 @@ def doubtful_targets(patient: Patient) -> Iterator[Finding]:
         severity: Severity = "fix" if overlap.verdict.verdict == "not identified" else "look"
         for caveat in overlap.verdict.caveats:
             if caveat.code not in OWN:
-                yield Finding(severity, overlap.target, Sentence([f"{overlap.target}: ", caveat.reason]))
+                yield Finding(severity, overlap.target, f"{verbatim(overlap.target)}: {verbatim(caveat.reason)}")
 
 
 def wrong_mean_weights(patient: Patient) -> list[Finding]:
@@ -527,7 +523,7 @@ def _target_columns(target: str | Sequence[str] | Mapping[str, str]) -> tuple[st
     for name in names if isinstance(names, list | tuple) else [names]:
         if name is not None and not isinstance(name, str):
             raise OptionError(
-                [Argument("target"), f" of doctor must name columns of the log, found {type(name).__name__}."],
+                f"`target=` of doctor must name columns of the log, found {type(name).__name__}.",
                 do="Pass a column with the target's probability of the logged action; evaluate takes the other kinds of targets.",
             )
     return tuple(dict.fromkeys(column_names("target", names, None)))

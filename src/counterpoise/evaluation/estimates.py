@@ -12,7 +12,7 @@ import numpy as np
 
 from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
 from counterpoise.diagnostics.verdict import after_choice
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
 from counterpoise.estimators.weighted import lift_of_value
@@ -50,7 +50,7 @@ def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
     if estimator is None:
         return ()
     if not isinstance(estimator, str | list | tuple):
-        raise OptionError([Argument("estimator", estimator), " must be a name or a list of names."])
+        raise OptionError(f"`estimator={estimator!r}` must be a name or a list of names.")
     return (estimator,) if isinstance(estimator, str) else tuple(estimator)
 
 
@@ -106,13 +106,12 @@ def _check(name: str, missing: dict[str, bool], method: Method) -> None:
         )
     needs = ESTIMATORS[name].needs
     if missing[needs]:
-        model = [Argument("model", "auto"), ", or a model's columns in ", Argument("model_reward"), " and "]
-        arguments: dict[str, list[Any]] = {
-            "model": [*model, Argument("model_value")],
-            "groups": [Argument("groups", 100)],
-            "context": [Argument("baseline"), ", the columns that rewards may depend on"],
+        arguments = {
+            "model": "`model='auto'`, or a model's columns in `model_reward=` and `model_value=`",
+            "groups": "`groups=100`",
+            "context": "`baseline=`, the columns that rewards may depend on",
         }
-        raise OptionError([f"{name} needs ", *arguments[needs], "."])
+        raise OptionError(f"{name} needs {arguments[needs]}.")
 
 
 # -- `View`: one contrast of a log, first as a whole, then by segment --------------------------------------------------

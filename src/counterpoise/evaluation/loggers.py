@@ -13,7 +13,7 @@ from counterpoise.diagnostics import Caveat
 from counterpoise.display import Cell, Share, Table, estimate_cells
 from counterpoise.engines.first_look import quoting
 from counterpoise.engines.registry import moments_of
-from counterpoise.errors import Argument, Blank, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.estimates import View, estimates, options_of
 from counterpoise.evaluation.table import frame
@@ -54,10 +54,7 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
             f"a log of several loggers has the balanced weight, and not {weight!r}: leave out the weight."
         )
     if log.logger is None:
-        raise OptionError(
-            [Argument("propensity"), " has several loggers."],
-            do=["Say which of them wrote a row, with ", Argument("logger"), "."],
-        )
+        raise OptionError("`propensity=` has several loggers.", do="Say which of them wrote a row, with `logger=`.")
     loggers, logger, quote = log.propensity, str(log.logger), quoting(log)
     names = tuple(loggers)
     shares = _shares(with_names(log), names) if log.shares is None else checked_shares(log.shares, names)
@@ -73,9 +70,7 @@ def with_names(log: Log) -> Log:
 def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     """The loggers' shares of the rows, in a pass that looks at nothing else; rows that will be dropped are not counted."""
     if log.data is None or (isinstance(log.data, str) and not log.data):
-        raise OptionError(
-            ["without the rows, nobody knows the loggers' shares of them."], do=["Pass ", Argument("shares"), "."]
-        )
+        raise OptionError("without the rows, nobody knows the loggers' shares of them.", do="Pass `shares=`.")
     even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quoting(log))
     good = log.but(where=even_where(log.where, even)) if log.drop_bad_rows else log
     moments = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
@@ -86,18 +81,13 @@ def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     if unknown and not log.drop_bad_rows:
         raise LogError(
             f"{sum(rows[name] for name in unknown):,} rows were written by {unknown[0]!r}, of whom nothing is known.",
-            do=[
-                Argument("propensity"),
-                " needs a column for each logger, or drop such rows with ",
-                Argument("where"),
-                ".",
-            ],
+            do="`propensity=` needs a column for each logger, or drop such rows with `where=`.",
         )
     absent = [name for name, n in known.items() if not n]
     if absent:
         raise LogError(
             f"no row was written by {absent[0]!r}; the log has {', '.join(map(repr, rows))}.",
-            do=["Leave it out of ", Argument("propensity"), ", or give ", Argument("shares"), "."],
+            do="Leave it out of `propensity=`, or give `shares=`.",
         )
     total = sum(known.values())
     return {name: n / total for name, n in known.items()}
@@ -130,10 +120,10 @@ def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
     by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
     if set(by_name) != set(map(str, names)):
         expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
-        raise OptionError([Argument("shares"), f" needs one entry for each of {expected}; found {entries}."])
+        raise OptionError(f"`shares=` needs one entry for each of {expected}; found {entries}.")
     is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
     if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
-        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {by_name!r}."])
+        raise OptionError(f"`shares=` holds something that isn't a positive number: {by_name!r}.")
     total = sum(by_name.values())
     return {name: by_name[str(name)] / total for name in names}
 
@@ -172,7 +162,7 @@ def by_logger(question: Question) -> Question:
         return question
     if weight.logger in question.segment:
         raise OptionError(
-            [Argument("segment", weight.logger), " is the logger, by which balanced weights do not average to 1."],
+            f"`segment={weight.logger!r}` is the logger, by which balanced weights do not average to 1.",
             do="See result.loggers() for each logger's own estimate.",
         )
     return replace(question, segment=(*question.segment, weight.logger))
@@ -256,13 +246,7 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
     if not isinstance(weight, Balanced):
         raise OptionError(
             "one policy wrote this log, as far as it was said.",
-            do=[
-                "For several, pass ",
-                Argument("propensity", {"a": Blank("…"), "b": Blank("…")}),
-                " and ",
-                Argument("logger"),
-                ".",
-            ],
+            do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
         )
     balanced = result[target, BETA_IPS]
     plain = replace(lean(question), segment=())

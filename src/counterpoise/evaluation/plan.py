@@ -17,7 +17,7 @@ from counterpoise.diagnostics import Diagnostics, Verdict, judge
 from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_CLUSTERS, FEW_ROWS
 from counterpoise.display import ROWS, Block, Cell, Display, Judged, Number, Share, Table, level_of, shortened
 from counterpoise.engines.rows import over_good_rows
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.estimates import (
     MOST,
@@ -207,16 +207,17 @@ def plan(
     if whole is not None:
         whole.need_only("plan")
         if actions is not None and whole.slate is not None:
-            unknown = " asks what exploring would save, which is not known for lists yet: leave it out."
-            raise OptionError([Argument("actions"), unknown])
+            raise OptionError(
+                "`actions=` asks what exploring would save, which is not known for lists yet: leave it out."
+            )
     method = strategy(interval, is_clustered=False)
     check_differences(method)
     best = _best(whole)
     result, paired = _answers(log, target, method, level, best, parts)
     if len(result.targets) > 1:
         raise OptionError(
-            f"plan takes one target, found {', '.join(result.targets)}.",
-            do=["Choose one with ", Argument("target", result.targets[0]), "."],
+            f"plan takes one target, found {verbatim(', '.join(result.targets))}.",
+            do=f"Choose one with `target={result.targets[0]!r}`.",
         )
     target = result.targets[0]
     value = result[target, best]
@@ -459,18 +460,16 @@ def _check_actions(actions: int, mean: float, error: float) -> None:
     """The mean of 1/propensity is the number of actions that the logging policy may take."""
     if actions < mean - 4 * error - 1e-9 * mean:
         raise OptionError(
-            [
-                Argument("actions", actions),
-                f" is too few: the propensities are those of about {mean:,.0f} actions (the mean of 1/propensity).",
-            ],
+            f"`actions={actions!r}` is too few: the propensities are those of about {mean:,.0f} actions (the mean of "
+            "1/propensity).",
             do="Give the number of actions that the logging policy chooses from.",
         )
 
 
 def _check(difference: float, power: float, actions: int | None) -> None:
     if isinstance(difference, bool) or not isinstance(difference, Real) or not 0 < difference < math.inf:
-        raise OptionError([Argument("difference", difference), " is not a positive number, in units of the reward."])
+        raise OptionError(f"`difference={difference!r}` is not a positive number, in units of the reward.")
     if not (isinstance(power, Real) and 0.0 < power < 1.0):
-        raise OptionError([Argument("power", power), " does not lie strictly between 0 and 1."])
+        raise OptionError(f"`power={power!r}` does not lie strictly between 0 and 1.")
     if actions is not None and (isinstance(actions, bool) or not isinstance(actions, int) or actions < 2):
-        raise OptionError([Argument("actions", actions), " is not a whole number of at least 2."])
+        raise OptionError(f"`actions={actions!r}` is not a whole number of at least 2.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
 from counterpoise.display import ESTIMATE, ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.evaluation.estimates import foremost, has_context
 from counterpoise.evaluation.table import frame
@@ -151,7 +151,7 @@ class Result(Display):
         if not sensitivity:
             return verdict
         if segment is not None:
-            raise OptionError(["the sensitivity of a segment needs a log of its own: pass ", Argument("where"), "."])
+            raise OptionError("the sensitivity of a segment needs a log of its own: pass `where=`.")
         name = self.targets[0] if target is None else target
         if name not in self._tips:
             tip = str(self.sensitivity(target=name, progress=False).tipping(name))
@@ -180,13 +180,7 @@ class Result(Display):
         if missing and name in self.targets:
             raise OptionError(
                 f"worth compares optimal_dr with beta_ips, and this result has no {' and no '.join(missing)}.",
-                do=[
-                    "Pass ",
-                    Argument("model", "auto"),
-                    "; if you choose with ",
-                    Argument("estimator"),
-                    ", name both of them.",
-                ],
+                do="Pass `model='auto'`; if you choose with `estimator=`, name both of them.",
             )
         plain, best = self[name, "beta_ips"].stderr, self[name, "optimal_dr"].stderr
         return (plain / best) ** 2 - 1.0 if best > 0 else 0.0
@@ -245,7 +239,7 @@ class Result(Display):
         if not self.ladders:
             raise OptionError(
                 "this result has a single weight, and no ladder to choose it from.",
-                do=["Pass ", Argument("weight", Blank("cp.weights.Slope(cp.weights.Clip)")), "."],
+                do="Pass `weight=cp.weights.Slope(cp.weights.Clip)`.",
             )
         return frame(Table([row for ladder in self.ladders.values() for row in ladder.rows()]))
 
@@ -395,5 +389,5 @@ class Comparison(Result):
 
 def _choice(name: str, known: set[str]) -> str:
     near = difflib.get_close_matches(name, sorted(known), n=1)
-    listed = f"it has {', '.join(sorted(known))}." if known else "it has none."
+    listed = f"it has {verbatim(', '.join(sorted(known)))}." if known else "it has none."
     return listed + (f" Did you mean {near[0]!r}?" if near else "")

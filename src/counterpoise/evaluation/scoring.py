@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.errors import Argument, ColumnError, OptionError
+from counterpoise.errors import ColumnError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.readers.policies import ActionTable, chosen
 
@@ -91,7 +91,7 @@ def value_scorer(
     True
     """
     if bound not in (None, "lower", "upper"):
-        raise OptionError([Argument("bound"), f" must be 'lower', 'upper' or None; found {bound!r}."])
+        raise OptionError(f"`bound=` must be 'lower', 'upper' or None; found {bound!r}.")
     parts = parts_of(y)
     table = np.asarray(policy.predict_proba(X), dtype=np.float64)
     target = chosen(ActionTable(np.asarray(policy.classes_), table), parts.pop("action"))

@@ -33,7 +33,7 @@ from counterpoise.display import (
 )
 from counterpoise.engines.first_look import first_look
 from counterpoise.engines.rows import over_good_rows
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.asking import Stored, known_target, read, with_errors
 from counterpoise.evaluation.distribution import bin_sql, thresholds_of
@@ -323,7 +323,7 @@ def checked_gammas(gamma: Any) -> tuple[float, ...]:
     for factor in factors:
         _check_gamma(factor)
     if not len(factors):
-        raise OptionError([Argument("gamma"), " is empty: name at least one factor, such as 1.5."])
+        raise OptionError("`gamma=` is empty: name at least one factor, such as 1.5.")
     return tuple(sorted({float(factor) for factor in factors}))
 
 
@@ -331,7 +331,7 @@ def _check_gamma(gamma: Any) -> None:
     is_number = isinstance(gamma, Real) and not isinstance(gamma, bool)
     if not is_number or not 1.0 <= float(gamma) <= MOST:
         raise OptionError(
-            [Argument("gamma", gamma), f" is not a factor of at least 1 (and at most {MOST:,.0f})."],
+            f"`gamma={gamma!r}` is not a factor of at least 1 (and at most {MOST:,.0f}).",
             do="1 says that propensities are right, 2 that their odds may be half or twice as large.",
         )
 
@@ -493,7 +493,7 @@ def of_result(
         raise OptionError(
             f"sensitivity looks at rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the "
             "state keeps only sums.",
-            do=["Evaluate all logs at once, without ", Argument("state"), "."],
+            do="Evaluate all logs at once, without `state=`.",
         )
     known = result.targets if is_of_two(result) else question.target_names
     chosen = known if target is None else (target,) if isinstance(target, str) else tuple(target)

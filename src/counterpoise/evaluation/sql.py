@@ -14,7 +14,7 @@ from narwhals.typing import IntoFrame
 from counterpoise.engines.pushdown import guard, prepare_there
 from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
-from counterpoise.errors import Argument, Blank, LogError, OptionError, first_line
+from counterpoise.errors import LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
@@ -52,7 +52,7 @@ def sql(
     """
     ibis, sqlglot = _libraries()
     if not math.isfinite(center):
-        raise OptionError([Argument("center", center), " is not a number near the mean reward."])
+        raise OptionError(f"`center={center!r}` is not a number near the mean reward.")
     question = _question(log, parts, target, weight, segment)
     if question.log.table is None:
         raise OptionError("table is missing: name the table that the statement reads.")
@@ -71,7 +71,7 @@ def sql(
         whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
         return str(whole.sql(dialect=dialect, pretty=True))
     except ValueError as error:  # an unknown dialect
-        raise OptionError(f"cannot write the statement for {dialect!r}: {error}.") from error
+        raise OptionError(f"cannot write the statement for {dialect!r}: {verbatim(error)}.") from error
 
 
 @takes_parts("sql")
@@ -102,7 +102,7 @@ def from_sums(
         raise LogError(
             f"{total - n:,} of {total:,} rows have impossible values (propensity outside (0, 1], target outside [0, 1], no finite "
             "reward).",
-            do=["Fix the logger, or leave them out with ", Argument("drop_bad_rows", True), "."],
+            do="Fix the logger, or leave them out with `drop_bad_rows=True`.",
         )
     numbers, labels = numbers_of(good, names), labels_of(good, names)
     if not is_well_centered(numbers, labels, names):
@@ -110,11 +110,7 @@ def from_sums(
         raise LogError(
             f"the rewards lie around {mean:.12g}, too far from the statement's center {center:.12g} for errors to keep their "
             "digits.",
-            do=[
-                "Write it again with ",
-                Argument("center", Blank(f"{mean:.12g}")),
-                ", or one for each segment if they are worlds apart.",
-            ],
+            do=f"Write it again with `center={mean:.12g}`, or one for each segment if they are worlds apart.",
         )
 
     def largest(lane: Lane) -> dict[Label, Floats]:
@@ -155,7 +151,7 @@ def _check_answer(answer: pl.DataFrame, question: Question) -> pl.DataFrame:
     if question.groups > 1 and bool((answer.get_column(GROUP) >= question.groups).any()):
         raise LogError(
             f"the rows of the statement are of more than {question.groups} groups.",
-            do=["Pass the same ", Argument("groups"), " as to `sql`."],
+            do="Pass the same `groups=` as to `sql`.",
         )
     return answer
 
@@ -164,9 +160,7 @@ def _question(
     log: Log | Data, parts: LogFields, target: Targets, weight: Weight | Columns, segment: Columns
 ) -> Question:
     if parts.get("groups") is not None and parts.get("cluster") is None:
-        raise OptionError(
-            "groups need a cluster, by which a database tells them apart.", do=["Pass ", Argument("cluster"), ", too."]
-        )
+        raise OptionError("groups need a cluster, by which a database tells them apart.", do="Pass `cluster=`, too.")
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
     whole = as_log(log, parts)

@@ -17,7 +17,7 @@ from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
 from counterpoise.engines.registry import engine_of
-from counterpoise.errors import Argument, CounterpoiseError, Sentence
+from counterpoise.errors import CounterpoiseError, verbatim
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.estimates import foremost
 from counterpoise.intervals import Interval
@@ -328,7 +328,7 @@ class RewardRange:
     @property
     def do(self) -> str:
         """What to do if that is not so."""
-        return "" if self.is_promised else Sentence(["If they can be others, pass ", Argument("reward_bounds"), "."])
+        return "" if self.is_promised else "If they can be others, pass `reward_bounds=`."
 
 
 def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> RewardRange:
@@ -441,4 +441,4 @@ def _with_ends(caveat: Caveat, bounds: Interval, said: str, do: str) -> Caveat:
         return caveat
     start = "The log gives bounds, and no estimate" if caveat.code == MISSING else "The interval allows for both"
     numbers = {**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper}
-    return replace(caveat, text=f"{caveat.text} {start}: {said}", do=do, numbers=numbers)
+    return replace(caveat, text=f"{verbatim(caveat.text)} {start}: {said}", do=do, numbers=numbers)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoise.errors import OptionError, ResultFileError
+from counterpoise.errors import OptionError, ResultFileError, verbatim
 from counterpoise.experiments.ope import OURS, PUBLISHED, RECIPE, SEEDS, Cell, CellKey, Runs, by_cell, run_cells
 from counterpoise.experiments.result_file import Key, Recipe, Row, read_rows, write_atomically
 
@@ -135,7 +135,7 @@ def claims_text(path: Path, published: Path | None = None) -> str:
         with path.open(newline="", encoding="utf-8") as stream:
             header = next(csv.reader(stream), [])
     except (OSError, UnicodeDecodeError) as error:
-        raise ResultFileError(f"{str(path)!r} cannot be read: {error}. Name a file of results.") from error
+        raise ResultFileError(f"{str(path)!r} cannot be read: {verbatim(error)}. Name a file of results.") from error
     if "mse" in header:
         cells = read_cells(path)
         return "\n\n".join([_wins(cells), _significance("unpaired", significant(cells))])

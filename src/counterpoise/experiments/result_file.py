@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from counterpoise.errors import OptionError, ResultFileError
+from counterpoise.errors import OptionError, ResultFileError, verbatim
 from counterpoise.whole_files import whole_file
 
 Key = tuple[float | int | str, ...]
@@ -132,7 +132,7 @@ def read_rows(path: str | Path, recipe: Recipe) -> dict[Key, list[Row]]:
                     ) from None
                 rows.setdefault(row[: len(recipe.keys)], []).append(row[len(recipe.keys) :])
     except (OSError, UnicodeDecodeError) as error:
-        raise ResultFileError(f"{str(path)!r} cannot be read: {error}. Name a file of results.") from error
+        raise ResultFileError(f"{str(path)!r} cannot be read: {verbatim(error)}. Name a file of results.") from error
     return rows
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.features.columns import (
     UNITS,
     Category,
@@ -250,11 +250,8 @@ class _Summary:
         return ColumnError(
             f"context {self.name!r} has {len(self.levels):,} different texts, and the {LEVELS} most frequent are in less than "
             f"{COVERED:.0%} of the rows: it looks like an id.",
-            do=[
-                "Leave it out, or name an SQL expression that makes fewer levels of it in ",
-                Argument("context"),
-                ", or bring an embedding as a column of lists.",
-            ],
+            do="Leave it out, or name an SQL expression that makes fewer levels of it in `context=`, or bring an "
+            "embedding as a column of lists.",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from counterpoise.errors import Argument, Blank, OptionError, did_you_mean
+from counterpoise.errors import OptionError, did_you_mean
 from counterpoise.intervals.anytime import Anytime
 from counterpoise.intervals.bernstein import Bernstein
 from counterpoise.intervals.jackknife import Jackknife
@@ -41,8 +41,7 @@ def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapp
             raise _unknown(interval)
         return INTERVALS[interval].from_options(options)
     if isinstance(interval, type):
-        made = Blank(f"{interval.__name__}(…)")
-        raise OptionError(f"{interval.__name__} is a class.", do=["Pass an object, ", Argument("interval", made), "."])
+        raise OptionError(f"{interval.__name__} is a class.", do=f"Pass an object, `interval={interval.__name__}(…)`.")
     if not isinstance(interval, Method):
         raise _unknown(interval)
     return interval
@@ -50,7 +49,7 @@ def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapp
 
 def _unknown(interval: object) -> OptionError:
     return OptionError(
-        [Argument("interval", interval), f" is not an interval; choose from {', '.join(INTERVALS)}."],
+        f"`interval={interval!r}` is not an interval; choose from {', '.join(INTERVALS)}.",
         suggestion=did_you_mean(interval, INTERVALS) if isinstance(interval, str) else "",
         do="" if isinstance(interval, str) else "Or pass an object, such as cp.intervals.Anytime(tuned_for=1e6).",
     )

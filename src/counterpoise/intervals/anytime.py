@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, symmetric
 from counterpoise.intervals.student import heavier
 from counterpoise.moments.spread import below
@@ -163,4 +163,4 @@ def anytime_score(share: float, n: float, level: float = 0.95) -> tuple[float, f
 
 def _check_rows(tuned_for: float) -> None:
     if isinstance(tuned_for, bool) or not isinstance(tuned_for, Real) or not 0 < tuned_for < math.inf:
-        raise OptionError([Argument("tuned_for", tuned_for), " is not a positive number of rows."])
+        raise OptionError(f"`tuned_for={tuned_for!r}` is not a positive number of rows.")

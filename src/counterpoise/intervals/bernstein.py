@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from counterpoise.errors import Argument, LogError, OptionError, did_you_mean
+from counterpoise.errors import LogError, OptionError, did_you_mean
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, normal
 
 # -- The bounds of rewards, if they are known before the log is seen ---------------------------------------------------
@@ -53,16 +53,13 @@ def check_within(reward_bounds: tuple[float, float], rewards: tuple[float, float
     lowest, highest = rewards
     if lowest < low or highest > high:
         raise LogError(
-            [
-                Argument("reward_bounds", reward_bounds),
-                f" do not hold: the log has rewards from {lowest:g} to {highest:g}.",
-            ],
+            f"`reward_bounds={reward_bounds!r}` do not hold: the log has rewards from {lowest:g} to {highest:g}.",
             do="Give bounds that hold for every possible reward.",
         )
 
 
 def _not_two(bounds: object) -> OptionError:
-    return OptionError([Argument("reward_bounds", bounds), " must be two finite numbers, the lower one first."])
+    return OptionError(f"`reward_bounds={bounds!r}` must be two finite numbers, the lower one first.")
 
 
 # -- `Bernstein`: the interval itself ----------------------------------------------------------------------------------
@@ -99,11 +96,10 @@ class Bernstein(Method):
             bounds, has_options = reward_bounds or (0, 1), "max_weight" in chosen
             written = f"Pass interval=cp.intervals.Bernstein(reward_bounds={bounds}, max_weight=10)."
             raise OptionError(
-                ["the bernstein interval needs ", Argument("reward_bounds"), " and ", Argument("max_weight"),
-                 ", both known before you see the log."],
+                "the bernstein interval needs `reward_bounds=` and `max_weight=`, both known before you see the log.",
                 do="" if has_options else written,
                 suggestion="The largest weight is 1/(the smallest propensity that the logging policy can give).",
-            )  # fmt: skip
+            )
         return cls(reward_bounds, max_weight)
 
     @property
@@ -117,7 +113,7 @@ class Bernstein(Method):
         most = _check_weight(self.max_weight)
         if max_weight > most * (1 + 1e-12):  # 1/(1/3) may round to a little more than 3
             raise LogError(
-                [Argument("max_weight", self.max_weight), f" is too small: the log has a weight of {max_weight:g}."],
+                f"`max_weight={self.max_weight!r}` is too small: the log has a weight of {max_weight:g}.",
                 do="Give the largest weight that the logging policy allows, 1/(its smallest propensity); a bound taken from the log itself "
                 "is no bound.",
             )
@@ -180,7 +176,7 @@ def _check_weight(max_weight: float) -> float:
     try:
         weight = float(max_weight)
     except (TypeError, ValueError) as error:
-        raise OptionError([Argument("max_weight", max_weight), " is not a number."]) from error
+        raise OptionError(f"`max_weight={max_weight!r}` is not a number.") from error
     if not (math.isfinite(weight) and weight > 0):
-        raise OptionError([Argument("max_weight", max_weight), " is not a positive number."])
+        raise OptionError(f"`max_weight={max_weight!r}` is not a positive number.")
     return weight

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level
 from counterpoise.moments.spread import Smoothed
 
@@ -36,7 +36,7 @@ class LogSmoothing(Method):
     def __post_init__(self) -> None:
         scale = self.scale
         if isinstance(scale, bool) or not isinstance(scale, Real) or not 0 < scale < math.inf:
-            raise OptionError([Argument("scale", scale), " is not a positive number."])
+            raise OptionError(f"`scale={scale!r}` is not a positive number.")
 
     @property
     def score(self) -> None:
@@ -60,7 +60,7 @@ class LogSmoothing(Method):
         if evidence.n and not evidence.smoothed.lambdas:
             raise OptionError(
                 f"these moments do not have the sums that the {self.name} interval needs.",
-                do=["Evaluate the log itself with ", Argument("interval", self.name), "."],
+                do=f"Evaluate the log itself with `interval={self.name!r}`.",
             )
         if math.isnan(evidence.value):
             return Interval(-math.inf, math.inf, level, self.name)

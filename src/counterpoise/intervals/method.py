@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.spread import UNSMOOTHED, Smoothed, at_an_end, effective_sample_size, outcome_rows
 
@@ -46,8 +46,7 @@ def check_level(level: float) -> None:
     """Check that a confidence level lies strictly between 0 and 1, and not so near 1 that its quantile is infinite."""
     if not (isinstance(level, Real) and level > 0.0 and (1.0 + level) / 2.0 < 1.0):
         raise OptionError(
-            [Argument("level", level), " does not lie strictly between 0 and 1."],
-            do=["For a 95 % interval, pass ", Argument("level", 0.95), "."],
+            f"`level={level!r}` does not lie strictly between 0 and 1.", do="For a 95 % interval, pass `level=0.95`."
         )
 
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.features import Encoder
 from counterpoise.features.columns import TEXT, codes_of
 from counterpoise.models.design import read_items
@@ -69,7 +69,7 @@ class DistinctIds:
         if len(self.ids) > MOST:
             raise LogError(
                 f"{self.name!r} has more than {MOST:,} distinct actions. Is it the column of the logged action?",
-                do=["For a catalog as large as that, pass ", Argument("n_actions"), " or a policy."],
+                do="For a catalog as large as that, pass `n_actions=` or a policy.",
             )
 
     @property
@@ -98,9 +98,7 @@ def places_of_rows(classes: NDArray[Any], action: Any, rows: int) -> Places:
     """The places of one action per row, as a user gives them."""
     actions = np.asarray(action)
     if actions.shape != (rows,):
-        raise OptionError(
-            ["there must be one ", Argument("action"), f" per context ({rows:,}); found shape {actions.shape}."]
-        )
+        raise OptionError(f"there must be one `action=` per context ({rows:,}); found shape {actions.shape}.")
     is_numbers = classes.dtype.kind in "iu"
     if rows and is_numbers != (actions.dtype.kind in "biuf"):
         raise OptionError(
@@ -200,7 +198,7 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
     mask = _truth_values(candidates)
     if mask is None and _looks_like_truth(candidates, (rows, len(classes))):
         raise OptionError(
-            [Argument("mask"), " has numbers 0 and 1, a column for every action, which could be ids of actions."],
+            "`mask=` has numbers 0 and 1, a column for every action, which could be ids of actions.",
             do="Pass truth values: mask.astype(bool).",
         )
     if mask is None and isinstance(candidates, np.ndarray) and candidates.dtype.kind == "f":
@@ -246,13 +244,9 @@ def _looks_like_truth(candidates: Any, shape: tuple[int, int]) -> bool:
 
 def _misshapen(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> OptionError:
     return OptionError(
-        [
-            Argument("candidates"),
-            ", or ",
-            Argument("mask"),
-            f", must be truth values, a row for each of the {rows:,} contexts and a column for each of the {n_actions:,} actions, or a "
-            f"list of actions per row; found {kind}{' × '.join(f'{size:,}' for size in shape)}.",
-        ]
+        f"`candidates=`, or `mask=`, must be truth values, a row for each of the {rows:,} contexts and a column for "
+        f"each of the {n_actions:,} actions, or a list of actions per row; "
+        f"found {kind}{' × '.join(f'{size:,}' for size in shape)}."
     )
 
 
@@ -285,7 +279,9 @@ def _parsed(name: str, text: str | None) -> list[str] | None:
     try:
         actions = json.loads(text)
     except ValueError as error:
-        raise ColumnError(f"candidates {name!r} has {text[:50]!r}, which is not a JSON list: {error}.") from error
+        raise ColumnError(
+            f"candidates {name!r} has {text[:50]!r}, which is not a JSON list: {verbatim(error)}."
+        ) from error
     return [None if action is None else str(action) for action in actions]  # type: ignore[misc]
 
 
@@ -362,9 +358,7 @@ def item_features(items: Any, *, action: str = "action") -> Items:
     is_number, below = ids.dtype.is_integer(), ids.filter(ids < 0) if ids.dtype.is_integer() else ids.clear()
     if len(below) or not (is_number or ids.dtype in TEXT):
         wrong = f"the id {below[0]}" if len(below) else f"ids of type {ids.dtype}"
-        raise OptionError(
-            [Argument("items"), f" has {wrong} in {ids.name!r}, and ids are text, or whole numbers from 0 on."]
-        )
+        raise OptionError(f"`items=` has {wrong} in {ids.name!r}, and ids are text, or whole numbers from 0 on.")
     classes: NDArray[Any] = ids.cast(pl.Int64 if is_number else pl.String).to_numpy()
     order = np.argsort(classes)
     table = Encoder.of(described, described.columns).plain(described)[order]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from counterpoise.errors import Argument, PolicyFileError
+from counterpoise.errors import PolicyFileError, verbatim
 from counterpoise.learn.callbacks import Epoch
 from counterpoise.learn.files import TensorFile, check_finite, check_tensors, opened, write_tensors
 from counterpoise.learn.norms import ACROSS_ROWS
@@ -174,7 +174,7 @@ def restore_checkpoint(path: str | PathLike[str], state: RunState, settings: dic
             state.optimizer.load_state_dict(moments)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise file.damaged(
-                f"its state of the optimizer or of the random numbers cannot be used ({error})"
+                f"its state of the optimizer or of the random numbers cannot be used ({verbatim(error)})"
             ) from error
     state.policy.load_state_dict(_under("policy.", tensors))
     state.best = _under("best.", tensors)
@@ -204,7 +204,7 @@ def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> No
     if done > epochs:
         raise PolicyFileError(
             f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} you asked for.",
-            do=["Pass ", Argument("epochs", done), " or more, or name another checkpoint."],
+            do=f"Pass `epochs={done!r}` or more, or name another checkpoint.",
         )
 
 

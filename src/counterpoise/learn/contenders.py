@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, LogError, OptionError, TrainingError
+from counterpoise.errors import LogError, OptionError, TrainingError, verbatim
 from counterpoise.features import Scaling
 from counterpoise.learn.forest import NEVER, Forest, ForestLearner, of_classifier
 from counterpoise.learn.objectives import Objective, Rewards, objective_of
@@ -197,10 +197,10 @@ class Reduction:
         except (TypeError, ValueError) as error:
             if "sample_weight" in str(error):
                 raise OptionError(
-                    f"{type(model).__name__} does not take sample weights: {error}",
+                    f"{type(model).__name__} does not take sample weights: {verbatim(error)}",
                     do="Pass a classifier that does; contexts are standardized before it sees them.",
                 ) from error
-            raise TrainingError(f"{type(model).__name__} could not be fitted: {error}") from error
+            raise TrainingError(f"{type(model).__name__} could not be fitted: {verbatim(error)}") from error
         if is_forest:
             return of_classifier(model, rest.n_actions)
         known = np.asarray(model.classes_, dtype=np.int64)
@@ -278,7 +278,7 @@ class Network:
         if objective_of(self.objective).needs_model_rewards:
             raise OptionError(
                 f"objective {self.objective!r} needs a reward model's predictions, which a search does not have.",
-                do=["Use PolicyLearner, with ", Argument("model"), "."],
+                do="Use PolicyLearner, with `model=`.",
             )
 
     @property

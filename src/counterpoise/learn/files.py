@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, OptionError, PolicyFileError
+from counterpoise.errors import OptionError, PolicyFileError, verbatim
 from counterpoise.features import Encoder
 from counterpoise.learn.actions import Names
 from counterpoise.learn.forest import Forest, Trees
@@ -135,7 +135,9 @@ def _readable(path: str | PathLike[str]) -> Iterator[None]:
     except RecursionError as error:
         raise PolicyFileError(f"{str(path)!r} is damaged: its description is nested too deeply.") from error
     except (OSError, SafetensorError, ValueError, TypeError, RuntimeError, MemoryError) as error:
-        raise PolicyFileError(f"{str(path)!r} is damaged, or was not written by counterpoise: {error}.") from error
+        raise PolicyFileError(
+            f"{str(path)!r} is damaged, or was not written by counterpoise: {verbatim(error)}."
+        ) from error
 
 
 def _described(metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -315,7 +317,7 @@ def load_policy(
         if build is None:
             raise PolicyFileError(
                 f"{str(path)!r} contains a {config['kind']}, which counterpoise does not know.",
-                do=["Pass ", Argument("make"), ", a function that builds it."],
+                do="Pass `make=`, a function that builds it.",
             )
         weights = {name: stored for name, stored in file.tensors.items() if name not in OWN}
         _check_sizes(file, build, config["arguments"], weights)
@@ -368,17 +370,15 @@ def _into(
         if kind == ModulePolicy.__name__ and make is None:
             raise PolicyFileError(
                 f"{str(file.path)!r} has the weights of a module of your own, without the module.",
-                do=["Pass ", Argument("module"), ", one with the same layers."],
+                do="Pass `module=`, one with the same layers.",
             )
         return None
     if make is not None:
-        raise OptionError(["you passed both ", Argument("make"), " and ", Argument("module"), "."], do="Pass one.")
+        raise OptionError("you passed both `make=` and `module=`.", do="Pass one.")
     if kind != ModulePolicy.__name__:
-        raise OptionError(
-            f"{str(file.path)!r} contains a {kind}, which needs no module.", do=["Leave out ", Argument("module"), "."]
-        )
+        raise OptionError(f"{str(file.path)!r} contains a {kind}, which needs no module.", do="Leave out `module=`.")
     if not isinstance(module, nn.Module):
-        raise OptionError([Argument("module"), f" must be a torch.nn.Module; found {type(module).__name__}."])
+        raise OptionError(f"`module=` must be a torch.nn.Module; found {type(module).__name__}.")
     own = module
     return lambda n_actions: ModulePolicy(own, n_actions)
 
@@ -455,7 +455,7 @@ def _built(
         return build(**own)
     except UNFIT as error:
         raise PolicyFileError(
-            f"{str(file.path)!r} does not describe a policy: {error}.", do="Save it again."
+            f"{str(file.path)!r} does not describe a policy: {verbatim(error)}.", do="Save it again."
         ) from error
 
 
@@ -469,7 +469,7 @@ def _part(file: TensorFile, part: Any, device: str, under: str) -> Policy:
     if kind not in KINDS:
         raise PolicyFileError(
             f"part of {str(file.path)!r} is a {kind}, which counterpoise does not know.",
-            do=["Pass ", Argument("make"), ", a function that builds the whole policy."],
+            do="Pass `make=`, a function that builds the whole policy.",
         )
     policy = _built(file, KINDS[kind], arguments, device, under)
     policy.temperature = _temperature(file, part)
@@ -496,10 +496,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
     known = policy.context_dimension if policy.encoding_ is None else policy.encoding_.width
     width = known if context_dimension is None else context_dimension
     if width is None:
-        raise OptionError(
-            "this policy does not know how many numbers a context has.",
-            do=["Pass ", Argument("context_dimension"), "."],
-        )
+        raise OptionError("this policy does not know how many numbers a context has.", do="Pass `context_dimension=`.")
     policy.check_width(width)
     # a copy, because the policy itself stays on its device, and in training if it is
     probabilities = ServedProbabilities(deepcopy(policy)).cpu().eval()
@@ -507,7 +504,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
     try:
         probabilities(example)
     except RuntimeError as error:
-        raise OptionError(f"the policy does not take contexts of {width} numbers: {error}.") from error
+        raise OptionError(f"the policy does not take contexts of {width} numbers: {verbatim(error)}.") from error
     try:
         with whole_file(path) as part:
             write_onnx(policy, probabilities, example, part)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from counterpoise.diagnostics import CODES
-from counterpoise.errors import Argument, OptionError, Sentence, TrainingError
+from counterpoise.errors import OptionError, Sentence, TrainingError, verbatim
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
@@ -136,16 +136,15 @@ def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.in
     if is_surely_better(result, lift_bound=lift_bound):
         return True
     of_folds = result.targets[0] == FOLDS  # and not of a policy that was judged on rows held out, as a ranker is
-    text = f"the learned policy is not surely better than the policy that wrote the log. {doubts(result)}"
-    advice: list[str | Argument] = [" a log that explores more."]
+    text = f"the learned policy is not surely better than the policy that wrote the log. {verbatim(doubts(result))}"
+    collect = "a log that explores more."
     if of_folds:
         text += " (That is about the policies of the folds, each judged by rows that it has not seen.)"
-        imitate = Argument("fallback", "imitate")
-        advice = [" a log that explores more, or pass ", imitate, " for a policy that imitates the one that ran."]
+        collect = "a log that explores more, or pass `fallback='imitate'` for a policy that imitates the one that ran."
     if fallback == "raise":
-        raise TrainingError(text, do=["Collect", *advice])
+        raise TrainingError(text, do=f"Collect {collect}")
     if fallback == "warn":
-        warn(LearningWarning(Sentence([f"T{text[1:]} Before you serve it, collect", *advice])))
+        warn(LearningWarning(Sentence(f"T{text[1:]} Before you serve it, collect {collect}")))
     return fallback == "warn"
 
 

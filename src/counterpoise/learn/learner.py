@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
 from counterpoise.learn.callbacks import Epoch
@@ -114,7 +114,7 @@ class ScikitLearn:
             for other in (changes.get(group), getattr(params.get(group), "__dict__", None)):
                 if other and other.get(part, value) is not value:
                     raise OptionError(
-                        [Argument(part, value), f" contradicts {other[part]!r}, which it is in ", Argument(group), "."],
+                        f"`{part}={value!r}` contradicts {other[part]!r}, which it is in `{group}=`.",
                         do=f"Say it once: {part}=, or {group}={GROUPS[group].__name__}({part}=…).",
                     )
             changes.setdefault(group, {})[part] = value
@@ -128,8 +128,8 @@ class ScikitLearn:
         near = difflib.get_close_matches(name.rpartition("__")[2], known, n=1)
         names = "" if near else f"; it has {', '.join(known)}"
         return OptionError(
-            [f"{type(self).__name__} has no parameter ", Argument(name), f"{names}."],
-            suggestion=["Did you mean ", Argument(near[0]), "?"] if near else "",
+            f"{type(self).__name__} has no parameter `{name}=`{names}.",
+            suggestion=f"Did you mean `{near[0]}=`?" if near else "",
         )
 
     if not TYPE_CHECKING:  # where a misspelt attribute should stay an error
@@ -172,7 +172,7 @@ def log_of(X: Any, y: Any, more: LogFields) -> Log:  # noqa: N803
     parts = parts_of(y)
     twice = [part for part in more if part in parts or part == "context"]
     if twice:
-        raise OptionError(["X and y already say what ", Argument(twice[0]), " is."], do="Leave it out.")
+        raise OptionError(f"X and y already say what `{twice[0]}=` is.", do="Leave it out.")
     names = list(getattr(X, "columns", ()))
     if names and all(isinstance(name, str) for name in names):
         return _log_of_frame(X, names, parts, more)
@@ -451,22 +451,12 @@ def _check_parts(options: Options, log: Log, *, has_predictions: bool) -> None:
     """Check that the objective gets the parts of the log that it needs, and none that exclude each other."""
     if options.negatives is not None and log.candidates is not None:
         raise OptionError(
-            [
-                Argument("negatives"),
-                " draws from all items, and ",
-                Argument("candidates"),
-                " says which there are in each row.",
-            ],
+            "`negatives=` draws from all items, and `candidates=` says which there are in each row.",
             do="Leave out either.",
         )
     if options.trained.needs_model_rewards != (has_predictions != (log.model is not None)):
         needs = "needs" if options.trained.needs_model_rewards else "does not use"
         raise OptionError(
-            [
-                f"objective {options.objective!r} {needs} ",
-                Argument("model_rewards"),
-                ", predictions with a column per action, or else ",
-                Argument("model"),
-                ", a reward model to fit.",
-            ]
+            f"objective {options.objective!r} {needs} `model_rewards=`, predictions with a column per action, or "
+            "else `model=`, a reward model to fit."
         )

@@ -29,7 +29,7 @@ from counterpoise.diagnostics.diagnose import WeightedRows, diagnose
 from counterpoise.diagnostics.verdict import FEW_CARRYING
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.lists import collapse
-from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.estimators.weighted import beta_ips
 from counterpoise.intervals import Evidence, Interval
 from counterpoise.intervals.student import Student, student
@@ -102,7 +102,7 @@ class ListSource(Source):
         if isinstance(weight, PseudoInverse):
             raise OptionError(
                 "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots independently.",
-                do=["Pass another ", Argument("weight"), "."],
+                do="Pass another `weight=`.",
             )
         self.weight, self.judges = weight, judges
         self.judged = pl.DataFrame()
@@ -206,7 +206,7 @@ def refuse_depth(depth: int, items: int) -> None:
         raise LogError(
             f"lists have up to {depth} positions, and there are only {items:,} items, so some are shown twice in a list, which a "
             "ranking policy never does.",
-            do=["Look at the top of the lists, such as ", Argument("where", Blank("'position <= 3'")), "."],
+            do="Look at the top of the lists, such as `where='position <= 3'`.",
         )
 
 

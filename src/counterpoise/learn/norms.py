@@ -26,7 +26,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.learn.actions import among, mask_of_places
 from counterpoise.learn.blocks import ItemScores, product_of
 from counterpoise.learn.policy import Policy
@@ -244,12 +244,9 @@ def needed(layer: nn.Module | None, policy: Policy) -> nn.Module:
     """The layer, or an error that says what to do without one."""
     if layer is None:
         raise OptionError(
-            [
-                Argument("norms", "last_layer"),
-                " needs logits that come straight from one linear layer, which is trained, used once, and shares no parameters; "
-                f"{type(policy).__name__} has none.",
-            ],
-            do=["Pass ", Argument("norms", "all"), "."],
+            "`norms='last_layer'` needs logits that come straight from one linear layer, which is trained, used "
+            f"once, and shares no parameters; {type(policy).__name__} has none.",
+            do="Pass `norms='all'`.",
         )
     return layer
 
@@ -483,8 +480,8 @@ class ItemSampleGradients:
             self._logged = LoggedItems(policy, context, action, arithmetic)
         if not is_once_each(calls, owners):
             raise OptionError(
-                [Argument("norms", "all"), " with so many actions needs layers that are each used once."],
-                do=["Pass ", Argument("norms", "last_layer"), "."],
+                "`norms='all'` with so many actions needs layers that are each used once.",
+                do="Pass `norms='last_layer'`.",
             )
         self._policy = policy
         self.target, self.squared_norms = self._logged.target.detach(), self._logged.squared_norms

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 
 # -- Adam for a catalog of which every step sees a few items only ------------------------------------------------------
 
@@ -103,11 +103,10 @@ def replay(scheduler: Any, values: Iterable[float]) -> None:
 def _check_plateau(scheduler: ReduceLROnPlateau, holdout: float) -> None:
     if scheduler.mode != "max":
         raise OptionError(
-            "ReduceLROnPlateau watches the held-out value, and larger ones are better.",
-            do=["Pass it ", Argument("mode", "max"), "."],
+            "ReduceLROnPlateau watches the held-out value, and larger ones are better.", do="Pass it `mode='max'`."
         )
     if not holdout:
         raise OptionError(
             "ReduceLROnPlateau watches the held-out value, and no rows are held out.",
-            do=["Raise ", Argument("holdout"), ", or choose another scheduler."],
+            do="Raise `holdout=`, or choose another scheduler.",
         )

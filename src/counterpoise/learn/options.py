@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict, get_args
 import torch
 from torch import nn
 
-from counterpoise.errors import Argument, Blank, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.intervals import check_level
 from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.kernels import Precision
@@ -39,10 +39,7 @@ def check_device(device: str) -> None:
     if kind not in ("cpu", "cuda"):  # others lack the double precision that sums are kept in
         raise OptionError(f"device must be 'cpu' or 'cuda' (or 'cuda:1', …); found {device!r}.")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise OptionError(
-            f"you asked for device {device!r}, but PyTorch finds no CUDA here.",
-            do=["Use ", Argument("device", "cpu"), "."],
-        )
+        raise OptionError(f"you asked for device {device!r}, but PyTorch finds no CUDA here.", do="Use `device='cpu'`.")
 
 
 # -- The options of training, in groups --------------------------------------------------------------------------------
@@ -119,7 +116,9 @@ def _lambdas(name: str, value: Any) -> float | tuple[float, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         return check(name, value)
     several = tuple(check(name, each) for each in value)
-    return several or check(name, Blank("an empty list"))
+    if not several:
+        raise OptionError(f"{name} must {says}; found an empty list.")
+    return several
 
 
 def _compile_options(name: str, value: Any) -> Mapping[str, Any] | None:
@@ -129,7 +128,7 @@ def _compile_options(name: str, value: Any) -> Mapping[str, Any] | None:
     if not isinstance(value, bool):
         raise OptionError(
             f"{name} must be True, False or a mapping of torch.compile's options; found {type(value).__name__}.",
-            do=["Pass one such as ", Argument("compile", {"mode": "max-autotune"}), "."],
+            do="Pass one such as `compile={'mode': 'max-autotune'}`.",
         )
     return {} if value else None
 
@@ -151,7 +150,7 @@ def _callbacks(name: str, value: Any) -> tuple[Callback, ...]:
     for callback in several:
         if not callable(callback):
             raise OptionError(
-                [Argument(name), f" must be functions of an EpochEnd; found {type(callback).__name__}."],
+                f"`{name}=` must be functions of an EpochEnd; found {type(callback).__name__}.",
                 do="Pass a list such as [lambda end: end.epoch.value > 0.9], which stops at the first epoch above 0.9.",
             )
     return several
@@ -432,18 +431,17 @@ def _check_together(options: Options) -> None:
     """Check that the options do not contradict each other."""
     if options.trained.full_batch and options.batch_size is not None:
         raise OptionError(
-            f"{options.objective} is not a sum over rows, so mini-batches would bias it.",
-            do=["Pass ", Argument("batch_size", None), "."],
+            f"{options.objective} is not a sum over rows, so mini-batches would bias it.", do="Pass `batch_size=None`."
         )
     if options.fallback != "warn" and not options.folds:
         raise OptionError(
-            [Argument("fallback", options.fallback), " needs folds, which judge what was learned."],
-            do=["Pass ", Argument("folds", 3), ", or leave it out."],
+            f"`fallback={options.fallback!r}` needs folds, which judge what was learned.",
+            do="Pass `folds=3`, or leave it out.",
         )
     if options.temperature == "auto" and not options.holdout:
         raise OptionError(
-            ["a temperature is chosen on held-out rows, and with ", Argument("holdout", 0), " there are none."],
-            do=["Pass a ", Argument("holdout"), ", or a number as ", Argument("temperature"), "."],
+            "a temperature is chosen on held-out rows, and with `holdout=0` there are none.",
+            do="Pass a `holdout=`, or a number as `temperature=`.",
         )
     _check_policy(options.policy, options.n_actions)
     check_precision(options.precision, options.device)
@@ -467,8 +465,7 @@ def _check_policy(policy: Any, n_actions: int | None) -> None:
         )
     if n_actions not in (None, policy.n_actions):
         raise OptionError(
-            f"the policy has {policy.n_actions} actions, but n_actions is {n_actions}.",
-            do=["Leave out ", Argument("n_actions"), "."],
+            f"the policy has {policy.n_actions} actions, but n_actions is {n_actions}.", do="Leave out `n_actions=`."
         )
 
 
@@ -489,11 +486,9 @@ def _check_negatives(options: Options) -> None:
         )
     if options.norms == "all" or (isinstance(options.policy, Policy) and not is_split(options.policy)):
         raise OptionError(
-            [
-                Argument("negatives", options.negatives),
-                " needs a policy with a linear last layer, whose gradient norms are those that β* takes.",
-            ],
-            do=["Use TwoTower, MLP or LinearSoftmax, and leave out ", Argument("norms"), "."],
+            f"`negatives={options.negatives!r}` needs a policy with a linear last layer, whose gradient norms are "
+            "those that β* takes.",
+            do="Use TwoTower, MLP or LinearSoftmax, and leave out `norms=`.",
         )
 
 
@@ -503,12 +498,12 @@ def check_sizes(source: Source, log: Inspection, options: Options) -> None:
     if modeled is not None and modeled.shape[1] != log.n_actions:
         raise OptionError(
             f"model_rewards must have a column for each of the {log.n_actions:,} actions; found {modeled.shape[1]:,}.",
-            do=["If some actions are never logged, pass ", Argument("n_actions"), "."],
+            do="If some actions are never logged, pass `n_actions=`.",
         )
     if options.batch_size is None and len(source.starts) > 1:
         raise OptionError(
             f"the {log.rows:,} rows of these files do not fit into one batch.",
-            do=["Pass a ", Argument("batch_size"), ", or load the log into memory first."],
+            do="Pass a `batch_size=`, or load the log into memory first.",
         )
     if options.trained.needs_smoothing and log.rewards[0] < 0:
         raise LogError(
@@ -517,6 +512,6 @@ def check_sizes(source: Source, log: Inspection, options: Options) -> None:
         )
     if options.holdout and not log.held_out:
         raise OptionError(
-            ["with ", Argument("holdout", options.holdout), f", none of the {log.rows:,} rows is held out."],
-            do=["Raise it, or pass ", Argument("holdout", 0), "."],
+            f"with `holdout={options.holdout!r}`, none of the {log.rows:,} rows is held out.",
+            do="Raise it, or pass `holdout=0`.",
         )

@@ -33,7 +33,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.policy import Policy, cooled, generator_of, noisy, serving
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
@@ -321,7 +321,7 @@ class PlackettLuce(Policy):
         end of a list; an item that the policy does not know has probability 0.
         """
         if propensity_of not in (MARGINAL, CONDITIONAL):
-            raise OptionError([Argument("propensity_of", propensity_of), f" is not one of {MARGINAL}, {CONDITIONAL}."])
+            raise OptionError(f"`propensity_of={propensity_of!r}` is not one of {MARGINAL}, {CONDITIONAL}.")
         logged = torch.as_tensor(np.array(items, dtype=np.int64))
         check_depth(self, logged.shape[-1])
         places = placed(self.item_ids, logged)
@@ -348,10 +348,7 @@ class PlackettLuce(Policy):
         few = 0 if mask is None else int((mask.sum(-1) < self.slots).sum())
         if few:
             raise OptionError(
-                [
-                    Argument("mask"),
-                    f" must allow {self.slots} items, as many as there are slots: in {few:,} rows it does not.",
-                ]
+                f"`mask=` must allow {self.slots} items, as many as there are slots: in {few:,} rows it does not."
             )
 
     def _places(self, action: Tensor) -> Tensor:
@@ -366,9 +363,6 @@ def check_depth(policy: PlackettLuce, depth: int) -> None:
     if depth > policy.slots:
         raise OptionError(
             f"this policy shows {policy.slots} items, and these lists have up to {depth}.",
-            do=[
-                "Look at the top of the lists, such as ",
-                Argument("where", Blank(f"'position <= {policy.slots}'")),
-                ", or give the policy more slots.",
-            ],
+            do=f"Look at the top of the lists, such as `where='position <= {policy.slots}'`, or give the policy more "
+            "slots.",
         )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, Blank, OptionError, TrainingError
+from counterpoise.errors import OptionError, TrainingError
 from counterpoise.features import Scaling
 from counterpoise.learn.actions import Ids, item_features
 from counterpoise.learn.blocks import ItemScores
@@ -283,9 +283,7 @@ def _shares(weights: Any, count: int) -> list[float]:
     """Weights that sum to 1."""
     shares = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
     if shares.shape != (count,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.sum() > 0:
-        raise OptionError(
-            [Argument("weights"), f" must be {count:,} numbers from 0 on, one for every policy; found {weights!r}."]
-        )
+        raise OptionError(f"`weights=` must be {count:,} numbers from 0 on, one for every policy; found {weights!r}.")
     return list((shares / shares.sum()).tolist())
 
 
@@ -305,13 +303,7 @@ def _tower(width: int, hidden: Sequence[int], normalize: bool, standardize: bool
 # -- The policy to train: which actions it has, and how a new one is made once the log has told how wide its contexts are ---
 
 
-FOR_ITEMS: list[str | Argument] = [
-    "Pass ",
-    Argument("policy", Blank("TwoTower")),
-    " or a function that takes item_features, or leave out ",
-    Argument("items"),
-    ".",
-]
+FOR_ITEMS = "Pass `policy=TwoTower` or a function that takes item_features, or leave out `items=`."
 
 
 @dataclass(frozen=True)
@@ -341,7 +333,7 @@ class Known:
             )
             raise OptionError(
                 f"{whose} {known[-1]:,}{' actions' if self.policy is not None else ''}, but {known[0]:,} {what} of actions were found.",
-                do=["Leave out ", Argument("n_actions"), "; for a policy of your own, pass a function that makes it."],
+                do="Leave out `n_actions=`; for a policy of your own, pass a function that makes it.",
             )
         return known[0] if known else None
 
@@ -352,8 +344,7 @@ def known_actions(policy: Policy | None, log: Log) -> Known:
         return Known(policy, None if policy is None else policy.actions_)
     if policy is not None:
         raise OptionError(
-            [Argument("items"), " gives features to the policy that the learner makes, and yours is made already."],
-            do=FOR_ITEMS,
+            "`items=` gives features to the policy that the learner makes, and yours is made already.", do=FOR_ITEMS
         )
     items = item_features(log.items, action=str(log.action))
     return Known(None, items.classes, items.features)
@@ -367,20 +358,14 @@ def new_policy(
         return default_policy(inspection.columns, inspection.n_actions)
     build: Callable[..., Policy] = partial(TwoTower, standardize=True) if make is None else make
     if features is not None and not _takes_items(build):
-        who = [build.__name__] if isinstance(build, type) else ["the function passed as ", Argument("policy")]
-        raise OptionError(
-            [*who, " takes no item_features, so ", Argument("items"), " is of no use to it."],
-            do=FOR_ITEMS,
-        )
+        who = build.__name__ if isinstance(build, type) else "the function passed as `policy=`"
+        raise OptionError(f"{who} takes no item_features, so `items=` is of no use to it.", do=FOR_ITEMS)
     made = build(source.width, inspection.n_actions, **({} if features is None else {"item_features": features}))
     if not isinstance(made, Policy) or made.n_actions != inspection.n_actions:
         what = f"one with {made.n_actions:,} actions" if isinstance(made, Policy) else type(made).__name__
         raise OptionError(
-            [
-                "the function passed as ",
-                Argument("policy"),
-                f" must make a Policy with {inspection.n_actions:,} actions; it made {what}.",
-            ],
+            f"the function passed as `policy=` must make a Policy with {inspection.n_actions:,} actions; "
+            f"it made {what}.",
             do="It is called with the number of inputs and the number of actions.",
         )
     made.check_width(source.width)

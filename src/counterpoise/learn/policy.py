@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.features import Encoder
 from counterpoise.features.columns import Numeric
 from counterpoise.features.encoder import with_names
@@ -86,7 +86,7 @@ class Policy(nn.Module):
         """The error about so many logits where there are other actions."""
         return OptionError(
             f"the policy has {self.n_actions:,} actions, and its module returns {logits:,} logits for a context.",
-            do=["Give the module one output per action, or change ", Argument("n_actions"), "."],
+            do="Give the module one output per action, or change `n_actions=`.",
         )
 
     def target(self, context: Tensor, action: Tensor) -> Tensor:
@@ -255,15 +255,12 @@ class Policy(nn.Module):
     def _served(self, rows: int, candidates: Any, mask: Any, temperature: Any = None) -> tuple[float, Tensor | None]:
         """How some contexts are served: at the policy's own temperature or another, among the actions that are allowed."""
         if candidates is not None and mask is not None:
-            raise OptionError(
-                ["you passed both ", Argument("candidates"), " and ", Argument("mask"), ", which mean the same."],
-                do="Pass one.",
-            )
+            raise OptionError("you passed both `candidates=` and `mask=`, which mean the same.", do="Pass one.")
         allowed = mask if candidates is None else candidates
         if allowed is None and self.candidates_ is not None:
             raise OptionError(
                 f"the policy was learned to choose among candidates (those in {self.candidates_!r}).",
-                do=["Pass ", Argument("candidates"), ", or a table of True for all actions."],
+                do="Pass `candidates=`, or a table of True for all actions.",
             )
         served = self.temperature if temperature is None else temperature
         if isinstance(served, bool) or not isinstance(served, Real) or not 0 <= float(served) < math.inf:
@@ -378,7 +375,7 @@ class Policy(nn.Module):
             # a copy: torch warns about arrays that it may not write to
             return np.array(context, dtype=np.float64, ndmin=2)
         except (TypeError, ValueError) as error:
-            raise OptionError(f"context must be numbers, a row per context: {error}.") from error
+            raise OptionError(f"context must be numbers, a row per context: {verbatim(error)}.") from error
 
     def check_width(self, *width: int) -> None:
         """Check that contexts have as many numbers as the policy takes, if it knows how many."""
@@ -512,9 +509,9 @@ def generator_of(seed: int | None, generator: torch.Generator | None, device: to
     if seed is None:
         return generator
     if generator is not None:
-        raise OptionError(["you passed both ", Argument("seed"), " and ", Argument("generator"), "."], do="Pass one.")
+        raise OptionError("you passed both `seed=` and `generator=`.", do="Pass one.")
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not -(2**63) <= int(seed) < 2**64:
-        raise OptionError([Argument("seed"), f" must be a whole number of at most 64 bits; found {seed!r}."])
+        raise OptionError(f"`seed=` must be a whole number of at most 64 bits; found {seed!r}.")
     return torch.Generator(device).manual_seed(int(seed))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.display import ROWS, Block, Cell, Display, Number, Table, Worded, number
-from counterpoise.errors import CounterpoiseError, TrainingError
+from counterpoise.errors import CounterpoiseError, TrainingError, verbatim
 from counterpoise.estimators.weighted import beta_ips
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.contenders import Contender, Rest
@@ -261,7 +261,7 @@ class Race:
             if why is not None:
                 self.skipped[contender.name] = why
         if not any(contender.name in self.policies for contender in contenders):
-            raise TrainingError(f"no contender could be learned: {' '.join(self.skipped.values())}")
+            raise TrainingError(f"no contender could be learned: {verbatim(' '.join(self.skipped.values()))}")
 
     @staticmethod
     def _share(deadline: float, contenders: int) -> float:

@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 import torch
 
-from counterpoise.errors import Argument, Blank, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import places
@@ -56,9 +56,9 @@ def check_options(options: Options) -> None:
     for name, (value, advice) in REFUSED.items():
         own = getattr(options, name)
         if advice is None and own != value:
-            raise _refusal(Argument(name))
+            raise OptionError(f"`{name}=` is not there for lists.", do=f"Leave out `{name}=`.")
         if advice is not None and own == value:
-            raise _refusal(Argument(name, own), advice)
+            raise OptionError(f"`{name}={own!r}` is not there for lists.", do=advice)
     objective = options.trained
     if objective.needs_model_rewards:
         raise OptionError(
@@ -69,14 +69,9 @@ def check_options(options: Options) -> None:
         raise OptionError(f"objective {options.objective!r} is not there for lists.", do="Choose beta_ips.")
     if objective.needs_lambda and not isinstance(options.banditnet_lambda, float):
         raise OptionError(
-            ["with lists, λ is not tuned: pass one number as ", Argument("banditnet_lambda"), "."],
+            "with lists, λ is not tuned: pass one number as `banditnet_lambda=`.",
             do="It is subtracted from the reward at every position.",
         )
-
-
-def _refusal(option: Argument, advice: str | None = None) -> OptionError:
-    """The error about an option that is not there for lists."""
-    return OptionError([option, " is not there for lists."], do=advice or ["Leave out ", Argument(option.name), "."])
 
 
 LEARNED = "learned"  # what the policy is called in `result_`
@@ -161,13 +156,13 @@ class RankingLearner(PolicyLearner):
         if options.policy is not None and not isinstance(options.policy, PlackettLuce):
             raise OptionError(
                 f"a ranking policy shows lists; found {type(options.policy).__name__}.",
-                do=["Pass ", Argument("policy", Blank("PlackettLuce(…, slots=…)")), "."],
+                do="Pass `policy=PlackettLuce(…, slots=…)`.",
             )
         lists = as_log(log, parts)
         if lists.slate is None:
             raise OptionError(
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
-                do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
+                do="Pass `slate=`, `position=` and `propensity_of=`.",
             )
         lists.need_only("RankingLearner")
         source = ListSource(
@@ -236,6 +231,6 @@ def _policy(options: Options, source: ListSource, inspection: Inspection) -> Pla
     if len(unknown):
         raise LogError(
             f"the policy has no item {unknown[0]:,}, which the log has ({len(unknown):,} of {len(logged):,} are unknown).",
-            do=["Leave those lists out, or change ", Argument("n_actions"), " or the policy."],
+            do="Leave those lists out, or change `n_actions=` or the policy.",
         )
     return policy

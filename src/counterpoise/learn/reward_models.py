@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.source import Source
 from counterpoise.models.reward import Predict, as_reward, fit_numbers
@@ -37,8 +37,7 @@ class RewardModels:
     def __init__(self, source: Source, rows: int, n_actions: int, model: Any, folds: int, seed: int) -> None:
         if folds == 2:
             raise OptionError(
-                ["a reward model with ", Argument("folds", 2), " has no rows left to learn from."],
-                do=["Pass ", Argument("folds", 3), " or more."],
+                "a reward model with `folds=2` has no rows left to learn from.", do="Pass `folds=3` or more."
             )
         self.source, self.n_actions, self.model, self.seed = source, n_actions, model, seed
         self.folds = folds or FOLDS

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.features import Encoder, Scaling
 from counterpoise.features.columns import TEXT, is_missing
 from counterpoise.learn.actions import (
@@ -105,7 +105,7 @@ class TrainingColumns:
         log.need_one_logger("learning")
         if log.action in log.context:
             raise OptionError(
-                [Argument("context"), f" names {log.action!r}, which is the action."],
+                f"`context=` names {log.action!r}, which is the action.",
                 do="Name columns that were known before the choice.",
             )
         if len(log.reward) > 1:
@@ -241,7 +241,7 @@ def _action_names(parts: Parts, names: TrainingColumns, classes: NDArray[Any] | 
             raise LogError(
                 f"{len(unknown):,} of the {what} are not among the {len(classes):,} that the policy or the items have; one is "
                 f"{unknown[0]!r}.",
-                do=["Add them to ", Argument("items"), " or the policy, or leave out those rows."],
+                do="Add them to `items=` or the policy, or leave out those rows.",
             )
     return classes
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
 from counterpoise.learn.contenders import Contender, Direct, Network, Reduction, imitation, portfolio
@@ -110,8 +110,8 @@ def learn_policy(
         wanted = _choose_contenders(contenders, objective, model, opened.log.n_actions)
         if opened.features is not None and not any(getattr(each, "takes_items", False) for each in wanted):
             raise OptionError(
-                [Argument("items"), " is of no use to these contenders, which learn nothing from features of actions."],
-                do=["Add a network, such as 'beta_ips', or leave out ", Argument("items"), "."],
+                "`items=` is of no use to these contenders, which learn nothing from features of actions.",
+                do="Add a network, such as 'beta_ips', or leave out `items=`.",
             )
         clock = Clock(None if minutes is None else began + 60 * minutes)
         source, n_actions = opened.source, opened.log.n_actions
@@ -289,8 +289,8 @@ def _folds(source: Source, folds: int) -> NDArray[np.int64]:
     fold_of = source.folds(start, source.chunk(start), folds)
     if len(np.unique(fold_of)) < folds:
         raise LogError(
-            [f"the log has {len(fold_of):,} rows, and with ", Argument("folds", folds), " a fold has none of them."],
-            do=["Pass fewer ", Argument("folds"), ", or a log with more rows or clusters."],
+            f"the log has {len(fold_of):,} rows, and with `folds={folds!r}` a fold has none of them.",
+            do="Pass fewer `folds=`, or a log with more rows or clusters.",
         )
     return fold_of
 
@@ -300,14 +300,14 @@ def _choose_contenders(
 ) -> Sequence[Contender]:
     """The contenders that were asked for."""
     if model is not None and objective not in ("reduction", "direct"):
-        raise OptionError([Argument("model"), " needs ", Argument("objective"), ", 'reduction' or 'direct'."])
+        raise OptionError("`model=` needs `objective=`, 'reduction' or 'direct'.")
     if objective is None:
         return portfolio(n_actions) if contenders is None else _contenders(contenders)
     if contenders is not None:
-        raise OptionError([Argument("objective"), " and ", Argument("contenders"), " exclude each other."])
+        raise OptionError("`objective=` and `contenders=` exclude each other.")
     if objective == "reduction":
         if model is None:
-            raise OptionError("a reduction needs a classifier.", do=["Pass one as ", Argument("model"), "."])
+            raise OptionError("a reduction needs a classifier.", do="Pass one as `model=`.")
         return [Reduction(model)]
     if objective == "direct":
         return [Direct("auto" if model is None else model)]
@@ -318,12 +318,12 @@ def _choose_contenders(
 def _contenders(several: Any) -> list[Contender]:
     """Contenders of the user's own choice, among them networks for objectives that are named."""
     if not isinstance(several, Sequence) or isinstance(several, str) or not several:
-        raise OptionError([Argument("contenders"), f" must be a list of contenders; found {several!r}."])
+        raise OptionError(f"`contenders=` must be a list of contenders; found {several!r}.")
     contenders = [Network(each, each) if isinstance(each, str) else each for each in several]
     for contender in contenders:
         if not all(hasattr(contender, part) for part in ("name", "temperatures", "fit")):
             raise OptionError(
-                [Argument("contenders"), f" must have a name, temperatures and fit; {contender!r} does not."],
+                f"`contenders=` must have a name, temperatures and fit; {contender!r} does not.",
                 do="Wrap a classifier in Reduction(…), and a reward model in Direct(…).",
             )
         temperatures = contender.temperatures
@@ -334,9 +334,9 @@ def _contenders(several: Any) -> list[Contender]:
 
 def _check(minutes: Any, folds: Any, fallback: Any, level: Any, seed: Any) -> None:
     if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes > 0):
-        raise OptionError([Argument("minutes", minutes), " must be above 0."], do="Infinity tries everything.")
+        raise OptionError(f"`minutes={minutes!r}` must be above 0.", do="Infinity tries everything.")
     whole("folds", folds, least=2)
     whole("seed", seed, least=0)
     check_level(level)
     if fallback not in FALLBACKS:
-        raise OptionError([Argument("fallback", fallback), f" is not known; choose from {', '.join(FALLBACKS)}."])
+        raise OptionError(f"`fallback={fallback!r}` is not known; choose from {', '.join(FALLBACKS)}.")

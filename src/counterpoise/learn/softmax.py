@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.learn import blocks, kernels
 from counterpoise.learn.blocks import ItemSummary, Logits
 from counterpoise.learn.kernels import Precision
@@ -202,6 +202,6 @@ def check_precision(precision: object, device: str) -> None:
         raise OptionError(f"precision must be None, 'float32', 'tf32' or 'bfloat16'; found {precision!r}.")
     if precision == "tf32" and torch.device(device).type == "cpu":
         raise OptionError(
-            [Argument("precision", "tf32"), " needs a GPU; a CPU computes in float32."],
-            do=["Leave out ", Argument("precision"), ", or pass ", Argument("device", "cuda"), "."],
+            "`precision='tf32'` needs a GPU; a CPU computes in float32.",
+            do="Leave out `precision=`, or pass `device='cuda'`.",
         )

@@ -19,7 +19,7 @@ from torch import Tensor
 from counterpoise.diagnostics.findings import leaks
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import (
     NONE,
@@ -106,8 +106,7 @@ class Source:
         self._has_order = engine.has_order
         if model_rewards is not None and not isinstance(engine, Frames):
             raise OptionError(
-                [Argument("model_rewards"), " only works with a log in memory."],
-                do="Read the files into a frame, and pass that.",
+                "`model_rewards=` only works with a log in memory.", do="Read the files into a frame, and pass that."
             )
         is_chunked = isinstance(engine, Files) and not in_memory and are_parquet(log.data)
         self.files = ParquetFiles(log.data) if is_chunked else None
@@ -282,7 +281,9 @@ class Source:
         try:
             table = np.array(self._model_rewards, dtype=np.float32)
         except (TypeError, ValueError) as error:
-            raise OptionError(f"model_rewards must be numbers, a row for every row of the log: {error}.") from error
+            raise OptionError(
+                f"model_rewards must be numbers, a row for every row of the log: {verbatim(error)}."
+            ) from error
         index = frame.get_column(NUMBER).cast(pl.Int64).to_numpy()
         rows = frame.height if self.log.where is None else len(table)
         if table.ndim != 2 or len(table) != rows or index.max(initial=-1) >= rows:
@@ -545,7 +546,7 @@ def refuse_leaks(source: Source) -> None:
         raise LogError(
             f"the context column {column!r} tells {share:.0%} of the reward's variance, on rows it was not learned "
             "from: it was probably written after the choice, and a policy that uses it is worth nothing on new rows.",
-            do=["Leave it out of ", Argument("context"), "; `counterpoise doctor` has more about the log."],
+            do="Leave it out of `context=`; `counterpoise doctor` has more about the log.",
         )
 
 
@@ -557,8 +558,8 @@ def without_fold(inspection: Inspection, source: Source, split: Split) -> Inspec
         totals.add(rows, *split.parts(source, start, rows))
     if totals.rows - totals.held_out < 1:
         raise OptionError(
-            ["with ", Argument("folds", split.folds), " a fold has all rows, and none are left to train on."],
-            do=["Pass ", Argument("folds", None), ", or a log with more clusters."],
+            f"with `folds={split.folds!r}` a fold has all rows, and none are left to train on.",
+            do="Pass `folds=None`, or a log with more clusters.",
         )
     return replace(inspection, **totals.of(source))
 
@@ -600,7 +601,7 @@ def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, 
         return []
     part, name = ("action", source.names.action) if action.ndim == 1 else ("candidates", str(source.names.candidates))
     expected = f"be {'one' if action.ndim == 1 else 'some'} of {allowed}"
-    advice = ("Leave those rows out, or change ", Argument("n_actions"), " or the policy.")
+    advice = "Leave those rows out, or change `n_actions=` or the policy."
     rule = Rule(part, name, expected, nw.col(ID) >= 0, ID, advice)
     return [
         Problem(

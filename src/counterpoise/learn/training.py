@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, OptionError, TrainingError
+from counterpoise.errors import OptionError, TrainingError, verbatim
 from counterpoise.estimators.weighted import snips
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import Epoch, EpochEnd
@@ -369,17 +369,14 @@ def _compiled(policy: Policy, options: Mapping[str, Any] | None, norms: Norms) -
         return
     if norms != "last_layer" or not is_split(policy):
         raise OptionError(
-            [
-                Argument("compile"),
-                f" needs a policy with a body and a linear last layer, and {Argument('norms', 'last_layer')}; this is a "
-                f"{type(policy).__name__} with {Argument('norms', norms)}.",
-            ],
+            "`compile=` needs a policy with a body and a linear last layer, and `norms='last_layer'`; "
+            f"this is a {type(policy).__name__} with `norms={norms!r}`.",
             do="Make yours a subclass of Policy that has body and scores, or compile parts of your module yourself.",
         )
     try:
         faster: Any = torch.compile(policy.body.forward, **options)
     except TypeError as error:
-        raise OptionError(f"torch.compile does not take these options: {error}.") from error
+        raise OptionError(f"torch.compile does not take these options: {verbatim(error)}.") from error
     policy.body.forward = faster  # not body.compile(), which leaves an nn.Sequential as it is
     try:
         yield

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.moments.columns import CONTEXT
 
 BUCKETS = 16  # into which a category's values are hashed where nobody names its levels
@@ -71,7 +71,7 @@ def features_of(column: str, how: How, kind: Kind, center: float = 0.0) -> tuple
         return (Feature(column, kind, center=center),)
     if kind != "category":
         raise OptionError(
-            [Argument("baseline"), f" hashes {column!r} into {how} buckets, but only text is hashed."],
+            f"`baseline=` hashes {column!r} into {how} buckets, but only text is hashed.",
             do="Name its levels instead, or leave them out.",
         )
     buckets = how or BUCKETS
@@ -88,22 +88,19 @@ def check_levels(column: str, how: How, kind: Kind) -> None:
     types, held, do = LEVELS[kind]
     for level in how if isinstance(how, tuple) else ():
         if not isinstance(level, types):
-            raise OptionError(
-                [f"column {column!r} holds {held}, and ", Argument("baseline"), f" gives it the level {level!r}."],
-                do=do,
-            )
+            raise OptionError(f"column {column!r} holds {held}, and `baseline=` gives it the level {level!r}.", do=do)
 
 
 def check_features(features: tuple[Feature, ...]) -> None:
     """Check that there are neither too many of them, nor two of a name."""
     if len(features) > MOST:
         raise OptionError(
-            [Argument("baseline"), f" makes {len(features):,} numbers of a row, and {MOST} are the most."],
+            f"`baseline=` makes {len(features):,} numbers of a row, and {MOST} are the most.",
             do="Name fewer levels, or hash into fewer buckets.",
         )
     names = [feature.name for feature in features]
     if len(set(names)) < len(names):
-        raise OptionError([Argument("baseline"), " names something twice; each column and level once will do."])
+        raise OptionError("`baseline=` names something twice; each column and level once will do.")
 
 
 def as_baseline(value: Mapping[str, object] | Iterable[str]) -> dict[str, How]:
@@ -116,7 +113,7 @@ def as_baseline(value: Mapping[str, object] | Iterable[str]) -> dict[str, How]:
     """
     columns = list(value)
     if len(set(columns)) < len(columns):
-        raise OptionError([Argument("baseline"), f" names a column twice: {', '.join(map(repr, columns))}."])
+        raise OptionError(f"`baseline=` names a column twice: {', '.join(map(repr, columns))}.")
     by_column = value if isinstance(value, Mapping) else dict.fromkeys(columns)
     return {str(column): _how(str(column), how) for column, how in by_column.items()}
 
@@ -129,9 +126,6 @@ def _how(column: str, how: object) -> How:
     if isinstance(how, list | tuple) and how and all(isinstance(level, str | bool | Integral) for level in how):
         return tuple(level if isinstance(level, str | bool) else int(level) for level in how)
     raise OptionError(
-        [
-            Argument("baseline"),
-            f" maps {column!r} to {how!r}: give a list of its levels (text or whole numbers), the number of buckets to hash it into "
-            f"(2 to {MOST}), or None.",
-        ]
+        f"`baseline=` maps {column!r} to {how!r}: give a list of its levels (text or whole numbers), the number of "
+        f"buckets to hash it into (2 to {MOST}), or None."
     )

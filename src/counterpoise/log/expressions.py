@@ -12,7 +12,7 @@ import narwhals as nw
 import polars as pl
 import polars.selectors as cs
 
-from counterpoise.errors import Argument, ColumnError, OptionError, Pieces, first_line
+from counterpoise.errors import ColumnError, OptionError, first_line
 from counterpoise.log.good import indicator
 from counterpoise.log.parts import usual
 from counterpoise.log.question import Question
@@ -99,12 +99,10 @@ def only(frame: Frame, where: str | None) -> Frame:
         _expression("where", where, _respelt(where, _plain_names(frame.collect_schema())))
         return _run_sql(frame, f"SELECT * FROM self WHERE ({where}\n)", where)
     except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
-        raise ColumnError(
-            [Argument("where", where), f" is not an SQL condition on this log: {first_line(error)}."]
-        ) from error
+        raise ColumnError(f"`where={where!r}` is not an SQL condition on this log: {first_line(error)}.") from error
     except pl.exceptions.PolarsError as error:
         raise ColumnError(
-            [Argument("where", where), f" does not fit the types of this log: {first_line(error)}."],
+            f"`where={where!r}` does not fit the types of this log: {first_line(error)}.",
             do="Write numbers without quotes.",
         ) from error
 
@@ -210,7 +208,7 @@ def plan(question: Question, names: Sequence[object], number: str | None = None)
 def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
     """The columns that an expression uses; raises an error if it is not an expression, or if they do not exist."""
     if not isinstance(text, str):
-        raise ColumnError([Argument(part), f" must be the name of a column, found {type(text).__name__}."])
+        raise ColumnError(f"`{part}=` must be the name of a column, found {type(text).__name__}.")
     plain = _plain_names(available)
     back = {name: odd for odd, name in plain.items()}
     try:
@@ -219,7 +217,7 @@ def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
         roots = [back.get(name, name) for name in spelt]
     except pl.exceptions.PolarsError as error:
         if part == "where":
-            raise ColumnError([Argument("where", text), f" is not an SQL condition: {first_line(error)}."]) from error
+            raise ColumnError(f"`where={text!r}` is not an SQL condition: {first_line(error)}.") from error
         raise missing(part, text, available) from error
     unknown = [name for name in roots if name not in available]
     if unknown and (len(roots) == 1 and roots[0] == text):
@@ -235,7 +233,7 @@ def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
 def adds_up(part: str, text: str) -> ColumnError:
     """The error for an aggregate where a value per row is needed."""
     return ColumnError(
-        [argument_of(part, text), " must give one value per row, but adds up rows. Write it without aggregates."]
+        f"{argument_of(part, text)} must give one value per row, but adds up rows. Write it without aggregates."
     )
 
 
@@ -245,7 +243,7 @@ def _expression(part: str, text: str, spelt: str) -> pl.Expr:
     hidden = (name for name in expression.meta.root_names() if name.startswith("_POLARS_TMP"))
     if ".subplan(" in str(expression) or next(hidden, None) is not None:
         raise ColumnError(
-            [argument_of(part, text), " must read no files: write it without SELECT, of the log's columns alone."]
+            f"{argument_of(part, text)} must read no files: write it without SELECT, of the log's columns alone."
         )
     return expression
 
@@ -302,8 +300,6 @@ def missing(part: str, column: str, available: Sequence[str], inside: str = "") 
     shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
     hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
     if inside:
-        return ColumnError([f"no column {column!r} in ", argument_of(part, inside), has], suggestion=hint)
-    advice: Pieces = (
-        [argument_of(part, near[0]), "."] if near else [Argument(part), " one of these, or an SQL expression of them."]
-    )
-    return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=["Pass ", *advice])
+        return ColumnError(f"no column {column!r} in {argument_of(part, inside)}{has}", suggestion=hint)
+    value = f"{argument_of(part, near[0])}." if near else f"`{part}=` one of these, or an SQL expression of them."
+    return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=f"Pass {value}")

@@ -9,7 +9,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.moments.columns import EXCESS, REWARD
 
 MARGINAL, CONDITIONAL = "item_at_position", "item_given_above"
@@ -71,29 +71,25 @@ def check_lists(parts: Mapping[str, object]) -> None:
     if slate is None:
         if alone:
             raise OptionError(
-                [Argument(alone[0]), " is about lists, but nothing says which rows belong to the same list."],
-                do=["Pass ", Argument("slate"), ", the column with the list's id."],
+                f"`{alone[0]}=` is about lists, but nothing says which rows belong to the same list.",
+                do="Pass `slate=`, the column with the list's id.",
             )
         return
     if parts.get("position") is None:
         raise OptionError(
-            [Argument("slate", slate), " says which rows are a list, but not in which order."],
-            do=["Pass ", Argument("position"), ", the column with a row's place in its list."],
+            f"`slate={slate!r}` says which rows are a list, but not in which order.",
+            do="Pass `position=`, the column with a row's place in its list.",
         )
     if parts.get("propensity_of") not in (MARGINAL, CONDITIONAL):
         raise OptionError(
-            [
-                "with lists, say what a row's propensity is the probability of, because the two need different weights and no check "
-                "of the weights can tell: ",
-                Argument("propensity_of", MARGINAL),
-                ", that the item stands at this position, whatever stands elsewhere; or ",
-                Argument("propensity_of", CONDITIONAL),
-                ", that it was chosen given the items above it. The target's column means the same.",
-            ]
+            "with lists, say what a row's propensity is the probability of, because the two need different weights "
+            f"and no check of the weights can tell: `propensity_of={MARGINAL!r}`, that the item stands at this "
+            f"position, whatever stands elsewhere; or `propensity_of={CONDITIONAL!r}`, that it was chosen given the "
+            "items above it. The target's column means the same."
         )
     for part in ("control", "baseline", "key"):
         if parts.get(part):
-            raise OptionError([Argument(part), " is about single rows and does not work with lists yet: leave it out."])
+            raise OptionError(f"`{part}=` is about single rows and does not work with lists yet: leave it out.")
 
 
 def excess_at(rank: int) -> str:
@@ -134,14 +130,9 @@ def check_same_context(context: NDArray[np.generic], rows: NDArray[np.int64]) ->
 def refuse_lists(slate: str | None, what: str, instead: str = "") -> None:
     """Raise an error if a log is one of lists, with which something does not work (yet); `instead` is what does."""
     if slate is not None and instead:
-        raise OptionError(
-            [f"{what} does not work with lists, which ", Argument("slate"), f" says these are: use {instead}."]
-        )
+        raise OptionError(f"{what} does not work with lists, which `slate=` says these are: use {instead}.")
     if slate is not None:
         raise OptionError(
-            [
-                f"{what} does not work with lists yet, which ",
-                Argument("slate"),
-                " says these are. Don't just leave that out: the positions of a list are not decisions of their own.",
-            ]
+            f"{what} does not work with lists yet, which `slate=` says these are. Don't just leave that out: "
+            "the positions of a list are not decisions of their own."
         )

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from counterpoise.errors import Argument, ColumnError, OptionError, Text
+from counterpoise.errors import ColumnError, OptionError
 from counterpoise.log.baseline import How, as_baseline
 from counterpoise.log.lists import DCG, check_lists, refuse_lists
 from counterpoise.log.parts import (
@@ -59,13 +59,7 @@ def mistyped(text: str) -> OptionError:
     """The error for the address of a database that is mistyped."""
     return OptionError(
         f"{without_password(text)!r} looks like the address of a database, and there is no such file.",
-        do=[
-            "Write an address as postgresql://user:…@host/database, and name the log with ",
-            Argument("table"),
-            " or ",
-            Argument("query"),
-            ".",
-        ],
+        do="Write an address as postgresql://user:…@host/database, and name the log with `table=` or `query=`.",
     )
 
 
@@ -239,7 +233,7 @@ class Log:
         """Raise an error for the first of these parts that has no name."""
         for part in parts:
             if getattr(self, part) in (None, ()):
-                raise OptionError([f"{part} is missing: name its column with ", Argument(part), ", or pass its array."])
+                raise OptionError(f"{part} is missing: name its column with `{part}=`, or pass its array.")
 
     def need_only(self, verb: str) -> None:
         """Raise an error for the first part that a verb would have to ignore."""
@@ -254,12 +248,10 @@ class Log:
                 continue
             if part in LISTS:
                 refuse_lists(self.slate, verb)
-            instead: Text = (
-                ["Name what rewards depend on with ", Argument(limits.instead), "."] if limits.instead else ""
-            )
-            raise OptionError([f"{limits.what} {limits.does}: leave out ", Argument(part), "."], do=instead)
+            instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
+            raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
         if self.max_segments is not None and not limits.has_segments:
-            raise OptionError([f"{limits.what} makes no segments: leave out ", Argument("max_segments"), "."])
+            raise OptionError(f"{limits.what} makes no segments: leave out `max_segments=`.")
         names_loggers = self.logger is not None or self.shares is not None
         if (
             names_loggers and not isinstance(self.propensity, Mapping) and verb != "ab_test"
@@ -271,13 +263,7 @@ class Log:
         if isinstance(self.propensity, Mapping):
             raise OptionError(
                 f"{who} looks at the propensities of one policy, and {len(self.propensity)} wrote this log.",
-                do=[
-                    "Choose one of them: its column as ",
-                    Argument("propensity"),
-                    ", and its rows with ",
-                    Argument("where"),
-                    ".",
-                ],
+                do="Choose one of them: its column as `propensity=`, and its rows with `where=`.",
             )
 
     def __getstate__(self) -> dict[str, object]:
@@ -370,19 +356,19 @@ def _check(data: Data, parts: Mapping[str, Any]) -> None:
     for part in PARTS:
         columns = parts.get(part, ()) if PARTS[part].form in ("columns", "table") else ()
         if len(set(columns)) < len(columns):
-            raise OptionError([Argument(part), f" names a column twice: {', '.join(map(repr, columns))}."])
+            raise OptionError(f"`{part}=` names a column twice: {', '.join(map(repr, columns))}.")
     _check_known_before(parts)
     check_loggers(parts.get("propensity"), parts.get("logger"), parts.get("shares"))
     control, where = parts.get("control"), parts.get("where")
     if control and isinstance(data, Arrays):
-        raise OptionError([Argument("control"), " names columns: pass them in a log; a mapping of arrays will do."])
+        raise OptionError("`control=` names columns: pass them in a log; a mapping of arrays will do.")
     if control is not None and not isinstance(control, Mapping):
-        raise OptionError([Argument("control"), f" maps columns to their known means, found {type(control).__name__}."])
+        raise OptionError(f"`control=` maps columns to their known means, found {type(control).__name__}.")
     most = parts.get("max_segments")
     if most is not None and (isinstance(most, bool) or not isinstance(most, Integral) or most < 1):
-        raise OptionError([Argument("max_segments", most), " is not a whole number of at least 1."])
+        raise OptionError(f"`max_segments={most!r}` is not a whole number of at least 1.")
     if where is not None and not isinstance(where, str):
-        raise OptionError([Argument("where"), f" must be an SQL condition as text, found {type(where).__name__}."])
+        raise OptionError(f"`where=` must be an SQL condition as text, found {type(where).__name__}.")
     if any(parts.get(part) is not None for part in LISTS):
         check_lists(parts)
 
@@ -391,13 +377,13 @@ def check_loggers(propensity: object, logger: object, shares: object) -> None:
     """Several loggers have a propensity each; who wrote a row is a question only for them."""
     if isinstance(propensity, Mapping) and len(propensity) < 2:
         raise OptionError(
-            [Argument("propensity"), f" maps {len(propensity)} logger to its column: name two or more, or one column."]
+            f"`propensity=` maps {len(propensity)} logger to its column: name two or more, or one column."
         )
     extra = "logger" if logger is not None else "shares" if shares is not None else None
     if extra and propensity is not None and not isinstance(propensity, Mapping):
         raise OptionError(
-            [Argument(extra), " is about several loggers."],
-            do=[Argument("propensity"), " then maps each of them to its probability of the logged action."],
+            f"`{extra}=` is about several loggers.",
+            do="`propensity=` then maps each of them to its probability of the logged action.",
         )
 
 
@@ -410,7 +396,7 @@ def _check_known_before(parts: Mapping[str, Any]) -> None:
         for name in parts.get(part) or ():
             if name in known:
                 raise OptionError(
-                    [Argument(part), f" names {name!r}, which is the {known[name]}."],
+                    f"`{part}=` names {name!r}, which is the {known[name]}.",
                     do="Name columns that were known before the choice.",
                 )
 
@@ -420,15 +406,12 @@ def column_name(part: str, value: object, arrays: Arrays | None) -> str:
     if arrays is None or (isinstance(value, str) and value in arrays):
         if not isinstance(value, str):
             raise OptionError(
-                [
-                    Argument(part),
-                    f" must name a column of the log, found {type(value).__name__}. Without a log, pass arrays.",
-                ]
+                f"`{part}=` must name a column of the log, found {type(value).__name__}. Without a log, pass arrays."
             )
         return value
     if isinstance(value, str):
         raise OptionError(
-            [Argument(part, value), " names a column, but there is no log: pass the log first, or the array itself."]
+            f"`{part}={value!r}` names a column, but there is no log: pass the log first, or the array itself."
         )
     return arrays.put(part, value)
 
@@ -442,9 +425,7 @@ def column_names(part: str, value: object, arrays: Arrays | None) -> tuple[str, 
     if arrays is None:
         if isinstance(value, str):
             return (value,)
-        raise OptionError(
-            [Argument(part), f" must be the name of a column or a list of names, found {type(value).__name__}."]
-        )
+        raise OptionError(f"`{part}=` must be the name of a column or a list of names, found {type(value).__name__}.")
     if isinstance(value, Mapping):
         return tuple(arrays.put(str(name), column) for name, column in value.items())
     if isinstance(value, list | tuple) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
@@ -479,13 +460,7 @@ def _of_logger(name: object, column: object, arrays: Arrays | None) -> str:
 def _no_models_of_loggers() -> OptionError:
     return OptionError(
         "a propensity model is of one policy: of several loggers, the probabilities must have been logged.",
-        do=[
-            "Without them, pass ",
-            Argument("propensity", MODEL),
-            " alone, with the logger among the columns of ",
-            Argument("context"),
-            ".",
-        ],
+        do=f"Without them, pass `propensity={MODEL!r}` alone, with the logger among the columns of `context=`.",
     )
 
 

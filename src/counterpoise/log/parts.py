@@ -15,7 +15,7 @@ from typing import Annotated, Literal, ParamSpec, Protocol, TypedDict, TypeVar
 
 from numpy.typing import ArrayLike
 
-from counterpoise.errors import Argument, Blank, ColumnError
+from counterpoise.errors import ColumnError
 
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
@@ -416,5 +416,5 @@ def _unknown(part: str, columns: Sequence[str]) -> str:
     shown = ", ".join(map(repr, columns[:20])) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
     raise ColumnError(
         f"which column is the {part}? None has a usual name ({', '.join(USUAL[part])}); the log has {shown or 'no columns'}.",
-        do=["Pass ", Argument(part, Blank("COLUMN")), "."],
+        do=f"Pass `{part}=COLUMN`.",
     )

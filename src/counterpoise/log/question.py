@@ -8,7 +8,7 @@ from functools import cached_property
 from numbers import Real
 from typing import Any
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError, verbatim
 from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_at
 from counterpoise.log.log import Arrays, Log, column_names
@@ -332,21 +332,15 @@ class Question:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
-            raise OptionError([Argument("groups", self.groups), " is not a whole number from 2 to 10,000."])
+            raise OptionError(f"`groups={self.groups!r}` is not a whole number from 2 to 10,000.")
         if (self.log.model_reward is None) != (not self.model_value) and self.learning is None:
             raise OptionError(
-                [
-                    Argument("model_reward"),
-                    " and ",
-                    Argument("model_value"),
-                    " go together: the model's reward of the logged action, and its value of the target.",
-                ]
+                "`model_reward=` and `model_value=` go together: the model's reward of the logged action, and its "
+                "value of the target."
             )
         for name, mean in self.control.items():
             if isinstance(mean, bool) or not isinstance(mean, Real) or not abs(float(mean)) <= 1e50:
-                raise OptionError(
-                    [Argument("control"), f" maps a column to its known mean; that of {name!r} is {mean!r}."]
-                )
+                raise OptionError(f"`control=` maps a column to its known mean; that of {name!r} is {mean!r}.")
         if self.features:
             check_features(self.features)
         reserved = {name for name in self.control if name in (*ROW, *MODEL, SQUARE, LENGTH) or name.startswith(CONTEXT)}
@@ -367,7 +361,7 @@ class Question:
                 "a weight of your own may be negative, and the logarithm of the interval allows only those that are not."
             )
         if len(set(self.segment)) < len(self.segment):
-            raise OptionError([Argument("segment"), f" names a column twice: {', '.join(map(repr, self.segment))}."])
+            raise OptionError(f"`segment=` names a column twice: {', '.join(map(repr, self.segment))}.")
 
     @cached_property
     def target_names(self) -> tuple[str, ...]:
@@ -569,14 +563,7 @@ def ask(
         rival = _rival(against, targets, log, arrays)
         rivals = [policy.name for policy in targets if policy.name != rival.name]
         if not rivals:
-            raise OptionError(
-                [
-                    Argument("target"),
-                    " and ",
-                    Argument("against"),
-                    f" are both {rival.name!r}: name two different policies.",
-                ]
-            )
+            raise OptionError(f"`target=` and `against=` are both {rival.name!r}: name two different policies.")
         if rival.name != LOGGING and rival.name not in {policy.name for policy in targets}:
             targets += (rival,)
             contrasts += ((rival.name, ""),)
@@ -584,8 +571,8 @@ def ask(
     segments = column_names("segment", segment, arrays)
     if log.max_segments is not None and not segments:
         raise OptionError(
-            [Argument("max_segments"), " says how many segments there may be, and none were asked for."],
-            do=["Leave it out, or pass ", Argument("segment"), " to evaluate or compare."],
+            "`max_segments=` says how many segments there may be, and none were asked for.",
+            do="Leave it out, or pass `segment=` to evaluate or compare.",
         )
     values = _model_values(log, targets, arrays)
     if arrays is not None:
@@ -612,12 +599,12 @@ def _rival(against: Targets, targets: tuple[Target, ...], log: Log, arrays: Arra
     if isinstance(against, str) and (against == LOGGING or against in {target.name for target in targets}):
         return next((target for target in targets if target.name == against), Target(LOGGING, LOGGING))
     if isinstance(against, str) and not against:
-        raise OptionError([Argument("against"), " must name a policy."])
+        raise OptionError("`against=` must name a policy.")
     if arrays is not None:
         return Target("against", column_names("against", {"against": against}, arrays)[0])
     rivals = targets_of(against, log)
     if len(rivals) != 1:
-        raise OptionError([Argument("against"), f" must be one policy, found {len(rivals)}."])
+        raise OptionError(f"`against=` must be one policy, found {len(rivals)}.")
     return rivals[0]
 
 
@@ -627,17 +614,13 @@ def _model_values(log: Log, targets: tuple[Target, ...], arrays: Arrays | None) 
     if isinstance(value, Mapping):
         if set(value) != set(names):
             raise OptionError(
-                [
-                    Argument("model_value"),
-                    f" needs one entry per target: {', '.join(names)}; found {', '.join(map(str, value))}.",
-                ]
+                f"`model_value=` needs one entry per target: {verbatim(', '.join(names))}; "
+                f"found {verbatim(', '.join(map(str, value)))}."
             )
         ordered = [value[name] for name in names]
         own = [f"model_value of {name}" for name in names]
         value = ordered if arrays is None else dict(zip(own, ordered, strict=True))
     values = column_names("model_value", value, arrays)
     if values and len(values) != len(names):
-        raise OptionError(
-            [Argument("model_value"), f" needs one column per target ({len(names)}), found {len(values)}."]
-        )
+        raise OptionError(f"`model_value=` needs one column per target ({len(names)}), found {len(values)}.")
     return dict(zip(names, values, strict=True)) if values else {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
 
-from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentence
+from counterpoise.errors import ColumnError, LogError, verbatim
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.groups import Frame
 from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
@@ -37,7 +37,7 @@ class Rule:
     expected: str
     holds: nw.Expr
     shows: str
-    advice: Pieces
+    advice: str
     target: str | None = None  # the internal name of the one target that it speaks of
     is_of_lists: bool = False  # whether it is judged list by list, and shows the list's id
 
@@ -52,21 +52,21 @@ class Problem:
     value: object
 
     @property
-    def said(self) -> Sentence:
-        """The problem in words, and what to do."""
+    def said(self) -> str:
+        """The problem in words, and what to do, in the markup of messages."""
         rule = self.rule
         if rule.is_of_lists:
             lists = f"{self.count:,} lists do" if self.count > 1 else "1 list does"
-            said = f"{rule.part} {rule.column!r} must {rule.expected}: {lists} not; one is list {self.value!r}. "
-            return Sentence([said, *rule.advice])
-        shown = "null" if self.value is None else f"{self.value}"
+            said = f"{rule.part} {rule.column!r} must {rule.expected}: {lists} not; one is list {self.value!r}."
+            return f"{said} {rule.advice}"
+        shown = "null" if self.value is None else verbatim(self.value)
         called = f"{rule.part} {rule.column!r}" if rule.column else rule.part
         if rule.part == "target" and rule.shows == PROPENSITY:  # what is shown is not what is judged
             shown = f"a propensity of {shown}"
         rows, do = (f"{self.count:,} rows", "do") if self.count > 1 else ("1 row", "does")
         broken = f"in {rows} it is not" if rule.expected.startswith("be ") else f"{rows} {do} not"
         where = f"one has {shown}" if self.row is None else f"the first is row {self.row:,} with {shown}"
-        return Sentence([f"{called} must {rule.expected}: {broken}; {where}. ", *rule.advice])
+        return f"{called} must {rule.expected}: {broken}; {where}. {rule.advice}"
 
 
 def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
@@ -262,40 +262,34 @@ def refuse(problems: Sequence[Problem], rows: int) -> None:
     """Raise an error that says what is wrong with the log."""
     merged = merge_problems(problems)
     what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
-    raise LogError([f"of {rows:,} {what}: ", *_list_problems(merged)])
+    raise LogError(f"of {rows:,} {what}: {' Also: '.join(problem.said for problem in merged)}")
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     """The error that nothing is left."""
     merged = merge_problems(problems)
     what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
-    return LogError([f"all {rows:,} {what} are bad. ", *_list_problems(merged)])
-
-
-def _list_problems(problems: Sequence[Problem]) -> Iterator[str]:
-    for k, problem in enumerate(problems):
-        yield from [" Also: ", problem.said] if k else [problem.said]
+    return LogError(f"all {rows:,} {what} are bad. {' Also: '.join(problem.said for problem in merged)}")
 
 
 FINITE = "be a finite number"
 LEARNED = "learned"  # what a policy is called as a target that is still to be learned
-_OR_DROP = (", or drop such rows with ", Argument("drop_bad_rows", True), ".")
-_DROP = ("Fix the logger", *_OR_DROP)
+_OR_DROP = ", or drop such rows with `drop_bad_rows=True`."
+_DROP = f"Fix the logger{_OR_DROP}"
 _WHOLE = (
-    "A condition that leaves out single rows does that, and so does a list that is there twice: leave out whole lists, or all rows below a "
-    "position",
-    *_OR_DROP,
+    "A condition that leaves out single rows does that, and so does a list that is there twice: "
+    f"leave out whole lists, or all rows below a position{_OR_DROP}"
 )
-_SAME = ("Is the id of the list used again? Make one that is not, such as an expression of both", *_OR_DROP)
+_SAME = f"Is the id of the list used again? Make one that is not, such as an expression of both{_OR_DROP}"
 _PROPENSITY = (
-    "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: fix the logger",
-    *_OR_DROP,
+    "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "
+    f"fix the logger{_OR_DROP}"
 )
 _LOGGERS = (
-    "Every logger's probability of the logged action must lie in [0, 1], and that of the logger who wrote the row above 0: fix the log",
-    *_OR_DROP,
+    "Every logger's probability of the logged action must lie in [0, 1], and that of the logger who wrote the row "
+    f"above 0: fix the log{_OR_DROP}"
 )
 _TARGET = (
-    "It is the target policy's probability of the logged action (1 or 0 for a deterministic policy): fix the policy",
-    *_OR_DROP,
+    "It is the target policy's probability of the logged action (1 or 0 for a deterministic policy): "
+    f"fix the policy{_OR_DROP}"
 )

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from numpy.typing import ArrayLike
 
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.log.log import Arrays, Log, column_names
 
 # -- `ActionGroup`: a target whose choice is looked at by groups of actions only, such as the category of an item ------
@@ -61,7 +61,7 @@ class ActionGroup:
         if self.groups is None and not isinstance(self.target, str):
             raise OptionError(
                 "ActionGroup names the column of the target's probability of the logged action's group.",
-                do=["For a policy, say which group every action belongs to, with ", Argument("groups"), "."],
+                do="For a policy, say which group every action belongs to, with `groups=`.",
             )
         if not isinstance(self.target, str) and not hasattr(self.target, "predict_proba"):
             raise OptionError(
@@ -88,9 +88,7 @@ class ActionGroup:
         '(new_group) * (p) / (p_group)'
         """
         if propensity is None:
-            raise OptionError(
-                ["ActionGroup also needs ", Argument("propensity"), ", the logging policy's probability of the action."]
-            )
+            raise OptionError("ActionGroup also needs `propensity=`, the logging policy's probability of the action.")
         return f"({self.target}) * ({propensity}) / ({self.propensity})"
 
 
@@ -156,10 +154,10 @@ OneTarget = str | ArrayLike | PathLike[str] | Chosen | Probabilities | ActionGro
 Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
 
 
-def argument_of(part: str, column: str) -> Argument:
-    """What to write for a column to play a part."""
+def argument_of(part: str, column: str) -> str:
+    """What to pass for a column to play a part, in the markup of messages."""
     own = {CHOSEN: Chosen, LISTED: Probabilities}
-    return Argument("target", own[part](column)) if part in own else Argument(part, column)
+    return f"`target={own[part](column)!r}`" if part in own else f"`{part}={column!r}`"
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,7 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
     ['new', 'greedy']
     """
     if sources is None:
-        raise OptionError(["target is missing: name its column with ", Argument("target"), ", or pass its array."])
+        raise OptionError("target is missing: name its column with `target=`, or pass its array.")
     if arrays is not None:
         if is_policy(sources) or isinstance(sources, Chosen | Probabilities | ActionGroup):
             raise OptionError(
@@ -231,10 +229,7 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
     by_name: dict[str, Target] = {}
     for name, source in _names_and_sources(sources):
         if name in by_name:
-            raise OptionError(
-                f"two targets are called {name!r}.",
-                do=["Name them yourself: ", Argument("target", {"a": Blank("…"), "b": Blank("…")}), "."],
-            )
+            raise OptionError(f"two targets are called {name!r}.", do="Name them yourself: `target={'a': …, 'b': …}`.")
         is_group = isinstance(source, ActionGroup)
         has_sums = is_group and source.groups is None  # the log has the sums over groups
         by_name[name] = Target(name, source.expression(log.propensity) if has_sums else source, is_group)
@@ -242,16 +237,16 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
     if any(not target.is_column for target in targets) and log.action is None:
-        raise OptionError(["this target needs ", Argument("action"), ", the column with the logged action."])
+        raise OptionError("this target needs `action=`, the column with the logged action.")
     if any(_needs_context(target.source) for target in targets) and not log.context:
-        raise OptionError(["a policy needs ", Argument("context"), ", the columns that it looks at."])
+        raise OptionError("a policy needs `context=`, the columns that it looks at.")
     blind = [target.name for target in targets if log.candidates is not None and _is_blind(target.source)]
     if blind:
         raise OptionError(
-            [f"the policy {blind[0]!r} takes no candidates, and so may choose actions that ", Argument("candidates"), " rules out."],
-            do=["Let its predict_proba(context, candidates) choose among them, and give it an attribute candidates_; or leave out ",
-                Argument("candidates"), "."],
-        )  # fmt: skip
+            f"the policy {blind[0]!r} takes no candidates, and so may choose actions that `candidates=` rules out.",
+            do="Let its predict_proba(context, candidates) choose among them, and give it an attribute candidates_; "
+            "or leave out `candidates=`.",
+        )
     return targets
 
 

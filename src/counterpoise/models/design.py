@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.features import Encoder
 from counterpoise.features.columns import codes_of, text_of
 from counterpoise.moments import Floats
@@ -67,8 +67,8 @@ def actions_of(logged: pl.Series, items: object) -> Actions:
     lost = counts.filter(~counts.get_column("action").is_in(levels.implode()))
     if lost.height:
         first = lost.get_column("action")[0]
-        what = f" lacks {lost.height:,} of the logged actions; one is {first!r}."
-        raise OptionError([Argument("items"), what], do="Add a row for each of them.")
+        what = f"`items=` lacks {lost.height:,} of the logged actions; one is {first!r}."
+        raise OptionError(what, do="Add a row for each of them.")
     return Actions(tuple(levels.to_list()), features, Encoder.of(features, features.columns))
 
 
@@ -78,16 +78,16 @@ def read_items(items: object, action: str) -> tuple[pl.Series, pl.DataFrame]:
     ids = item_ids(frame, action)
     levels = text_of(ids)
     if levels.null_count():
-        what = f" has {levels.null_count():,} rows without an id in {ids.name!r}."
-        raise OptionError([Argument("items"), what], do="Drop them.")
+        what = f"`items=` has {levels.null_count():,} rows without an id in {ids.name!r}."
+        raise OptionError(what, do="Drop them.")
     if levels.n_unique() < len(levels):
         twice = levels.filter(levels.is_duplicated())[0]
-        what = f" has the id {twice!r} more than once in {ids.name!r}."
-        raise OptionError([Argument("items"), what], do="Keep one row for each.")
+        what = f"`items=` has the id {twice!r} more than once in {ids.name!r}."
+        raise OptionError(what, do="Keep one row for each.")
     features = frame.drop(ids.name)
     if not features.width:
-        what = " has ids and nothing else."
-        raise OptionError([Argument("items"), what], do="Leave it out, or add columns that describe the items.")
+        what = "`items=` has ids and nothing else."
+        raise OptionError(what, do="Leave it out, or add columns that describe the items.")
     return ids, features
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.moments import Floats
 
 FEW = 5_000  # rows up to which "auto" is a linear model
@@ -24,11 +24,8 @@ def estimator_of(name: object, rewards: Floats) -> Any:
     if name == "logistic":
         if not is_binary:
             raise OptionError(
-                [
-                    Argument("model", "logistic"),
-                    f" is for rewards of two values, and these have {len(np.unique(rewards)):,}.",
-                ],
-                do=["Pass ", Argument("model", "ridge"), " or ", Argument("model", "boosted"), "."],
+                f"`model='logistic'` is for rewards of two values, and these have {len(np.unique(rewards)):,}.",
+                do="Pass `model='ridge'` or `model='boosted'`.",
             )
         return linear.LogisticRegression(max_iter=1000)
     if name == "ridge":
@@ -117,7 +114,7 @@ def check_rewards(estimator: object, rewards: Floats) -> None:
     if len(values) == 1:
         raise LogError(
             f"every reward that the model could learn from is {values[0]:g}: there is nothing to fit.",
-            do=["Leave out ", Argument("model"), "."],
+            do="Leave out `model=`.",
         )
     if is_classifier(estimator) and len(values) > CLASSES:
         raise OptionError(

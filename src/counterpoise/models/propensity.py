@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.engines.registry import engine_of
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_propensity
@@ -123,11 +123,9 @@ def propensity_of(log: Log) -> Propensity | None:
 def needs_context(log: Log) -> None:
     """Raise an error if the log has not said what a propensity model looks at and predicts."""
     if log.action is None:
-        raise OptionError(["a propensity model needs ", Argument("action"), ", the column with the logged action."])
+        raise OptionError("a propensity model needs `action=`, the column with the logged action.")
     if not log.context:
-        raise OptionError(
-            ["a propensity model needs ", Argument("context"), ", the columns that the logging policy looked at."]
-        )
+        raise OptionError("a propensity model needs `context=`, the columns that the logging policy looked at.")
 
 
 # -- the step: before the fit, the fold of every row; after it, what the model of the other folds gives the row's action ---
@@ -249,19 +247,15 @@ def with_propensities(question: Question, model: Propensity) -> Question:
     refuse_lists(question.log.slate, "a propensity model")
     if question.log.candidates is not None:
         raise OptionError(
-            [
-                "a propensity model takes every action for one to choose from, and ",
-                Argument("candidates"),
-                " says otherwise.",
-            ],
-            do=["Log the propensities, or leave out ", Argument("candidates"), "."],
+            "a propensity model takes every action for one to choose from, and `candidates=` says otherwise.",
+            do="Log the propensities, or leave out `candidates=`.",
         )
     if not question.weight.needs_propensity:
         raise OptionError("a weight of your own needs no propensities: leave out the propensity model.")
     if len(question.rungs) > 1:
         raise OptionError(
             "a ladder of weights is chosen from by errors that take propensities as logged, and a model is to estimate them.",
-            do=["Choose the constant yourself, such as ", Argument("weight", "clip:10"), "."],
+            do="Choose the constant yourself, such as `weight='clip:10'`.",
         )
     step = UnfittedPropensity(model, identity_of(question.log))
     return replace(question, log=question.log.but(propensity=PROPENSITY), propensity_model=step)
@@ -332,7 +326,7 @@ def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFram
             )
         raise LogError(
             f"every row has a propensity in {unfitted.column!r}: no model is needed.",
-            do=["Pass ", Argument("propensity", unfitted.column), "."],
+            do=f"Pass `propensity={unfitted.column!r}`.",
         )
     return rows.filter(missing), int((~missing).sum())
 
@@ -368,7 +362,7 @@ def _check_seen(actions: Actions, codes: Codes, others: NDArray[np.bool_], fold:
         raise LogError(
             f"{among}the action {name!r} occurs only in fold {fold + 1} ({rows:,} row{'s' if rows > 1 else ''}), so that the model of "
             "that fold could not learn it: it is too rare.",
-            do=["Leave such rows out with ", Argument("where"), ", or put rare actions together as one."],
+            do="Leave such rows out with `where=`, or put rare actions together as one.",
         )
 
 

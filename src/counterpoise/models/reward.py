@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.engines.registry import engine_of
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.features import Encoder, Scaling
 from counterpoise.log.expressions import columns
 from counterpoise.log.good import is_number
@@ -98,11 +98,11 @@ class Reward:
         if isinstance(self.estimator, str):
             if self.estimator not in NAMES:
                 advice = f"Choose one of {', '.join(NAMES)}, or pass an estimator of scikit-learn."
-                raise OptionError([Argument("model", self.estimator), " is not known."], do=advice)
+                raise OptionError(f"`model={self.estimator!r}` is not known.", do=advice)
         elif isinstance(self.estimator, type) or not (hasattr(self.estimator, "fit") and _predicts(self.estimator)):
             what = getattr(self.estimator, "__name__", type(self.estimator).__name__)
-            wrong = f" must have the methods fit and predict, as scikit-learn's estimators do; found {what}."
-            raise OptionError([Argument("model"), wrong], do="Pass an instance, such as LogisticRegression().")
+            wrong = f"`model=` must have the methods fit and predict, as scikit-learn's estimators do; found {what}."
+            raise OptionError(wrong, do="Pass an instance, such as LogisticRegression().")
         elif names_classes(self.estimator):
             what = type(self.estimator).__name__
             raise OptionError(
@@ -396,11 +396,9 @@ def with_model(question: Question) -> Question:
     log, reward = question.log, as_reward(question.log.model)
     refuse_lists(log.slate, "a reward model that is fitted here")
     if log.model_reward is not None:
-        raise OptionError(
-            [Argument("model"), " fits a model, and ", Argument("model_reward"), " brings one: leave out either."]
-        )
+        raise OptionError("`model=` fits a model, and `model_reward=` brings one: leave out either.")
     if log.action is None:
-        raise OptionError(["a reward model needs ", Argument("action"), ", the column with the logged action."])
+        raise OptionError("a reward model needs `action=`, the column with the logged action.")
     if len(log.reward) > 1:
         raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
     if not question.weight.needs_propensity:
@@ -411,12 +409,12 @@ def with_model(question: Question) -> Question:
     for target in question.targets:
         if not (isinstance(target.source, Chosen) or has_table(target.source)):
             raise OptionError(
-                [f"a reward model needs to know how {target.name!r} would choose among all actions, and this target only says how "
-                 "likely it was to take the logged one."],
-                do=["Pass a policy with predict_proba, Chosen(…) or Probabilities(…); or, for what needs no model of actions, ",
-                    Argument("baseline"), "; or the model's own columns with ", Argument("model_reward"), " and ",
-                    Argument("model_value"), "."],
-            )  # fmt: skip
+                f"a reward model needs to know how {target.name!r} would choose among all actions, and this target "
+                "only says how likely it was to take the logged one.",
+                do="Pass a policy with predict_proba, Chosen(…) or Probabilities(…); "
+                "or, for what needs no model of actions, `baseline=`; or the model's own columns with "
+                "`model_reward=` and `model_value=`.",
+            )
     if reward.mrdr and len(question.targets) > 1:
         raise OptionError("mrdr fits a model for one target: evaluate one at a time.")
     values = {name: value_column(name) for name in question.target_names}
@@ -431,7 +429,7 @@ def identity_of(log: Log) -> tuple[str, ...]:
     if not (has_order or identity):
         raise OptionError(
             "a model is fitted on some rows and predicts others, and rows of this log come in no order by which to tell them apart.",
-            do=["Name what identifies a row with ", Argument("key"), ", or its user with ", Argument("cluster"), "."],
+            do="Name what identifies a row with `key=`, or its user with `cluster=`.",
         )
     return identity
 
@@ -597,7 +595,7 @@ def _check_classes(estimator: Any, rewards: Floats, others: NDArray[np.bool_], f
     if not others.any():
         raise LogError(
             "all rows that the model could learn from are in one fold: there are too few clusters.",
-            do=["Leave out ", Argument("model"), "."],
+            do="Leave out `model=`.",
         )
     if not is_classifier(estimator):
         return
@@ -611,4 +609,4 @@ def _check_classes(estimator: Any, rewards: Floats, others: NDArray[np.bool_], f
 
 def _check_samples(samples: object) -> None:
     if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
-        raise OptionError([Argument("value_samples", samples), " must be a whole number of at least 1."])
+        raise OptionError(f"`value_samples={samples!r}` must be a whole number of at least 1.")

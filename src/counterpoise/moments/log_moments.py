@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import MomentsError, OptionError
+from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
@@ -176,7 +176,7 @@ class LogMoments:
         try:
             return cls.from_plain(stored.parse(text))
         except stored.BROKEN as error:
-            what = f"this text is not the JSON of a log's moments: {error}."
+            what = f"this text is not the JSON of a log's moments: {verbatim(error)}."
             raise MomentsError(what, do="Recompute them from the log.") from error
 
     def to_plain(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.errors import Argument, LogError, MomentsError
+from counterpoise.errors import LogError, MomentsError, verbatim
 from counterpoise.moments import stored
 from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
 
@@ -92,10 +92,7 @@ class Moments:
         if w.shape != r.shape or w.ndim != 1:
             raise LogError(f"weights and rewards need one number per row each; found shapes {w.shape} and {r.shape}.")
         if (model_reward is None) != (model_value is None):
-            raise LogError(
-                [Argument("model_reward"), " and ", Argument("model_value"), " go together."],
-                do="Pass both, or neither.",
-            )
+            raise LogError("`model_reward=` and `model_value=` go together.", do="Pass both, or neither.")
         u, s = w - 1.0, r - c
         rows, columns = [u, s, u * s], ROW
         if model_reward is not None and model_value is not None:
@@ -337,7 +334,7 @@ class Moments:
         try:
             return cls.from_plain(stored.parse(text))
         except stored.BROKEN as error:
-            what = f"this text is not the JSON of moments: {error}."
+            what = f"this text is not the JSON of moments: {verbatim(error)}."
             raise MomentsError(what, do="Recompute them from the log.") from error
 
     def to_plain(self) -> dict[str, Any]:

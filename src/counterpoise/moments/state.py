@@ -19,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from counterpoise.errors import Argument, MomentsError
+from counterpoise.errors import MomentsError, verbatim
 from counterpoise.moments import stored
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.weighed import PLAIN, Weighed
@@ -104,7 +104,7 @@ def load(path: str | PathLike[str]) -> State | None:
     except OSError as error:
         raise MomentsError(f"cannot read the state {str(path)!r}: {error.strerror or error}.") from error
     except MomentsError as error:
-        raise MomentsError(f"cannot read the state {str(path)!r}: {error}") from error
+        raise MomentsError(f"cannot read the state {str(path)!r}: {verbatim(error)}") from error
     except stored.BROKEN as error:
         said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
         raise MomentsError(
@@ -119,7 +119,7 @@ def existing(path: str | PathLike[str]) -> State:
     if known is None:
         raise MomentsError(
             f"there is no state {str(path)!r} yet.",
-            do=["Check the path, or evaluate a first log with ", Argument("state", str(path)), "."],
+            do=f"Check the path, or evaluate a first log with `state={str(path)!r}`.",
         )
     return known
 

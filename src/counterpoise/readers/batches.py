@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import Argument, Blank, MomentsError, OptionError, Text
+from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
@@ -165,12 +165,8 @@ def fingerprints_of(log: Any, batch: str | None) -> Fingerprints:
     is_files = files.is_paths(log) and not is_database(log)
     if batch is None and not is_files:
         raise OptionError(
-            [
-                Argument("state"),
-                " needs ",
-                Argument("batch"),
-                ", a key of this part of the log such as '2026-11-14', so that it can refuse to add it twice.",
-            ]
+            "`state=` needs `batch=`, a key of this part of the log such as '2026-11-14', so that it can refuse to "
+            "add it twice."
         )
     fingerprints: dict[Path, tuple[object, ...]] = {}
     known: dict[object, Path] = {}  # by content
@@ -179,7 +175,7 @@ def fingerprints_of(log: Any, batch: str | None) -> Fingerprints:
         if batch is None and fingerprint[0] in known:
             raise MomentsError(
                 f"the file {str(known[fingerprint[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
-                do=["Leave one out, or give all of them a key with ", Argument("batch"), "."],
+                do="Leave one out, or give all of them a key with `batch=`.",
             )
         fingerprints[path], known[fingerprint[0]] = fingerprint, path
     return fingerprints
@@ -202,7 +198,9 @@ def check_unchanged(before: Fingerprints, log: object, batch: str | None) -> Non
     try:
         now = fingerprints_of(log, batch)
     except OSError as error:
-        raise MomentsError(f"cannot look at the log again after reading it: {error}. Nothing was stored.") from error
+        raise MomentsError(
+            f"cannot look at the log again after reading it: {verbatim(error)}. Nothing was stored."
+        ) from error
     changed = [path for path in {**before, **now} if before.get(path) != now.get(path)]
     if changed:
         raise MomentsError(
@@ -221,11 +219,7 @@ def check_same(path: str | PathLike[str], known: State, question: Mapping[str, o
         raise MomentsError(
             f"the state {str(path)!r} {'has' if has else 'lacks'} the sums of the log_smoothing interval, and this call "
             f"{'does not make' if has else 'needs'} them: their moments do not add up.",
-            do=[
-                f"{'Pass' if has else 'Leave out'} ",
-                Argument("interval", "log_smoothing"),
-                ", or name another state.",
-            ],
+            do=f"{'Pass' if has else 'Leave out'} `interval='log_smoothing'`, or name another state.",
         )
     unsaid: dict[str, object] = {"baseline": []}  # in a question that has none
     for part in {**unsaid, **known.question, **question}:
@@ -236,21 +230,13 @@ def check_same(path: str | PathLike[str], known: State, question: Mapping[str, o
             raise MomentsError(
                 f"the state {str(path)!r} was made with another {name!r}: its version there is {theirs.get(name)!r}, here it is "
                 f"{mine.get(name)!r}. Values of two policies do not add up: name another state.",
-                do=[
-                    "If the policy is the same, and only a library or Python changed, say so from the start with ",
-                    Argument("version", {name: Blank("'…'")}),
-                    ".",
-                ],
+                do="If the policy is the same, and only a library or Python changed, say so from the start with "
+                f"`version={{{name!r}: '…'}}`.",
             )
         if theirs != mine:
             raise MomentsError(
-                [
-                    f"the state {str(path)!r} was made with ",
-                    Argument(part, theirs),
-                    ", and this call has ",
-                    Argument(part, mine),
-                    ": their moments do not add up.",
-                ],
+                f"the state {str(path)!r} was made with `{part}={theirs!r}`, and this call has `{part}={mine!r}`: "
+                "their moments do not add up.",
                 do="Ask the same question, or name another state.",
             )
 
@@ -305,7 +291,7 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
     """The version of every target that has one: as given, or from a policy's code and parameters."""
     named = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
     if not isinstance(named, Mapping) or not all(isinstance(text, str) and text for text in named.values()):
-        raise OptionError([Argument("version", version), " must be a text such as '2', or map targets to texts."])
+        raise OptionError(f"`version={version!r}` must be a text such as '2', or map targets to texts.")
     for name in named:
         if name not in question.target_names:
             raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, question.target_names))}.")
@@ -318,7 +304,7 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
                 raise OptionError(
                     f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
                     f"could not tell it from another policy of that name.",
-                    do=["Pass ", Argument("version", {name: "1"}), ", and change it with the policy."],
+                    do=f"Pass `version={{{name!r}: '1'}}`, and change it with the policy.",
                 )
             versions[name] = digest
     weight = question.weight
@@ -372,11 +358,11 @@ def start(
 ) -> Addition:
     """Refuse, before the log is read, a batch that has already been added or a state that answers another question."""
     if not isinstance(path, str | PathLike):
-        raise OptionError([Argument("state"), f" must be the path of a file, found {type(path).__name__}."])
+        raise OptionError(f"`state=` must be the path of a file, found {type(path).__name__}.")
     if batch is not None and (not isinstance(batch, str) or not batch):
-        raise OptionError([Argument("batch", batch), " must be a text such as '2026-11-14'."])
+        raise OptionError(f"`batch={batch!r}` must be a text such as '2026-11-14'.")
     if not isinstance(replaces, bool):
-        raise OptionError([Argument("replace", replaces), " must be True or False."])
+        raise OptionError(f"`replace={replaces!r}` must be True or False.")
     if not Path(path).resolve().parent.is_dir():
         raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
     log, kept = question.log.data, question_kept(question, version)
@@ -412,7 +398,7 @@ def finish(job: Addition, today: Rewards) -> Rewards:
 def stored_state(path: str | PathLike[str] | None) -> State:
     """A state that has to exist."""
     if not isinstance(path, str | PathLike):
-        raise OptionError([Argument("state"), f" must be the path of a file, found {type(path).__name__}."])
+        raise OptionError(f"`state=` must be the path of a file, found {type(path).__name__}.")
     return states.existing(path)
 
 
@@ -431,28 +417,28 @@ def _find_outdated(job: Addition, known: State) -> set[int]:
     return set(overlaps)
 
 
-_REPLACE, _DAY = Argument("replace", True), Argument("batch", "2026-11-14")
-_TWICE: dict[str, tuple[str, Text]] = {
+_REPLACE, _DAY = "`replace=True`", "`batch='2026-11-14'`"
+_TWICE = {
     "key": (
         "the batch {name!r} is already in the state {state!r}: adding it again would count its rows twice.",
-        ["Give only what is new, or pass ", _REPLACE, " to put this log in its place."],
+        f"Give only what is new, or pass {_REPLACE} to put this log in its place.",
     ),
     "content": (
         "the file {name!r} is already in the state {state!r}{others}: adding it again would count its rows twice.",
-        ["Give only what is new; if these are other rows, give them a key of their own with ", Argument("batch"), "."],
+        "Give only what is new; if these are other rows, give them a key of their own with `batch=`.",
     ),
     "path": (
         "the file {name!r} is in the state {state!r} with other content{others}: rows that it had then and still has would count twice.",
-        ["If all its rows are new, give them a key with ", _DAY, "; if the old ones are among them, pass ", _REPLACE,
-         " to put it in the place of what it had added."],
+        f"If all its rows are new, give them a key with {_DAY}; if the old ones are among them, pass {_REPLACE} to put it "
+        "in the place of what it had added.",
     ),
     "folder": (
         "the file {name!r} is in the state {state!r}{others}, but no longer in its folder: if the folder was compacted, its rows would "
         "count twice.",
-        ["If all rows in it are new, give them a key with ", _DAY, "; if the old ones are among them, pass ", _REPLACE,
-         " to put the folder in the place of what it had added."],
+        f"If all rows in it are new, give them a key with {_DAY}; if the old ones are among them, pass {_REPLACE} to put "
+        "the folder in the place of what it had added.",
     ),
-}  # fmt: skip
+}
 
 
 def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
@@ -494,7 +480,7 @@ def _check_replaceable(job: Addition, known: State, k: int) -> None:
     if batch.key is not None and batch.key != new.key:
         raise MomentsError(
             f"the state {state!r} has files of this log as {batch}.",
-            do=["Say which batch to replace, with ", Argument("batch", batch.key), " and ", _REPLACE, "."],
+            do=f"Say which batch to replace, with `batch={batch.key!r}` and {_REPLACE}.",
         )
     contents = set(new.files.values())
     for file, content in batch.files.items() if batch.key is None else ():
@@ -517,7 +503,7 @@ def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewar
             raise MomentsError(
                 f"{job.batch} has the same numbers as {known.batches[k]} in the state {str(job.place)!r}: it looks like a copy "
                 "(compressed, converted, or with other line ends), whose rows would count twice.",
-                do=["If these are other rows after all, give them a key with ", Argument("batch"), "."],
+                do="If these are other rows after all, give them a key with `batch=`.",
             )
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
-from counterpoise.errors import Argument, ColumnError, CounterpoiseError, LogError, OptionError, Pieces, first_line
+from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line, render, verbatim
 from counterpoise.log.log import Log, secrets_of, without
 from counterpoise.log.targets import argument_of
 
@@ -61,7 +61,7 @@ def check_expressions(texts: Mapping[str, str], dialect: object) -> None:
 
 def not_one(part: str, text: str) -> ColumnError:
     """The error that a text is more than one expression."""
-    return ColumnError([argument_of(part, text), f" must be one {_what(part)}, not a statement."])
+    return ColumnError(f"{argument_of(part, text)} must be one {_what(part)}, not a statement.")
 
 
 def tree_of(part: str, text: str, dialect: object) -> Tree:
@@ -78,10 +78,8 @@ def tree_of(part: str, text: str, dialect: object) -> Tree:
             statements = _statements(sqlglot, f"SELECT {column}\n", dialect)
         except sqlglot.errors.SqlglotError as error:
             raise ColumnError(
-                [
-                    argument_of(part, text),
-                    f" is not an SQL {_what(part)} that {_name(dialect)} understands: {first_line(error)}.",
-                ]
+                f"{argument_of(part, text)} is not an SQL {_what(part)} that {_name(dialect)} understands: "
+                f"{first_line(error)}."
             ) from error
         if len(statements) != 1 or not _is_one_column(sqlglot.exp, statements[0]):
             raise not_one(part, text)
@@ -96,11 +94,9 @@ def tree_of(part: str, text: str, dialect: object) -> Tree:
 def _looks_elsewhere(part: str, text: str) -> ColumnError:
     """The error for a condition or expression with a query in it, which could look at anything that the connection may."""
     return ColumnError(
-        [
-            argument_of(part, text),
-            " must read no files and no other tables: write it of the log's own columns, without SELECT.",
-        ],
-        do=["If it needs more, join that to the log with ", Argument("query"), "."],
+        f"{argument_of(part, text)} must read no files and no other tables: "
+        "write it of the log's own columns, without SELECT.",
+        do="If it needs more, join that to the log with `query=`.",
     )
 
 
@@ -162,7 +158,7 @@ def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
         bare, bracketed = (parse(f"SELECT {column}\n") for column in (text, f"({text}\n)"))
     except ValueError as error:
         raise ColumnError(
-            [argument_of(part, text), f" must be one {_what(part)} that DuckDB understands: {first_line(error)}."]
+            f"{argument_of(part, text)} must be one {_what(part)} that DuckDB understands: {first_line(error)}."
         ) from error
     if len(bare) != 1 or bare != bracketed or len(bare[0]["node"]["select_list"]) != 1:
         raise not_one(part, text)
@@ -173,7 +169,7 @@ def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
         part != "where" and any(node.get("class") == "STAR" for node in _nodes(tree))
     ):
         raise ColumnError(
-            [argument_of(part, text), " must give one value per row. Write it without unnest and COLUMNS."]
+            f"{argument_of(part, text)} must give one value per row. Write it without unnest and COLUMNS."
         )
 
 
@@ -286,11 +282,8 @@ FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS t (oid, modifier, place) OR
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-ONLY_DUCKDB: Pieces = [
-    Argument("external_access"),
-    " only works with DuckDB files that counterpoise opens; leave it out for this log.",
-]
-TABLE_AND_QUERY: Pieces = [Argument("table"), " and ", Argument("query")]
+ONLY_DUCKDB = "`external_access=` only works with DuckDB files that counterpoise opens; leave it out for this log."
+TABLE_AND_QUERY = "`table=` and `query=`"
 CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
 Table = str | Sequence[str] | None
 
@@ -305,7 +298,7 @@ def is_database(log: object) -> bool:
 def check_no_database(log: Log) -> None:
     """Refuse options that only a database understands."""
     if log.table is not None or log.query is not None:
-        raise OptionError([*TABLE_AND_QUERY, " only work with a database, and this log is not one."])
+        raise OptionError(f"{TABLE_AND_QUERY} only work with a database, and this log is not one.")
     if log.external_access:
         raise OptionError(ONLY_DUCKDB)
 
@@ -336,9 +329,8 @@ def connected(log: object, *, external_access: bool = False) -> Iterator[Native]
         error = last
         while type(error).__name__ == "InvalidCursorName" and isinstance(error.__context__, Exception):
             error = error.__context__  # a cursor that went with the statement's savepoint: what ended that is the error
-        message = without(secrets_of(str(log)) if is_ours else [], first_line(error))
         # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
-        raise _no_answer(error, message, is_ours) from None
+        raise _no_answer(error, secrets_of(str(log)) if is_ours else [], is_ours) from None
     finally:
         if opened is not None:
             with suppress(Exception):  # a connection that is lost cannot be closed
@@ -352,15 +344,16 @@ def _open_ours(place: str, external_access: bool) -> Native:
     except CounterpoiseError:
         raise
     except Exception as error:
-        refused = _no_answer(error, without(secrets_of(place), first_line(error)), is_ours=True)
+        refused = _no_answer(error, secrets_of(place), is_ours=True)
     raise refused  # out here, as a driver's error that holds the whole address must not even be the context of ours
 
 
-def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:
+def _no_answer(error: Exception, secrets: Sequence[str], is_ours: bool) -> LogError:
+    message = verbatim(without(secrets, render(first_line(error))))
     if is_ours and type(error).__name__ == "PermissionException":  # DuckDB's
         return LogError(
             f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not.",
-            do=["If you trust it, pass ", Argument("external_access", True), "."],
+            do="If you trust it, pass `external_access=True`.",
         )
     if is_ours and "different configuration" in message:  # DuckDB has one set of options per file and process
         return LogError("this process has the DuckDB file open with other options. Pass that connection as the log.")
@@ -405,12 +398,10 @@ def _duckdb_file(place: str) -> str | None:
 def relation(log: Native, table: Table, query: str | None) -> Native:
     """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
     if table is not None and query is not None:
-        raise OptionError(["pass ", Argument("table"), " or ", Argument("query"), ", not both."])
+        raise OptionError("pass `table=` or `query=`, not both.")
     if not hasattr(log, "table") or _is_table(log):
         if table is not None or query is not None:
-            raise OptionError(
-                ["this log is a table already; ", *TABLE_AND_QUERY, " are for connections, files and URLs."]
-            )
+            raise OptionError(f"this log is a table already; {TABLE_AND_QUERY} are for connections, files and URLs.")
         return _native(log)
     if is_of(log, "ibis") and log.name == "duckdb":
         log = log.con
@@ -418,9 +409,7 @@ def relation(log: Native, table: Table, query: str | None) -> Native:
         check_query(query, dialect_of(log))
         return query_table(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
     if table is None:
-        raise OptionError(
-            ["name the log's table with ", Argument("table"), ", or select it with ", Argument("query"), "."]
-        )
+        raise OptionError("name the log's table with `table=`, or select it with `query=`.")
     path = [table] if isinstance(table, str) else list(table)
     try:
         if is_of(log, "duckdb"):
@@ -432,7 +421,7 @@ def relation(log: Native, table: Table, query: str | None) -> Native:
         name = ".".join(path)
         raise LogError(
             f"no table {name} in this database.",
-            do=["Check its name; logs in the schema shop is ", Argument("table", ["shop", "logs"]), "."],
+            do="Check its name; logs in the schema shop is `table=['shop', 'logs']`.",
         ) from None
 
 

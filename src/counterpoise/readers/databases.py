@@ -8,7 +8,7 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from counterpoise.errors import Argument, CounterpoiseError, OptionError
+from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.log.expressions import LazyRows, adds_up, cannot_compute, has_column, may_use, with_actions
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
@@ -81,7 +81,7 @@ def _with_columns(native: Native, question: Question, available: Sequence[str]) 
         number = CHECKSUMS.get(database_of(native))
         if number is None:
             raise OptionError(
-                [Argument("baseline"), f" hashes {column!r}, and there is no MD5 in the SQL of {database_of(native)}."],
+                f"`baseline=` hashes {column!r}, and there is no MD5 in the SQL of {database_of(native)}.",
                 do="Name its levels: a mapping of the column to a list of them.",
             )
         quoted = '"' + names.get(column, column).replace('"', '""') + '"'

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.expressions import column, columns
 from counterpoise.log.log import looks_like_address, mistyped
 
@@ -486,7 +486,9 @@ class ParquetFiles:
         try:
             self.rows = int(self._scan.select(pl.len()).collect().item())
         except UNREADABLE as error:
-            raise (find_damaged(list(self._stamps)) or LogError(f"cannot read the files: {error}.")) from error
+            raise (
+                find_damaged(list(self._stamps)) or LogError(f"cannot read the files: {verbatim(error)}.")
+            ) from error
 
     def read(self, names: Sequence[str], start: int, rows: int) -> pl.DataFrame:
         """Some columns of some rows."""

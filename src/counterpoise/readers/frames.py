@@ -10,7 +10,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.expressions import check_digits, columns, plan
 from counterpoise.log.question import Question
 from counterpoise.log.targets import is_ranker
@@ -104,7 +104,7 @@ def as_narwhals(log: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
             f"found {type(log).__name__}."
         ) from error
     except nw.exceptions.DuplicateError as error:
-        raise ColumnError(f"every column needs a name of its own: {error}") from error
+        raise ColumnError(f"every column needs a name of its own: {verbatim(error)}") from error
 
 
 def selected(scan: pl.LazyFrame, question: Question, number: str | None = None) -> pl.LazyFrame:
@@ -130,7 +130,7 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
     except ImportError:  # pandas' own types go through pyarrow, where that is installed
         return from_array(values.name, np.asarray(native, dtype=object), is_number=is_number)
     except (TypeError, ValueError, NotImplementedError, pl.exceptions.PolarsError) as error:
-        raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {error}") from error
+        raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {verbatim(error)}") from error
 
 
 def from_arrays(arrays: Mapping[str, object], question: Question, names: Sequence[str]) -> pl.DataFrame:
@@ -177,7 +177,7 @@ def from_array(name: str, values: object, *, is_number: bool) -> pl.Series:
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ColumnError(f"column {name!r} is not an array of one dimension: {error}.") from error
+        raise ColumnError(f"column {name!r} is not an array of one dimension: {verbatim(error)}.") from error
     if array.ndim != 1:
         raise ColumnError(f"column {name!r} must have one dimension, found shape {array.shape}.")
     if isinstance(values, np.ma.MaskedArray):

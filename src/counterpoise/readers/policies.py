@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.log.expressions import columns, of_64_bits
 from counterpoise.log.lists import check_same_context, rows_by_list
 from counterpoise.log.question import Question
@@ -72,7 +72,7 @@ def checked(returned: object, frame: pl.DataFrame, name: str, batch: str, *, may
     try:
         values = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        message = f"policy {name!r} must return numbers; for {batch} it returned {returned!r}: {error}."
+        message = f"policy {name!r} must return numbers; for {batch} it returned {returned!r}: {verbatim(error)}."
         raise LogError(message) from error
     if values.shape != (frame.height,):
         raise LogError(
@@ -107,7 +107,7 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
     if lists is None:
         raise OptionError(
             "this policy ranks items, and nothing says which rows are a list.",
-            do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
+            do="Pass `slate=`, `position=` and `propensity_of=`.",
         )
     probability = np.full(frame.height, np.nan)
     rank = frame.get_column(lists.position).cast(pl.Float64, strict=False) - lists.first
@@ -195,7 +195,7 @@ def _array(context: pl.DataFrame) -> NDArray[Any]:
     if times and len(context.columns) > 1:
         raise ColumnError(
             f"the policy takes contexts as an array, in which the times of {times[0]!r} cannot be next to other columns.",
-            do=["Make them numbers, in an expression that ", Argument("context"), " names."],
+            do="Make them numbers, in an expression that `context=` names.",
         )
     return context.to_numpy()
 
@@ -208,7 +208,7 @@ def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict
     if column is None and policy.candidates_ is not None:
         raise OptionError(
             f"the policy was learned to choose among candidates, those in the column {policy.candidates_!r}.",
-            do=["Name theirs with ", Argument("candidates"), "."],
+            do="Name theirs with `candidates=`.",
         )
     return {} if column is None else {"candidates": frame.get_column(column)}
 
@@ -247,8 +247,8 @@ def frame_of(items: Any) -> pl.DataFrame:
     try:
         frame: pl.DataFrame = nw.from_native(items).lazy().collect("polars").to_native()
     except TypeError as error:
-        what = f" must be a frame with one row per action, found {type(items).__name__}."
-        raise OptionError([Argument("items"), what]) from error
+        what = f"`items=` must be a frame with one row per action, found {type(items).__name__}."
+        raise OptionError(what) from error
     return frame
 
 

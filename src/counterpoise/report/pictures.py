@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterpoise.display import breakable, level_of, number, shortened
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.audit import Audit, Check
 from counterpoise.evaluation.backtest import Backtest
@@ -71,9 +71,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     whole = result[name, reading.primary]  # raises for a target that is not there
     places = [place for target, place in result.verdicts if target == name and place is not None]
     if not places:
-        raise OptionError(
-            "this result has no segments.", do=["Evaluate the log with ", Argument("segment", Blank("COLUMN")), "."]
-        )
+        raise OptionError("this result has no segments.", do="Evaluate the log with `segment=COLUMN`.")
     places.sort(key=lambda place: (-result.segment_rows[place], segment_text(place)))
     shown = places[:MOST]
     stack = next(iter(result.moments.moments.values())).merge(axis=1)
@@ -213,7 +211,7 @@ def audit(checked: Audit | None, *, ax: Axes | None = None) -> Axes:
     if not drawn:
         raise OptionError(
             "the doctor audited no part of this log, so there is nothing to plot.",
-            do=["Name the logged action with ", Argument("action", Blank("COLUMN")), ", or a segment and a target."],
+            do="Name the logged action with `action=COLUMN`, or a segment and a target.",
         )
     shown = drawn[:MOST]
     axes = axes_of(ax, 1.3 + 0.32 * len(shown))

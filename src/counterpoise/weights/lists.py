@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.weights.weight import Weight
@@ -133,7 +133,7 @@ def list_weight(weight: Any, propensity_of: str | None) -> Any:
         if isinstance(weight, ListWeight):
             raise OptionError(
                 f"{type(weight).__name__} is a weight of lists, and nothing says which rows are one.",
-                do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
+                do="Pass `slate=`, `position=` and `propensity_of=`.",
             )
         return weight
     if weight is None:
@@ -150,9 +150,6 @@ def list_weight(weight: Any, propensity_of: str | None) -> Any:
     )
     raise OptionError(
         f"{type(weight).__name__} does not go with these propensities: {why}.",
-        do=[
-            f"Choose {' or '.join(allowed)}, or log the other kind of propensity and say so with ",
-            Argument("propensity_of", Blank(repr(weight.propensity_of))),
-            ".",
-        ],
+        do=f"Choose {' or '.join(allowed)}, or log the other kind of propensity and say so with "
+        f"`propensity_of={weight.propensity_of!r}`.",
     )

@@ -9,7 +9,7 @@ from math import isfinite
 from numbers import Real
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
 
 # -- What weights with a constant share: the check of that constant, and the order of several from the least biased on ---
@@ -158,8 +158,7 @@ def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
         )
     if target is not None:
         raise OptionError(
-            "a weight of your own stands for the target, too.",
-            do=["Pass ", Argument("weight"), " or ", Argument("target"), ", not both."],
+            "a weight of your own stands for the target, too.", do="Pass `weight=` or `target=`, not both."
         )
     return Own(), weight
 
