@@ -592,8 +592,9 @@ def learning(audit: Audit) -> None:
 
         def work() -> None:
             from counterpoise.learn import LinearSoftmax
-            from counterpoise.learn.files import read_tensors, save_policy, write_tensors
             from counterpoise.learn.forest import Forest
+            from counterpoise.learn.policy import save_policy
+            from counterpoise.learn.tensor_files import read_tensors, write_tensors
 
             forest = Forest(5, 4, trees=2, nodes=2, leaves=2, depth=1)
             save_policy(forest if kind == "forest" else LinearSoftmax(5, 4), path)

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from counterpoise.errors import PolicyFileError, verbatim
 from counterpoise.learn.callbacks import Epoch
-from counterpoise.learn.files import TensorFile, check_finite, check_tensors, opened, write_tensors
 from counterpoise.learn.norms import ACROSS_ROWS
 from counterpoise.learn.optimizers import replay
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.source import Inspection
+from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
 
 # -- What a run depends on: the part of a checkpoint that must be the same for the run to resume -----------------------
 

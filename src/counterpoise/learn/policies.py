@@ -163,6 +163,8 @@ class ModelPolicy(Policy):
     [2, 0]
     """
 
+    is_foreign = True
+
     def __init__(self, scores: Callable[[NDArray[np.float32]], Any], n_actions: int) -> None:
         super().__init__()
         self.n_actions = n_actions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from counterpoise.learn import blocks
 from counterpoise.learn.actions import among, checked_ids, mask_of, placed, places_of_rows
 from counterpoise.learn.blocks import ItemScores, Logits, product_of
 from counterpoise.learn.softmax import LEAST_ITEMS, log_probability, too_many
+from counterpoise.learn.tensor_files import write_tensors
 from counterpoise.log.sketches import Lesson
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
@@ -49,6 +51,8 @@ class Policy(nn.Module):
 
     body: nn.Module
     scores: nn.Module
+    is_foreign = False
+    """Whether it is around a model of another library, which no file of ours has room for."""
     n_actions: int
     context_dimension: int | None = None
     """How many numbers a context has; None where only the module knows."""
@@ -271,8 +275,6 @@ class Policy(nn.Module):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file (`save_policy`), which `load_policy` reads."""
-        from counterpoise.learn.files import save_policy  # which knows all policies
-
         save_policy(self, path)
 
     def config(self) -> dict[str, Any]:
@@ -547,3 +549,67 @@ def probability_of(logits: Tensor, action: Tensor, temperature: float = 1.0) -> 
     if temperature == 0:
         return (logits.argmax(-1) == action).to(logits.dtype)
     return torch.softmax(cooled(logits, temperature), -1).gather(-1, action[..., None])[..., 0]
+
+
+# -- Policies on disk, which `load_policy` reads ---------------------------------------------------------------------------
+
+FORMAT = "counterpoise policy 2"
+
+WIDER = "counterpoise policy 3"  # with an encoding of contexts, names of actions or candidates, which older versions would overlook
+
+IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
+
+NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: a description has no room for a catalog
+
+
+def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
+    """Write a policy, completely or not at all; `context` names the columns it looks at, by default those it was learned from.
+
+    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. Of a `ModulePolicy`, the weights are saved
+    and not the module, which you bring yourself: `load_policy(path, module=…)`. If you wrote the policy's class yourself, it needs a
+    `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
+    """
+    check_ours(policy, "saved")
+    names = list(context or policy.context_)
+    policy.check_context(names)
+    config = policy.description() | {"context": names}
+    tensors = dict(policy.state_dict())
+    if policy.encoding_ is not None:
+        config["encoding"] = policy.encoding_.described()
+    if policy.candidates_ is not None:
+        config["candidates"] = policy.candidates_
+    if policy.lesson_ is not None:
+        config["lesson"] = policy.lesson_.to_plain()  # which older versions may overlook
+    if policy.actions_ is not None and policy.actions_.dtype == object:
+        tensors[NAMES] = bytes_of(list(policy.actions_))
+    elif policy.actions_ is not None:
+        tensors[IDS] = torch.as_tensor(policy.actions_)
+    is_wider = NAMES in tensors or config.keys() & {"encoding", "candidates"}
+    write_tensors(path, tensors, {"format": WIDER if is_wider else FORMAT, "config": config})
+
+
+def bytes_of(names: list[str]) -> Tensor:
+    """Names as a tensor of bytes.
+
+    >>> bytes_of(["jam", "tea"]).numpy().tobytes()
+    b'["jam", "tea"]'
+    """
+    return torch.as_tensor(np.frombuffer(json.dumps(names).encode(), dtype=np.uint8).copy())
+
+
+def check_ours(policy: Any, done: str) -> None:
+    """Check that this is a policy all of whose tensors we can write."""
+    if isinstance(getattr(policy, "policy_", None), Policy):
+        raise OptionError(f"this is a {type(policy).__name__}, which has a policy.", do="Pass its policy_.")
+    is_ours = isinstance(policy, Policy)
+    if (
+        any(getattr(part, "is_foreign", False) for part in policy.modules())
+        if is_ours
+        else hasattr(policy, "predict_proba")
+    ):
+        raise OptionError(
+            f"a policy around a model of another library cannot be {done} here.",
+            do="Save it the way that library does, or learn a network or a forest, which can be saved.",
+        )
+    if not is_ours:
+        raise OptionError(f"only a Policy can be {done} here; found {type(policy).__name__}.")
