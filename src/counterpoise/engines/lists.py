@@ -16,7 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.engines.query import Frame, Get, is_fine
-from counterpoise.log.good import LARGEST, indicator, is_number
+from counterpoise.log.expressions import indicator
+from counterpoise.log.good import LARGEST, is_number
 from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION, Lists
 from counterpoise.log.question import (
     GROUP,

@@ -25,7 +25,8 @@ from counterpoise.engines.query import (
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature
-from counterpoise.log.good import indicator, is_number
+from counterpoise.log.expressions import indicator
+from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.lists import LIST
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question, part_of

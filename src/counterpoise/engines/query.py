@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.log.good import LARGEST, indicator, is_number, is_probability, is_propensity
+from counterpoise.log.expressions import indicator
+from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
 from counterpoise.log.question import (
     GROUP,
     MODEL_ERROR,

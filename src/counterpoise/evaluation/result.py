@@ -162,9 +162,11 @@ class Result(Display):
 
     def with_tipping_points(self) -> Self:
         """The same result, whose verdicts on the whole log say how wrong propensities must be for the conclusion to flip."""
-        judged = {(name, None): self.verdict(name, sensitivity=True) for name, place in self.verdicts if place is None}
+        verdicts = dict(self.verdicts)
+        for name in self.targets:
+            verdicts[name, None] = self.verdict(name, sensitivity=True)
         others = {name: other.with_tipping_points() for name, other in self.others.items()}
-        return replace(self, verdicts={**self.verdicts, **judged}, others=others)
+        return replace(self, verdicts=verdicts, others=others)
 
     @cached_property
     def _tips(self) -> dict[str, str]:

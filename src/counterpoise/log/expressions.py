@@ -13,7 +13,6 @@ import polars as pl
 import polars.selectors as cs
 
 from counterpoise.errors import ColumnError, OptionError, first_line
-from counterpoise.log.good import indicator
 from counterpoise.log.parts import usual
 from counterpoise.log.question import Question
 from counterpoise.log.targets import argument_of
@@ -303,3 +302,8 @@ def missing(part: str, column: str, available: Sequence[str], inside: str = "") 
         return ColumnError(f"no column {column!r} in {argument_of(part, inside)}{has}", suggestion=hint)
     value = f"{argument_of(part, near[0])}." if near else f"`{part}=` one of these, or an SQL expression of them."
     return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=f"Pass {value}")
+
+
+def indicator(condition: nw.Expr) -> nw.Expr:
+    """1.0 where a condition holds, else 0.0; some engines cannot add up truth values, and some read 1.0 as an exact decimal."""
+    return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import narwhals as nw
-
 Values = Any  # a column as an expression of narwhals or polars, an array of NumPy, or a number: whatever has arithmetic
 
 LARGEST = 1e50  # squares of products of weights and rewards must stay finite
@@ -32,8 +30,3 @@ def is_number(x: Values) -> Values:
 def is_believable(t: Values, p: Values) -> Values:
     """Whether the weight, too, is small enough to be squared."""
     return t <= p * LARGEST
-
-
-def indicator(condition: nw.Expr) -> nw.Expr:
-    """1.0 where a condition holds, else 0.0; some engines cannot add up truth values, and some read 1.0 as an exact decimal."""
-    return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)
