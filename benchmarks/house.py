@@ -35,7 +35,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 190,
-    "lines of code": 31_160,
+    "lines of code": 31_150,
     "modules with one importer": 22,
     "own imports inside functions": 37,
     "… that escape a cycle": 0,
@@ -46,7 +46,7 @@ LIMITS = {
     "type: ignore": 27,
     "vague names": 7,
     "functions with more than 9 parameters": 4,
-    "files of evaluate on Parquet, printed": 41,
+    "files of evaluate on Parquet, printed": 39,
     "opens of the log by evaluate --html": 2,
     "files of PolicyLearner.fit": 54,
     "files of learn_policy": 57,

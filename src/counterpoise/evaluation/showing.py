@@ -100,7 +100,7 @@ def important(reading: Reading, limit: int) -> list[Key]:
     small ones. The other estimators are shown if there is room for all of them.
     """
     result, order = reading.result, reading.foremost(limit)
-    names = sorted(_estimators(result), key=lambda name: name != reading.primary)
+    names = sorted(result.estimators, key=lambda name: name != reading.primary)
     places = sorted({place for _, place in result.verdicts if place is not None}, key=segment_text)
     first = names[:1]
     whole, parts = names, names
@@ -115,10 +115,6 @@ def important(reading: Reading, limit: int) -> list[Key]:
     rest.sort(key=lambda key: -result.segment_rows[key[2]])
     rank = {target: k for k, target in enumerate(order)}
     return sorted([*kept, *rest[: limit - len(kept)]], key=lambda key: (rank[key[0]], key[2] is not None))
-
-
-def _estimators(result: Result) -> list[str]:
-    return list(dict.fromkeys(name for _, name, _ in result.estimates))
 
 
 def _comparison(result: Result) -> Iterator[Block]:
