@@ -155,7 +155,7 @@ def test_frames_have_the_columns_an_evaluation_needs():
 def test_impossible_worlds_are_refused(options, words):
     with pytest.raises(OptionError, match=words) as error:
         SyntheticBandit(**{"n_actions": 5} | options)
-    named = error.value.render(lambda argument: f"--{argument.name}")  # each front end writes arguments its own way
+    named = error.value.render(lambda name, value: f"--{name}")  # each front end writes arguments its own way
     assert any(f"--{name}" in named for name in options)
     assert "=" not in named
 

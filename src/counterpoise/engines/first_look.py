@@ -62,7 +62,7 @@ def lists_of(log: Log) -> Lists:
         raise LogError(f"the log has no rows with a position: {position!r} is null everywhere.")
     if low not in (0.0, 1.0) or high % 1 != 0:
         raise LogError(
-            f"position {position!r} must count from 0 or 1 in whole numbers; it goes from {low:g} to {high:g}. ",
+            f"position {position!r} must count from 0 or 1 in whole numbers; it goes from {low:g} to {high:g}.",
             do="Do not leave out the rows at the top of a list: everything below depends on what is there.",
         )
     if high - low >= DEEPEST:
@@ -161,7 +161,8 @@ def _kind(values: pl.Series) -> Kind:
     if dtype in (pl.String, pl.Categorical, pl.Enum):
         return "category"
     raise ColumnError(
-        f"baseline {values.name!r} must hold numbers, text or truth values, but holds {dtype}. Pass an expression that makes one of it."
+        f"baseline {values.name!r} must hold numbers, text or truth values, but holds {dtype}.",
+        do="Pass an expression that turns it into one of these.",
     )
 
 

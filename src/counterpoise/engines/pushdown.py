@@ -299,7 +299,7 @@ def prepare_there(
         if log.cluster is None:
             raise OptionError(
                 "rows in a database have no order to group them by, which the jackknife and cross_fit need.",
-                do="Pass `cluster=`, the column of a whole number such as the user's id.",
+                do="Pass `cluster=`, a column of whole numbers such as the user's id.",
             )
         # the remainder first: an unsigned id may be too large for the type
         chosen.append((nw.col(_ids(log.cluster, schema, names)) % PRIME).cast(nw.Int64).alias(GROUP))
@@ -312,8 +312,8 @@ def _ids(cluster: str, schema: Any, names: Mapping[str, str]) -> str:
     ids = names.get(CLUSTER, names.get(cluster, cluster))
     if not schema[ids].is_integer():
         raise ColumnError(
-            f"cluster {cluster!r} must hold whole numbers in this database, but holds {schema[ids]}. Pass an "
-            "expression that makes one of it with the database's own hash function."
+            f"cluster {cluster!r} must hold whole numbers in this database, but holds {schema[ids]}.",
+            do="Pass an expression that turns it into one, with the database's own hash function.",
         )
     return ids
 

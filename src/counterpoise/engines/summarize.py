@@ -183,14 +183,14 @@ def check_segments(
         why = f"we ask before we answer for more than {MOST_SEGMENTS:,}" if limit is None else f"{limit:,} may be made"
         raise OptionError(
             f"{segment} makes {count:,} segments, and {why}.",
-            do=f"Pass `max_segments={count!r}` to get them all, or {_coarser(columns, keys, in_database)}",
+            do=f"Pass `max_segments={count}` to get them all, or {_coarser(columns, keys, in_database)}",
         )
     numbers = count * question.groups * len(question.moment_columns) ** 2
     if question.groups > 1 and numbers > MOST_SUMS:
         groups = MOST_SUMS // (count * len(question.moment_columns) ** 2)
         raise OptionError(
             f"{count:,} segments in {question.groups:,} groups of clusters make {numbers:,} sums, and {MOST_SUMS:,} are the most we keep.",
-            do=f"Pass `groups={groups!r}`, or name a column with fewer values as `segment=`."
+            do=f"Pass `groups={groups}`, or name a column with fewer values as `segment=`."
             if groups >= 20
             else "Name a column with fewer values as `segment=`.",
         )

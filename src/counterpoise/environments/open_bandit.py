@@ -196,7 +196,7 @@ def thompson_probabilities(
     if a.size < positions:
         raise OptionError(
             f"{positions} positions need at least {positions} actions, and there are {a.size}.",
-            do=f"Pass `positions={a.size!r}` or less.",
+            do=f"Pass `positions={a.size}` or less.",
         )
     check_at_least("draws", draws, 1)
     check_seed(seed)

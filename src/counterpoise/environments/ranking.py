@@ -61,7 +61,7 @@ class SyntheticRanking:
         check_seed(seed)
         self.positions, self.items = positions, positions + 5 if items is None else items
         if self.items < positions:
-            raise OptionError(f"`items={items!r}` are too few for {positions} positions.")
+            raise OptionError(f"`items={items!r}` is too few for {positions} positions.")
         check_choice("logging", logging, get_args(Filling))
         check_choice("clicks", clicks, get_args(Clicks))
         self.logging, self.clicks, self.seed = logging, clicks, seed

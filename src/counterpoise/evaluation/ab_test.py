@@ -359,7 +359,9 @@ def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> dict[str, 
     """The arms by name, in order."""
     labels = [label for label in moments.segments if label[0] is not None]
     if len(labels) < len(moments.segments) and not drop_bad_rows:
-        raise LogError(f"some rows of {column!r} say nothing of their arm.", do="Leave them out with `where=`.")
+        raise LogError(
+            f"some rows of {column!r} do not say which arm they belong to.", do="Leave them out with `where=`."
+        )
     if not 2 <= len(labels) <= MOST:
         shown = ", ".join(names_of_arms(labels[:5])) + (", …" if len(labels) > 5 else "")
         raise LogError(f"a test has 2 to {MOST} arms, and {column!r} has {len(labels):,} values: {verbatim(shown)}.")

@@ -105,15 +105,15 @@ def _check_estimated(log: Log, *targets: Targets) -> None:
     """Check that nothing is asked that needs propensities as they were logged."""
     if log.baseline:
         raise OptionError(
-            "`baseline=` takes propensities as logged, and a model is to estimate them.",
+            "`baseline=` takes propensities as logged, and here a model estimates them.",
             do="Pass `model='auto'` instead, which works with both.",
         )
     for target in targets:
         named = list(target.values()) if isinstance(target, Mapping) else target
         if any(isinstance(policy, ActionGroup) for policy in (named if isinstance(named, list | tuple) else [named])):
             raise OptionError(
-                "ActionGroup takes propensities as logged, and a model is to estimate them.",
-                do="Estimate those of the groups: make the group the action.",
+                "ActionGroup takes propensities as logged, and here a model estimates them.",
+                do="To estimate those of the groups, make the group the action.",
             )
 
 
@@ -123,7 +123,7 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
     if stored.state is not None:
         job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     elif stored.given:
-        raise OptionError(f"`{stored.given[0]}=` says what a state keeps of this log.", do="Pass `state=`, too.")
+        raise OptionError(f"`{stored.given[0]}=` only works with a state.", do="Pass `state=`, too.")
     question, today = _sum_up(question, progress)
     if job is None:
         return RewardMoments(today, question.log.reward, question)

@@ -552,6 +552,6 @@ def distribution(
 def _check(log: Log) -> None:
     if log.propensity is not None and logged_propensity(log) != log.propensity:
         raise OptionError(
-            "a distribution takes propensities as logged: its errors would not know of a propensity model.",
+            "a distribution takes propensities as logged: its errors would not include those of a propensity model.",
             do="Name the column with `propensity=`.",
         )

@@ -70,7 +70,7 @@ def with_names(log: Log) -> Log:
 def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     """The loggers' shares of the rows, in a pass that looks at nothing else; rows that will be dropped are not counted."""
     if log.data is None or (isinstance(log.data, str) and not log.data):
-        raise OptionError("without the rows, nobody knows the loggers' shares of them.", do="Pass `shares=`.")
+        raise OptionError("the loggers' shares of the rows cannot be counted without the rows.", do="Pass `shares=`.")
     even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quoting(log))
     good = log.but(where=even_where(log.where, even)) if log.drop_bad_rows else log
     moments = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
@@ -80,7 +80,7 @@ def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     unknown = [name for name in rows if name not in set(map(str, names))]
     if unknown and not log.drop_bad_rows:
         raise LogError(
-            f"{sum(rows[name] for name in unknown):,} rows were written by {unknown[0]!r}, of whom nothing is known.",
+            f"{sum(rows[name] for name in unknown):,} rows were written by {unknown[0]!r}, a logger that was not named.",
             do="`propensity=` needs a column for each logger, or drop such rows with `where=`.",
         )
     absent = [name for name, n in known.items() if not n]
@@ -245,7 +245,7 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
     weight = question.weight
     if not isinstance(weight, Balanced):
         raise OptionError(
-            "one policy wrote this log, as far as it was said.",
+            "nothing says that more than one policy wrote this log.",
             do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
         )
     balanced = result[target, BETA_IPS]

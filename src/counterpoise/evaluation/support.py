@@ -328,7 +328,7 @@ class RewardRange:
     @property
     def do(self) -> str:
         """What to do if that is not so."""
-        return "" if self.is_promised else "If they can be others, pass `reward_bounds=`."
+        return "" if self.is_promised else "If they can be anything else, pass `reward_bounds=`."
 
 
 def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> RewardRange:

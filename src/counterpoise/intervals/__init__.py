@@ -51,7 +51,7 @@ def _unknown(interval: object) -> OptionError:
     return OptionError(
         f"`interval={interval!r}` is not an interval; choose from {', '.join(INTERVALS)}.",
         suggestion=did_you_mean(interval, INTERVALS) if isinstance(interval, str) else "",
-        do="" if isinstance(interval, str) else "Or pass an object, such as cp.intervals.Anytime(tuned_for=1e6).",
+        do="" if isinstance(interval, str) else "Or pass an object such as cp.intervals.Anytime(tuned_for=1e6).",
     )
 
 

@@ -53,7 +53,7 @@ def check_within(reward_bounds: tuple[float, float], rewards: tuple[float, float
     lowest, highest = rewards
     if lowest < low or highest > high:
         raise LogError(
-            f"`reward_bounds={reward_bounds!r}` do not hold: the log has rewards from {lowest:g} to {highest:g}.",
+            f"`reward_bounds={reward_bounds!r}` does not hold: the log has rewards from {lowest:g} to {highest:g}.",
             do="Give bounds that hold for every possible reward.",
         )
 

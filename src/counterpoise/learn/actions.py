@@ -198,7 +198,7 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
     mask = _truth_values(candidates)
     if mask is None and _looks_like_truth(candidates, (rows, len(classes))):
         raise OptionError(
-            "`mask=` has numbers 0 and 1, a column for every action, which could be ids of actions.",
+            "`mask=` holds zeros and ones, a column per action, which could be ids of actions.",
             do="Pass truth values: mask.astype(bool).",
         )
     if mask is None and isinstance(candidates, np.ndarray) and candidates.dtype.kind == "f":

@@ -204,7 +204,7 @@ def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> No
     if done > epochs:
         raise PolicyFileError(
             f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} you asked for.",
-            do=f"Pass `epochs={done!r}` or more, or name another checkpoint.",
+            do=f"Pass `epochs={done}` or more, or name another checkpoint.",
         )
 
 

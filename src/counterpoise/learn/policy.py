@@ -259,7 +259,7 @@ class Policy(nn.Module):
     def _served(self, rows: int, candidates: Any, mask: Any, temperature: Any = None) -> tuple[float, Tensor | None]:
         """How some contexts are served: at the policy's own temperature or another, among the actions that are allowed."""
         if candidates is not None and mask is not None:
-            raise OptionError("you passed both `candidates=` and `mask=`, which mean the same.", do="Pass one.")
+            raise OptionError("you passed both `candidates=` and `mask=`, which mean the same thing.", do="Pass one.")
         allowed = mask if candidates is None else candidates
         if allowed is None and self.candidates_ is not None:
             raise OptionError(

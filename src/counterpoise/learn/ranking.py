@@ -62,7 +62,7 @@ def check_options(options: Options) -> None:
     objective = options.trained
     if objective.needs_model_rewards:
         raise OptionError(
-            f"objective {options.objective!r} needs a reward model, which learning from lists has none of.",
+            f"objective {options.objective!r} needs a reward model, and learning from lists has none.",
             do="Choose beta_ips, running_beta_ips, ips, lambda_ips, or (with batch_size=None) snips or value_beta_ips.",
         )
     if objective.needs_smoothing or objective.needs_score or options.objective == IMITATION:

@@ -110,7 +110,7 @@ def learn_policy(
         wanted = _choose_contenders(contenders, objective, model, opened.log.n_actions)
         if opened.features is not None and not any(getattr(each, "takes_items", False) for each in wanted):
             raise OptionError(
-                "`items=` is of no use to these contenders, which learn nothing from features of actions.",
+                "`items=` is of no use to these contenders, which do not look at features of actions.",
                 do="Add a network, such as 'beta_ips', or leave out `items=`.",
             )
         clock = Clock(None if minutes is None else began + 60 * minutes)
@@ -289,7 +289,7 @@ def _folds(source: Source, folds: int) -> NDArray[np.int64]:
     fold_of = source.folds(start, source.chunk(start), folds)
     if len(np.unique(fold_of)) < folds:
         raise LogError(
-            f"the log has {len(fold_of):,} rows, and with `folds={folds!r}` a fold has none of them.",
+            f"the log has {len(fold_of):,} rows, and with `folds={folds}` a fold has none of them.",
             do="Pass fewer `folds=`, or a log with more rows or clusters.",
         )
     return fold_of

@@ -558,7 +558,7 @@ def without_fold(inspection: Inspection, source: Source, split: Split) -> Inspec
         totals.add(rows, *split.parts(source, start, rows))
     if totals.rows - totals.held_out < 1:
         raise OptionError(
-            f"with `folds={split.folds!r}` a fold has all rows, and none are left to train on.",
+            f"with `folds={split.folds}` a fold has all rows, and none are left to train on.",
             do="Pass `folds=None`, or a log with more clusters.",
         )
     return replace(inspection, **totals.of(source))

@@ -43,7 +43,7 @@ def check_query(query: str, dialect: object) -> None:
 def not_one_query(reason: str = "") -> OptionError:
     """The error for a query that does more, or less, than read."""
     return OptionError(
-        "query must be one statement that only reads: SELECT, WITH … SELECT or VALUES, without a second one behind it"
+        "query must be one statement that only reads: SELECT, WITH … SELECT or VALUES, without a second one after it"
         f"{f'; the database says: {reason}' if reason else ''}. Nothing was run."
     )
 
@@ -401,7 +401,7 @@ def relation(log: Native, table: Table, query: str | None) -> Native:
         raise OptionError("pass `table=` or `query=`, not both.")
     if not hasattr(log, "table") or _is_table(log):
         if table is not None or query is not None:
-            raise OptionError(f"this log is a table already; {TABLE_AND_QUERY} are for connections, files and URLs.")
+            raise OptionError(f"this log is already a table; {TABLE_AND_QUERY} are for connections, files and URLs.")
         return _native(log)
     if is_of(log, "ibis") and log.name == "duckdb":
         log = log.con

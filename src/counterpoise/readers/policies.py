@@ -83,7 +83,7 @@ def checked(returned: object, frame: pl.DataFrame, name: str, batch: str, *, may
     if len(bad):
         raise LogError(
             f"policy {name!r} must return probabilities in [0, 1]: for {batch} {len(bad):,} of {frame.height:,} are not; the "
-            f"first is row {bad[0]:,} of the batch with {values[bad[0]]}. Mend the policy."
+            f"first is row {bad[0]:,} of the batch with {values[bad[0]]}. Fix the policy."
         )
     return values
 
@@ -163,7 +163,7 @@ def _check_sums(table: ActionTable, what: str) -> ActionTable:
         do = "add" if len(bad) > 1 else "adds"
         raise LogError(
             f"{what} must add up to at most 1 in every row: {len(bad):,} of {len(sums):,} rows {do} up to more; the "
-            f"first is row {bad[0]:,} with {sums[bad[0]]:.4g}. Divide them by their sum, or mend the policy."
+            f"first is row {bad[0]:,} with {sums[bad[0]]:.4g}. Divide them by their sum, or fix the policy."
         )
     return table
 
@@ -195,7 +195,7 @@ def _array(context: pl.DataFrame) -> NDArray[Any]:
     if times and len(context.columns) > 1:
         raise ColumnError(
             f"the policy takes contexts as an array, in which the times of {times[0]!r} cannot be next to other columns.",
-            do="Make them numbers, in an expression that `context=` names.",
+            do="Make them numbers, with an expression in `context=`.",
         )
     return context.to_numpy()
 
@@ -247,8 +247,7 @@ def frame_of(items: Any) -> pl.DataFrame:
     try:
         frame: pl.DataFrame = nw.from_native(items).lazy().collect("polars").to_native()
     except TypeError as error:
-        what = f"`items=` must be a frame with one row per action, found {type(items).__name__}."
-        raise OptionError(what) from error
+        raise OptionError(f"`items=` must be a frame with one row per action, found {type(items).__name__}.") from error
     return frame
 
 

@@ -158,7 +158,7 @@ def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
         )
     if target is not None:
         raise OptionError(
-            "a weight of your own stands for the target, too.", do="Pass `weight=` or `target=`, not both."
+            "a weight of your own already includes the target.", do="Pass `weight=` or `target=`, not both."
         )
     return Own(), weight
 
