@@ -35,9 +35,9 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 190,
-    "lines of code": 31_150,
+    "lines of code": 31_160,
     "modules with one importer": 22,
-    "own imports inside functions": 37,
+    "own imports inside functions": 39,
     "… that escape a cycle": 0,
     "deepest chain of imports": 20,
     "class names used twice": 1,

@@ -19,7 +19,6 @@ from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import ActionGroup, Targets
 from counterpoise.moments import LogMoments
-from counterpoise.readers import batches
 from counterpoise.weights import Weight, as_weight, list_weight
 
 
@@ -54,6 +53,8 @@ def known_moments(
         )
     if isinstance(log, LogMoments):
         return RewardMoments((log,), (None,))
+    from counterpoise.readers import batches  # not before there is a state: most logs have none
+
     known = batches.stored_state(stored.state)
     return RewardMoments(known.moments, known.rewards)
 
@@ -121,6 +122,8 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
     """The moments of a question, added to those that a state holds where there is one."""
     job = None
     if stored.state is not None:
+        from counterpoise.readers import batches  # as above
+
         job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     elif stored.given:
         raise OptionError(f"`{stored.given[0]}=` only works with a state.", do="Pass `state=`, too.")
