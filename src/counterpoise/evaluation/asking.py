@@ -25,7 +25,7 @@ from counterpoise.weights import Balanced, Own, Ratio, Weight, as_weight, list_w
 
 @dataclass(frozen=True)
 class Stored:
-    """Where moments are kept from day to day, and how today's are to be added there."""
+    """Where moments are kept from day to day, and how to add today's."""
 
     state: str | PathLike[str] | None = None
     batch: str | None = None
@@ -43,14 +43,14 @@ class RewardMoments:
     """The moments that answer a question, one for each reward; moments that were handed over have no question."""
 
     moments: tuple[LogMoments, ...]
-    rewards: tuple[str | None, ...]  # their names, as far as anybody knows
+    rewards: tuple[str | None, ...]  # their names, if known
     question: Question | None = None
     earlier_rows: int = 0  # of logs before the question's own, which a state held
-    concerns: tuple[Concern, ...] = ()  # what checks of single rows say: see `counterpoise.evaluation.checks`
+    concerns: tuple[Concern, ...] = ()  # what checks of single rows found: see `counterpoise.evaluation.checks`
 
     @property
     def is_clustered(self) -> bool:
-        """Whether groups are of clusters."""
+        """Whether groups hold clusters."""
         return self.moments[0].cluster is not None
 
     @property
@@ -61,7 +61,7 @@ class RewardMoments:
 
     @property
     def rows(self) -> int:
-        """How many rows the question's own log has, those that were dropped not among them."""
+        """How many rows the question's own log has, without those that were dropped."""
         return self.moments[0].n - self.earlier_rows
 
     @cached_property
@@ -83,7 +83,7 @@ def known_moments(
     log: Log | Data | LogMoments, parts: LogFields, stored: Stored, target: Targets, *others: Any
 ) -> RewardMoments | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
-    chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
+    chosen = [name for name in parts if name != "reward_bounds"]  # known in advance, not chosen from a log
     is_state = log is None and stored.state is not None and not chosen and target is None
     if not is_state and not isinstance(log, LogMoments):
         return None
@@ -148,7 +148,7 @@ def question_of(
 
 
 def _check_estimated(log: Log, *targets: Targets) -> None:
-    """Check that nothing is asked that needs propensities as they were logged."""
+    """Refuse whatever needs logged propensities."""
     if log.baseline:
         raise OptionError(
             "`baseline=` takes propensities as logged, and here a model estimates them.",
@@ -180,7 +180,7 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
 
 
 def _sum_up(question: Question, progress: bool | None) -> tuple[Question, tuple[LogMoments, ...]]:
-    """The question with its models fitted, if it has any, and its moments: propensities first, which a reward model may ask for."""
+    """The question with its models fitted, if any, and its moments: propensities first, since a reward model may need them."""
     # imported here, so that importing counterpoise does not import narwhals and polars
     from counterpoise.engines.registry import moments_of
 
@@ -222,7 +222,7 @@ def features_of(log: Log, weight: Weight) -> tuple[Any, ...]:
 
 
 def groups_of(log: Log, *, wanted: bool) -> int:
-    """Into how many groups the clusters or rows of a log are hashed."""
+    """How many groups the clusters or rows of a log are hashed into."""
     groups = log.groups
     if groups is None:
         return GROUPS if wanted or log.cluster is not None else 1
@@ -263,12 +263,12 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
 
 
 def with_names(log: Log) -> Log:
-    """A log of arrays as one of columns, so that expressions can be made of them."""
+    """A log of arrays turned into columns, so that expressions can use them."""
     return log.of(dict(log.data)) if log.is_arrays else log
 
 
 def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
-    """The loggers' shares of the rows, in a pass that looks at nothing else; rows that will be dropped are not counted."""
+    """The loggers' shares of the rows, in a pass of its own; rows that will be dropped are not counted."""
     if log.data is None or (isinstance(log.data, str) and not log.data):
         raise OptionError("the loggers' shares of the rows cannot be counted without the rows.", do="Pass `shares=`.")
     even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quote_of(log))
@@ -294,7 +294,7 @@ def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
 
 
 def even_where(where: str | None, mixed: str) -> str:
-    """A condition, and that a mixture is known."""
+    """A condition that also requires the mixture to be known."""
     return f"({mixed}) > 0" if where is None else f"({where}) AND ({mixed}) > 0"
 
 
@@ -319,7 +319,7 @@ Quote = Callable[[str], str]  # a column or an expression, as it stands inside a
 
 
 def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
-    """Shares by name, adding up to 1: 50 and 50 will do.
+    """Shares by name, scaled to add up to 1: 50 and 50 will do.
 
     >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
     {'a': 0.75, 'b': 0.25}
@@ -346,7 +346,7 @@ def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
 
 
 def balanced_sql(propensity: Mapping[Any, str], shares: Mapping[Any, float], logger: str, quote: Quote) -> str:
-    """Σ s·p over the loggers; null where one of the probabilities is none, or the row's own logger could not have written it."""
+    """Σ s·p over the loggers; null if one of the probabilities is invalid, or the row's own logger could not have written it."""
     columns = {name: quote(column) for name, column in propensity.items()}
     mixed = " + ".join(f"{shares[name]:.17e} * {column}" for name, column in columns.items())
     ranges = " AND ".join(f"{column} >= 0 AND {column} <= 1" for column in columns.values())

@@ -24,7 +24,7 @@ DIAGNOSTICS = (
 
 
 def document(result: Result, more: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
-    """What the command line prints of a result as JSON: of several rewards the first one's, with its name, and the others' by theirs.
+    """A result as the command line prints it in JSON; with several rewards, the first one's, and the others' by name.
 
     `more` is what a command adds to the document of each.
     """

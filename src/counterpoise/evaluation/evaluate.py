@@ -66,15 +66,15 @@ def evaluate(
         The confidence level of the intervals.
     state, batch
         A file that keeps the moments. This log is added to it under the key `batch`, and the answer covers everything in the file.
-        A key that is already there is refused. Files are known by their content and their path, and need no key. If you pass a state
+        A key that is already there is refused. Files are recognized by content and path, and need no key. If you pass a state
         and nothing else, the answer covers what is in it.
     replace
         Replace what this `batch`, or these files, added to the state earlier; it must be one of the last 31 batches.
     version
-        A text that you change whenever a target changes, for all targets or by target; the state refuses another version. Python
+        Text that you change whenever a target changes, for all targets or by target; the state refuses another version. Python
         policies get one from their code and parameters, if those can be inspected.
     progress
-        Whether to show rows and their rate; by default, only on a terminal.
+        Whether to show a progress bar; by default, only on a terminal.
 
     Examples
     --------
@@ -120,9 +120,9 @@ def compare(
 ) -> Comparison:
     """How much more one policy would have earned than another, from the same rows.
 
-    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. What the two policies share cancels, so
-    the difference is often far more certain than either value. `against` is another target, the name of one of the targets, or (by
-    default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
+    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. Whatever the two policies share
+    cancels out, so the difference is often far more certain than either value. `against` is another target, the name of one of
+    the targets, or (by default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
 
     Examples
     --------

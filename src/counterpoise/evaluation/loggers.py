@@ -90,7 +90,7 @@ def with_carriers(result: Result, by_logger: LogMoments) -> Result:
 
 
 def _carrier(log: LogMoments, target: str) -> Caveat:
-    """The logger whose rows have most of a target's weight."""
+    """The logger whose rows carry most of a target's weight."""
     carried, rows = _weights_of(log, target), dict.fromkeys(_loggers(log), 0)
     for name, n in zip(_loggers(log), log.moments[target, ""].n.sum(axis=1), strict=True):
         rows[name] += int(n)
@@ -164,7 +164,7 @@ def _row(how: str, estimate: Estimate) -> dict[str, Cell]:
 
 
 def _mean(parts: Sequence[Estimate], level: float) -> Estimate:
-    """The mean of estimates by their inverse variances, which are themselves estimated: of loggers with few large weights, too small."""
+    """The mean of estimates by inverse variance; those variances are estimates, and too small for loggers with few large weights."""
     known = [part for part in parts if part.identified and 0 < part.stderr < math.inf]
     mass = sum(part.stderr**-2 for part in known)
     value = sum(part.value * part.stderr**-2 for part in known) / mass if mass else math.nan

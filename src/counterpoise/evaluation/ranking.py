@@ -87,12 +87,13 @@ def rank(
 ) -> Ranking:
     r"""The candidates of a log, or of a comparison you have already made, best first and corrected for their number m.
 
-    The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level. The
-    chance of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails of the
-    interval's method are right; `make statistics` shows how far. Nothing is decided where the verdict on the difference is not ``ok``:
-    such a candidate has p = 1 and stays undecided. The intervals all hold at once with at least the level, because each is made for
-    1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with every decision, but they do not all hold at once: the
-    best candidate of many would be cut too close.) So a decision can come a little before its interval leaves 0.
+    The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level.
+    The chance of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails
+    of the interval's method are right, which `make statistics` checks. Nothing is decided where the verdict on the difference is
+    not ``ok``: such a candidate has p = 1 and stays undecided. The intervals all hold at once with at least the level, because
+    each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with every decision, but they do not
+    all hold at once: the best candidate of many would be cut too close.) So a decision can come a little before its interval
+    excludes 0.
 
     Examples
     --------
@@ -201,7 +202,7 @@ def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval
 
 
 def _p_value(interval: Callable[[float], Interval]) -> float:
-    """The smallest 1 − level at which the interval leaves 0, by bisection of its logarithm."""
+    """The smallest 1 − level at which the interval excludes 0, by bisection of its logarithm."""
     low, high = math.log(SMALLEST), math.log(1 - 1e-9)
     if 0.0 in interval(1 - math.exp(high)):
         return 1.0
@@ -218,7 +219,7 @@ def _p_value(interval: Callable[[float], Interval]) -> float:
 
 ROW = "row number in the log"  # a name that no log has
 WEIGHT, OTHER = "its weight", "the other weight"
-MOST_ROWS = 100_000  # among which the largest one in a hundred are told
+MOST_ROWS = 100_000  # of which the largest one in a hundred are reported
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,7 @@ def heaviest(question: Question, *, target: str, against: str = LOGGING, baselin
     made[OTHER] = nw.lit(1.0) if against == LOGGING else question.weight.weight(nw.col(columns[against]), p)
     wanted = [nw.col(ROW), r.alias("r"), p.alias("p"), w, v, ((w - v) * (r - baseline)).alias("part")]
     size = pl.col("part").abs()
-    order = [size, pl.col(ROW)]  # of rows with equal parts the first
+    order = [size, pl.col(ROW)]  # the first of rows with equal parts
 
     def largest(batches: Iterator[pl.DataFrame]) -> Heaviest:
         n, total, top = 0, 0.0, pl.DataFrame()

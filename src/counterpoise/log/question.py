@@ -298,7 +298,8 @@ class NoWeight(RowWeight):
 class Learning:
     """Marks a question that a policy learns from: contexts, actions and candidates are read and checked, too.
 
-    Whoever reads the rows says what they turned out to be, and adds the columns that the rules of learning look at."""
+    Whoever reads the rows says what they turned out to be, and adds the columns that the rules of learning look at.
+    """
 
     has_names: bool = False  # the actions are text, and not whole numbers
     vectors: tuple[str, ...] = ()  # the contexts that are several numbers each
