@@ -50,7 +50,7 @@ TYPES = {
 
 
 class TensorFile:
-    """A file whose header alone has been read: what it describes, and which tensors it has, on torch's device without memory."""
+    """A file of which only the header has been read: its description, and its tensors on torch's `meta` device."""
 
     def __init__(self, path: str | PathLike[str], file: Any) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class TensorFile:
 
 
 def _outline(name: str, part: Any) -> Tensor:
-    """A tensor of a file, of which nothing but its shape and type is read."""
+    """The shape and type of a tensor in a file, without its data."""
     kind = str(part.get_dtype())
     if kind not in TYPES:
         raise ValueError(f"{name!r} is {kind}, which no policy has")
@@ -185,7 +185,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def check_tensors(
     file: TensorFile, own: Mapping[str, Tensor], stored: Mapping[str, Tensor], *, exactly: bool = False
 ) -> None:
-    """Check that a file has the tensors of a model and no others, by name, shape and kind of number; with `exactly`, by precision, too."""
+    """Check that a file has exactly the tensors of a model, by name, shape and kind of number; with `exactly`, also by precision."""
     path = str(file.path)
     for name in sorted(own.keys() ^ stored.keys()):
         which = "lacks" if name in own else "has"
@@ -226,7 +226,7 @@ def _safetensors(name: str) -> Any:
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
 
 FORMAT = "counterpoise policy 2"
-WIDER = "counterpoise policy 3"  # with an encoding of contexts, names of actions or candidates, which older versions would overlook
+WIDER = "counterpoise policy 3"  # has an encoding of contexts, names of actions or candidates, which older versions would overlook
 KINDS: dict[str, type[Policy]] = {
     kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce, Forest, Average)
 }
@@ -239,9 +239,9 @@ UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, Runti
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
     """Write a policy, completely or not at all; `context` names the columns it looks at, by default those it was learned from.
 
-    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. Of a `ModulePolicy`, the weights are saved
-    and not the module, which you bring yourself: `load_policy(path, module=…)`. If you wrote the policy's class yourself, it needs a
-    `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
+    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. For a `ModulePolicy`, only the
+    weights are saved; bring the module yourself when you load it: `load_policy(path, module=…)`. If you wrote the policy's class
+    yourself, it needs a `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
     """
     _check_ours(policy, "saved")
     names = list(context or policy.context_)
@@ -272,7 +272,7 @@ def bytes_of(names: list[str]) -> Tensor:
 
 
 def names_of(stored: Tensor) -> Names:
-    """The names that a tensor of bytes has; a ValueError if it has none."""
+    """The names in a tensor of bytes; a ValueError if it holds something else."""
     names = json.loads(stored.numpy().tobytes())
     if not isinstance(names, list):
         raise ValueError("the names of its actions are not a list")
@@ -298,9 +298,9 @@ def load_policy(
 ) -> Policy:
     """A policy as it was saved, on the CPU; `make` builds a policy of your own class from its arguments.
 
-    For a `ModulePolicy`, pass a `module` with the same layers: it gets the weights, stays on its device, and is part of the policy from
-    then on. A file that does not fit (another format, missing or extra tensors, other shapes) is refused before anything large is
-    allocated, or any weight of the module changed.
+    For a `ModulePolicy`, pass a `module` with the same layers: it gets the weights, stays on its device, and is part of the
+    policy from then on. A file that does not fit (another format, missing or extra tensors, other shapes) is refused before
+    anything large is allocated or any weight of the module changes.
 
     Examples
     --------
@@ -342,7 +342,7 @@ def load_policy(
 
 
 def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
-    """Give a policy what its file says of its columns; a ValueError if that makes no sense."""
+    """Give a policy what its file says about its columns; a ValueError if that makes no sense."""
     if config.get("encoding") is not None:
         policy.encoding_ = Encoder.of_description(config["encoding"])
         if list(policy.encoding_.names) != config["context"]:
@@ -356,7 +356,7 @@ def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
 
 
 def _check_trees(policy: Policy) -> None:
-    """Check the trees of a forest, be it a part of another policy."""
+    """Check the trees of a forest, even inside another policy."""
     for part in policy.modules():
         if isinstance(part, Forest) and isinstance(part.scores, Trees):
             part.scores.check(part.context_dimension or 0)
@@ -365,7 +365,7 @@ def _check_trees(policy: Policy) -> None:
 def _into(
     file: TensorFile, kind: str, make: Callable[..., Policy] | None, module: nn.Module | None
 ) -> Callable[..., Policy] | None:
-    """What makes a policy of the user's module, if the file has the weights of one."""
+    """A function that turns the user's module into a policy, if the file has the weights of one."""
     if module is None:
         if kind == ModulePolicy.__name__ and make is None:
             raise PolicyFileError(
@@ -410,11 +410,11 @@ def _temperature(file: TensorFile, config: Mapping[str, Any]) -> float:
 def _check_sizes(
     file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], weights: Mapping[str, Tensor]
 ) -> None:
-    """Before building the policy, make sure that it would be as large as the file, on torch's device without memory."""
+    """Make sure, on torch's `meta` device, that the policy would be as large as the file before building it."""
     if build in KINDS.values() and _longest(arguments) > len(file.tensors):
         raise file.damaged("it describes more layers than it has tensors")
     if not isinstance(build, type):
-        return  # a function may do anything, and once
+        return  # a function may do anything, so call it once
     try:
         with torch.device("meta"):
             expected = _built(file, build, arguments, "meta").state_dict()
@@ -479,11 +479,11 @@ def _part(file: TensorFile, part: Any, device: str, under: str) -> Policy:
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
     """Write the function from contexts to probabilities of all actions, in the order of `classes_`, as an ONNX model.
 
-    If the policy encodes its contexts, the model does so, too: it has an input for every column of the log, called as that is (text as
-    strings, empty where it is missing; numbers and truth values as floats; lists as a row of floats each). Otherwise, its one input is
-    ``context``, a row of numbers each. A policy that chooses among candidates has an input ``candidates``, truth values with a column per
-    action. The metadata has the columns with their encoding (``counterpoise.context``), the actions in the order of the probabilities
-    (``counterpoise.classes``) and the column of the candidates (``counterpoise.candidates``), as JSON.
+    If the policy encodes its contexts, the model does so, too: it has one input per column of the log, with the same name (text
+    as strings, empty if missing; numbers and booleans as floats; lists as a row of floats each). Otherwise, its one input is
+    ``context``, a row of numbers each. A policy that chooses among candidates has an input ``candidates``, booleans with a column
+    per action. The metadata has the columns with their encoding (``counterpoise.context``), the actions in the order of the
+    probabilities (``counterpoise.classes``) and the column of the candidates (``counterpoise.candidates``), as JSON.
 
     Only a `ModulePolicy` needs `context_dimension`, how many numbers a context has; other policies know it.
     """
