@@ -41,7 +41,7 @@ class Rule:
     holds: nw.Expr
     shows: str
     advice: str
-    target: str | None = None  # the internal name of the one target that it speaks of
+    target: str | None = None  # the internal name of the one target it is about
     is_of_lists: bool = False  # whether it is judged list by list, and shows the list's id
 
 
@@ -292,7 +292,7 @@ def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
 
 
 FINITE = "be a finite number"
-LEARNED = "learned"  # what a policy is called as a target that is still to be learned
+LEARNED = "learned"  # the target name of a policy still to be learned
 _OR_DROP = ", or drop such rows with `drop_bad_rows=True`."
 _DROP = f"Fix the logger{_OR_DROP}"
 _WHOLE = (
