@@ -98,7 +98,7 @@ def compare(
 
 
 def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:
-    """The answer about every reward, under its name where there are several, and what a command has to show beside it."""
+    """The answer about every reward, under its name if there are several, and what else a command has to show."""
     from counterpoise.evaluation.documents import document
 
     if typed["json"]:
@@ -142,7 +142,7 @@ def _exit(typed: Typed, result: Result) -> None:
 
 
 def _heaviest(result: Comparison, rows: int) -> Display | None:
-    """The rows that drive the difference of the best target; None where nobody wants them or the log knows none."""
+    """The rows that drive the difference of the best target; None if nobody asked, or if the log has no rows to show."""
     from counterpoise.evaluation.ranking import heaviest, rank
 
     is_of_lists = result.question is not None and result.question.lists is not None  # of which no single row decides
