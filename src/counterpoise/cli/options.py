@@ -83,7 +83,7 @@ def _declared(name: str, annotation: Any, default: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-# -- Options that are no parts of a log --------------------------------------------------------------------------------
+# -- Options that are not parts of a log -------------------------------------------------------------------------------
 
 OF_LOGS = ("where", "table", "query", "external_access")
 FILES = "Files (Parquet, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or postgresql:// URL."

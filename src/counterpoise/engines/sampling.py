@@ -69,7 +69,7 @@ def of_some_ids(rows: pl.LazyFrame, column: str, parts: int) -> pl.LazyFrame:
 
 
 def rows_of_some_ids(data: Any, names: Sequence[str], column: str, parts: int) -> Any:
-    """The same of some columns of arrays or a frame in memory, as the same kind of thing."""
+    """The same for some columns of arrays or a frame in memory, returned as the same kind of thing."""
     if isinstance(data, Mapping):
         rows = _places(from_array(column, data[column], is_number=False), parts)
         return {name: _take(data[name], rows) for name in names}

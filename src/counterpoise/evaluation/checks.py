@@ -100,7 +100,7 @@ def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
     return text, "Use that, or evaluate it on other rows."
 
 
-# -- What rows say beside the moments: ids whose rows move together, lists, and propensities that are none -------------
+# -- What rows say beyond the moments: ids whose rows move together, lists, and misread propensities -------------------
 
 
 SAMPLED = 4_000  # rows of whole ids

@@ -340,7 +340,7 @@ def connected(log: object, *, external_access: bool = False) -> Iterator[Native]
 
 
 def _open_ours(place: str, external_access: bool) -> Native:
-    """A connection of ours, or an error that says why there is none."""
+    """Our own connection, or an error that says why there is none."""
     try:
         return _connect(place, external_access)
     except CounterpoiseError:
