@@ -343,7 +343,7 @@ class RewardRange:
 
     @property
     def do(self) -> str:
-        """What to do if that is not so."""
+        """What to do if that is wrong."""
         return "" if self.is_promised else "If they can be anything else, pass `reward_bounds=`."
 
 
