@@ -81,7 +81,7 @@ def compare(
 ) -> None:
     """How much more policies would have earned than another, ranked, and which segments drive the difference.
 
-    With several targets the intervals hold all at once, and who is better or worse is decided by Holm's test. Exit code 0: done;
+    With several targets, the intervals hold all at once, and Holm's test decides which targets are better or worse. Exit code 0: done;
     1: not identified, with --strict; 2: bad input.
 
     \b

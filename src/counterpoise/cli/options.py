@@ -1,4 +1,4 @@
-"""The options of commands, made from the library, and what is typed as the library takes it.
+"""The options of commands, made from the library, and how typed text becomes the library's arguments.
 
 Every part of a log is an option of each command whose verb takes it, in the words of `LogFields`; names come from the registries. So a new
 part needs no line here, and help says what the library says.
@@ -74,7 +74,7 @@ def _part(name: str, *, is_repeated: bool | None = None) -> Parameter:
 def _option(
     name: str, kind: Any = ONE, metavar: str | None = "COLUMN", help: str = "", *, default: Any = None
 ) -> Parameter:
-    if kind is bool:  # without the --no-… that Typer would make up
+    if kind is bool:  # without the --no-… that Typer would add
         return _declared(name, Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=help)], False)
     return _declared(name, Annotated[kind, typer.Option(metavar=metavar, help=help)], default)
 

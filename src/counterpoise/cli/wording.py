@@ -1,4 +1,4 @@
-"""How the command line writes the arguments that errors, findings and verdicts speak of: as options of the command that runs."""
+"""How the command line writes the arguments that errors, findings and verdicts mention: as options of the running command."""
 
 from __future__ import annotations
 

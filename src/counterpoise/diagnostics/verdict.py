@@ -160,7 +160,7 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why not `ok`, and what else there is to know, in plain words."""
+        """Why it is not `ok`, and what else you should know, in plain words."""
         return tuple(caveat.reason for caveat in self.caveats)
 
     def __str__(self) -> str:

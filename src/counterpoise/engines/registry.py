@@ -41,7 +41,7 @@ MOST = 100_000  # rows of some ids that are fetched
 
 
 class LogEngine:
-    """How logs of one kind are added up, and read row by row.
+    """How logs of one kind are added up and read row by row.
 
     For your own kind, inherit from it, say which data it `holds`, return their rows as a `frame`, and put an instance into
     `ENGINES`. One that adds up rows where they are also has its own `moments`, which `summarize` makes from an `Engine`.
@@ -154,7 +154,7 @@ class Frames(LogEngine):
         return True
 
     def scan(self, log: Log) -> pl.LazyFrame:
-        """All rows and columns; those of arrays are put side by side."""
+        """All rows and columns; arrays are put side by side."""
         if not isinstance(log.data, Mapping):
             with frames.errors_told(log.data):
                 scan = super().scan(log)
@@ -164,7 +164,7 @@ class Frames(LogEngine):
         return frames.side_by_side(log.data, list(log.data), numbers).lazy()
 
     def columns(self, log: Log) -> list[str]:
-        """Their names, which a frame in memory tells at once."""
+        """Their names, which a frame in memory has ready."""
         if isinstance(log.data, Mapping):
             return list(log.data)
         with frames.errors_told(log.data):

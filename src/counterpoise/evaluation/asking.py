@@ -306,7 +306,7 @@ def quote_of(log: Log) -> Any:
 
 
 def of_own_logger(question: Question) -> Question:
-    """The same question, with the probability that a row's own logger gave its action: those weights average to 1 by logger."""
+    """The same question, with the probability that a row's own logger gave its action, so that weights average 1 by logger."""
     weight = question.weight
     own = own_sql(dict(zip(weight.loggers, weight.columns, strict=True)), weight.logger, quote_of(question.log))
     return replace(question, log=question.log.but(propensity=own), weight=Ratio())

@@ -111,7 +111,7 @@ class View:
 
     @cached_property
     def heavy(self) -> Floats:
-        """The excess of a row that carries the variance; the largest weight there is, where too few rows do to tell; in every place."""
+        """The excess of a row that carries the variance, or the largest there is if too few rows do; in every place."""
         square, fourth = self.excess.mean(2, 0.0), self.excess.mean(4, 0.0)
         is_known = (square > 1e-24) & (self.excess.n / self.excess.kurtosis >= FEW)
         own = [self.log.tails[name, ""] for name in self.contrast if (name, "") in self.log.tails]
@@ -281,7 +281,7 @@ def evidence_of(view: View, estimator: Estimator, options: IntervalOptions) -> E
 def _consistent(view: View, estimator: Estimator) -> Estimator:
     """The estimator itself; a lift over the logging policy has the baseline of the value where the mean weight is not 1.
 
-    Only where the kind of weight allows that, and by more than luck: a limit that cuts next to nothing changes next to nothing.
+    Only if the kind of weight allows that, and by more than luck: a limit that cuts next to nothing changes next to nothing.
     """
     whole, is_of_logging = view.whole, view.contrast[1] in ("", LOGGING)
     if view.log.weight.mean_is_one or not is_of_logging or whole.ranks:

@@ -273,7 +273,7 @@ class Evidence:
 
     @property
     def outcomes(self) -> float:
-        """How many rows with a large weight have the outcome that matters, however much each of them carries; see `outcome_rows`."""
+        """How many rows with a large weight have the outcome that matters, however much each contributes; see `outcome_rows`."""
         if self.spread is None or math.isinf(self.carrying):
             return self.carrying
         return float(outcome_rows(*self.spread) * self.n / max(self.spread[0].n, 1))
@@ -336,7 +336,7 @@ class Method(Protocol):
         return self.interval(evidence, level)
 
     def ends(self, evidence: Evidence, level: float) -> tuple[Floats, Floats] | None:
-        """Both ends for a stack of estimates at once, whose evidence has arrays in its fields; None if each is made on its own."""
+        """Both ends for a whole stack of estimates, whose evidence has arrays in its fields; None if each is made on its own."""
         return None
 
     @abstractmethod

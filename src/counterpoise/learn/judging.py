@@ -239,7 +239,7 @@ def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) 
 
 
 def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) -> NDArray[np.float64]:
-    """The same for anything that is a target of `evaluate`."""
+    """The same for anything that can be a target of `evaluate`."""
     frame, question = source.frame(start, source.names.all), Question(source.log, (), None)
     folds, probability = source.folds(start, source.logged(start), len(policies)), np.zeros(frame.height)
     for fold, policy in enumerate(policies):

@@ -60,7 +60,7 @@ class NotFittedError(OptionError, AttributeError):
 
 
 class ScikitLearn:
-    """scikit-learn's contract: parameters that are read and changed by name, tags, whether it is fitted, and a score.
+    """scikit-learn's contract: parameters by name, tags, whether it is fitted, and a score.
 
     Parameters that are groups of options are what scikit-learn calls nested: `schedule__epochs` is the option `epochs` of the group
     `schedule`. As no two groups share a name, `epochs` alone says the same.
@@ -168,7 +168,7 @@ class ScikitLearn:
 
 
 def log_of(X: Any, y: Any, more: LogFields) -> Log:  # noqa: N803
-    """The log of scikit-learn's X and y: all columns of X are the context, and y has the rest; `more` are further parts of it."""
+    """The log in scikit-learn's X and y: all columns of X are the context, y has the rest, and `more` are further parts."""
     parts = parts_of(y)
     twice = [part for part in more if part in parts or part == "context"]
     if twice:

@@ -174,7 +174,7 @@ class _Search:
         return self.opened.source
 
     def describe(self, policy: Any) -> Any:
-        """A policy that knows the columns and actions of the log."""
+        """Tell a policy the columns and actions of the log."""
         policy.context_ = self.source.names.context if self.names is None else self.names
         policy.actions_ = self.opened.log.ids
         describe_columns(policy, self.source)
@@ -185,7 +185,7 @@ class _Search:
         return tuple(self.describe(self.race.serve(served, fold)) for fold, served in enumerate(chosen))
 
     def judge(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
-        """What was chosen for every fold, on rows that had no part in it, and the lower bound on its lift."""
+        """The result of what was chosen for every fold, on rows that had no part in it, and the lower bound on its lift."""
         if self.tell is not None:
             self.tell("judging what was chosen")
         index, probability = self.race.certify(chosen, self.clock.left(CERTIFYING))

@@ -519,7 +519,7 @@ def _suited(design: Design, reward: Reward, estimator: object, x: Floats, codes:
 def fit_numbers(
     model: object, context: NDArray[np.generic], action: NDArray[np.int64], rewards: Floats, n_actions: int, seed: int
 ) -> Predict:
-    """A reward model of contexts that are numbers and actions from 0 on: what it predicts for every action in other contexts.
+    """A reward model of numeric contexts and actions numbered from 0, as a function that predicts every action in other contexts.
 
     >>> x, a = np.array([[0.0], [1.0], [2.0], [3.0]] * 5), np.arange(20) % 2
     >>> predict = fit_numbers("ridge", x, a, x[:, 0] + a, 2, seed=0)
