@@ -81,7 +81,7 @@ def compare(
 ) -> None:
     """How much more policies would have earned than another, ranked, and which segments drive the difference.
 
-    With several targets the intervals hold all at once, and who is better or worse is decided by Holm's test. Exit code 0: done;
+    With several targets, the intervals hold all at once, and Holm's test decides which targets are better or worse. Exit code 0: done;
     1: not identified, with --strict; 2: bad input.
 
     \b
@@ -98,7 +98,7 @@ def compare(
 
 
 def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:
-    """The answer about every reward, under its name where there are several, and what a command has to show beside it."""
+    """The answer about every reward, under its name if there are several, and what else a command has to show."""
     if typed["json"]:
         print_json(
             result.document(
@@ -134,7 +134,7 @@ def _exit(typed: Typed, result: Result) -> None:
 
 
 def _heaviest(result: Comparison, rows: int) -> Display | None:
-    """The rows that drive the difference of the best target; None where nobody wants them or the log knows none."""
+    """The rows that drive the difference of the best target; None if nobody asked, or if the log has no rows to show."""
     is_of_lists = result.question is not None and result.question.lists is not None  # of which no single row decides
     if rows == 0 or is_of_lists:
         return None

@@ -25,7 +25,7 @@ ENDLESS = 1_000_000  # columns of a pipe or file, where nothing has to fit
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Standard output; without any escape sequence where it is no terminal or NO_COLOR is set."""
+    """Standard output, without escape sequences if it is not a terminal or NO_COLOR is set."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -62,7 +62,7 @@ def show_blocks(out: Console, blocks: Iterable[Block]) -> None:
 def show_table(out: Console, table: Table) -> None:
     """Print a table: text to the left, numbers to the right; cells may come from the log.
 
-    It is wrapped to a terminal, and whole where nobody looks, so that no digit is lost in a pipe.
+    It is wrapped to a terminal, and kept whole in a pipe, so that no digit is lost.
     """
     from rich.table import Table as Grid
     from rich.text import Text

@@ -87,7 +87,7 @@ class OnScan(Shortcut):
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """Several answers, each about some lanes, as one answer about all of them."""
+    """Several answers, each about some lanes, joined into one about all of them."""
     numbers = {name: value for answer in answers for name, value in answer.numbers.items()}
     by_lane = [answer.largest for answer in answers]
 
@@ -116,7 +116,7 @@ class Running:
         return whole.map_batches(self._see_struct, return_dtype=pl.Float64, is_elementwise=True).null_count()
 
     def see(self, piece: pl.DataFrame) -> None:
-        """Take in one more piece; after a bad row (a null is a NaN here), the rest is ignored."""
+        """Add one more piece; after a bad row (a null is a NaN here), the rest is ignored."""
         if self._loop is None or self._bad:
             return
         columns = {name: np.ascontiguousarray(piece.get_column(name).to_numpy()) for name in self._columns}

@@ -50,7 +50,7 @@ def first_look(question: Question) -> Look:
 
 
 POSITION_ROWS = 2000
-ENOUGH = 20  # lists with the same reward on all rows, before it seems to be one of the list's
+ENOUGH = 20  # lists with the same reward on all rows before it looks like a reward of the whole list
 
 
 def lists_of(log: Log) -> Lists:
@@ -93,7 +93,7 @@ def _lean(log: Log, reward: str) -> Log:
 
 
 def _check_rewards(log: Log, lists: Lists) -> None:
-    """Refuse a reward of the whole list that is repeated on each of its rows, which would be counted as often."""
+    """Refuse a reward of the whole list that is repeated on each of its rows, and would be counted once per row."""
     lean = Question(_lean(log, reward=log.reward[0]), (), Own(), segment=(lists.slate,))
     rows = first_rows(lean, POSITION_ROWS)
     r, slate = log.reward[0], lists.slate
@@ -121,7 +121,7 @@ def quoting(log: Log) -> Callable[[str], str]:
     >>> quote("my p"), quote("p / 2")
     ('"my p"', '(p / 2)')
     """
-    if log.data is None or (isinstance(log.data, str) and not log.data):  # a statement is written for a log elsewhere
+    if log.data is None or (isinstance(log.data, str) and not log.data):  # a statement for a log elsewhere
         return lambda text: text if text.isidentifier() else f"({text})"
     names = engine_of(log).quoted_columns(log.but(propensity=None, logger=None, shares=None))
     # behind a comment, a bracket would be part of it
@@ -143,7 +143,7 @@ def baseline_features(log: Log, weight: Any) -> tuple[Feature, ...]:
     rows = first_rows(probe, FEATURE_ROWS)
     for column, how in log.baseline.items():
         values = rows.get_column(column)
-        if values.dtype != pl.Null:  # which tells nothing of the rows that follow
+        if values.dtype != pl.Null:  # says nothing about the rows that follow
             check_levels(column, how, _kind(values))
     return tuple(
         feature

@@ -1,6 +1,6 @@
 """Rows made into lists: by any engine, or in one pass where the rows of a list follow each other.
 
-Nothing is taken for granted. Rows that are not in order, or break any rule, are left to the query that works for all.
+Nothing is assumed: rows that are out of order, or break any rule, are left to the query that works for all.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def collapse(
     is_whole = nw.all_horizontal(*(rule.holds for rule in list_rules(question, chosen)), ignore_nulls=False)
     values = [name for name, t in zip(names.values, names.targets, strict=False) if t in chosen]
     numbers = [*names.rewards, *chosen, *values, *names.made_of(chosen)]
-    # numbered faults stay, for whoever asks what is wrong
+    # numbered faults stay, for finding out what is wrong
     return by_list.with_columns(*(nw.when(is_whole).then(nw.col(name)).alias(name) for name in numbers))
 
 
@@ -220,7 +220,7 @@ def _sum(terms: Sequence[Any]) -> Any:
 
 
 def _counts(rank: nw.Expr, lists: Lists) -> nw.Expr:
-    """What the rewards count at each rank, where no column says it."""
+    """How much rewards count at each rank if no column says so."""
     if lists.discount is None:
         return rank * 0.0 + 1.0
     counts = nw.lit(lists.counts(lists.depth))
@@ -251,13 +251,13 @@ class OutOfOrderError(Exception):
 
 
 def suits(question: Question) -> bool:
-    """Whether lists need nothing but what is done here."""
+    """Whether lists need only what is done here."""
     lists = question.lists
     return lists is not None and not question.segment and not question.model_value and lists.discount_column is None
 
 
 def in_order(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:
-    """One row per list, as `_one_by_one` makes them, of many small batches at a time: adding up has a price for each."""
+    """One row per list, as `_one_by_one` makes them, many small batches at a time, since adding up has a fixed cost."""
     held: list[pl.DataFrame] = []
     for lists in _one_by_one(batches, question):
         held.append(lists)

@@ -63,9 +63,9 @@ def aggregate(
 ) -> Frame:
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
-    If segments have their own centers, the frame has them as columns, and they are part of the answer. So is the largest value of each of
-    the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing. Without
-    `context`, the sums of a context baseline are left to somebody else.
+    If segments have their own centers, the frame has them as columns, and they are part of the answer. So is the largest value of
+    each of the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing. Without `context`,
+    the sums of a context baseline are computed elsewhere.
     """
     names = query.names
     lanes = names.lanes if lanes is None else lanes
@@ -90,7 +90,7 @@ def aggregate(
         wanted += [product.sum().alias(name) for name, product in (squares | zeros).items()]
     for name in _numbers(names, lanes):
         if name in names.features:
-            continue  # which the sums of their products speak for
+            continue  # covered by the sums of their products
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
     wanted += [nw.col(name).max() for name in peaks]
@@ -118,7 +118,7 @@ def centered(query: Query, lanes: Sequence[Lane], get: Get) -> dict[str, Any]:
     names, question = query.names, query.names.question
     centers = [*map(get, names.centers)] if query.own is not None else query.centers
     made = {names.shifted[j]: get(reward) - centers[j] for j, reward in enumerate(names.rewards)}
-    if names.values:  # of a model, which has one reward
+    if names.values:  # for a model, which has one reward
         if not question.makes_lists:
             made[MODEL_ERROR] = get(names.rewards[0]) - get(MODEL_REWARD)
         used, known = {lane.columns.get("v") for lane in lanes}, _numbers(names, lanes)
@@ -252,7 +252,7 @@ def _smoothed_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]
 
 
 def center_of(rewards: pl.Series) -> float:
-    """The median of some rewards, which is near the others whatever a broken row may contain."""
+    """The median of some rewards, which is near the others even if some rows are broken."""
     values = rewards.cast(pl.Float64).to_numpy()
     with np.errstate(invalid="ignore"):
         good = values[is_number(values)]
@@ -265,7 +265,7 @@ def is_fine(part: str, values: Any) -> Any:
 
 
 def is_clean(numbers: Numbers, names: Names) -> bool:
-    """Whether no row broke a rule, judged by the counts, the extremes and the sums (which a NaN spoils)."""
+    """Whether no row broke a rule, judging by the counts, the extremes and the sums (which a NaN spoils)."""
     n, question = numbers[ROWS], names.question
     if question.features and not (numbers[FEATURES] <= LARGEST**2).all():
         return False

@@ -45,7 +45,7 @@ def over_good_rows(
             "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
         )
     groups = question.groups if question.log.cluster is not None else 1
-    # what decides about no row is not read
+    # columns that rule out no row are not read
     lean = replace(question, log=question.log.but(key=()), segment=(), groups=groups)
     return engine_of(lean.log).over_rows(lean, lambda batches: work(_good(batches, lean, number, cluster)), number)
 
@@ -92,8 +92,8 @@ def good_rows_of_ids(
 ) -> pl.DataFrame | None:
     """All good rows of about one in so many of a column's ids, under the question's own names, with its segments, and numbers for ids.
 
-    They are the rows behind the question's estimates, but for those without an id. Policies are not asked where `is_worth_it` says of
-    the ids that it is not: None.
+    They are the rows behind the question's estimates, except those without an id. If `is_worth_it` says no to the ids, policies
+    are not called and the answer is None.
     """
     some, batch = rows_of_ids(question, column, parts)
     ids = batch.get_column(column)

@@ -21,8 +21,8 @@ def joint_baselines(name: str, around: Moments, intercept: Any, response: tuple[
 
     .. math:: \hat V = \frac1n \sum_i \sum_k \left[ w_{ik} r_{ik} - \beta_k (w_{ik} - 1) \right]
 
-    Every w_k − 1 has mean 0, so that any β is unbiased. The best is one least-squares fit of the lists' weighted rewards: since positions
-    of a list go together, it is not what each position would choose for itself, and never worse for the list.
+    Every w_k − 1 has mean 0, so that any β is unbiased. The best is one least-squares fit of the lists' weighted rewards: since
+    positions of a list are correlated, it differs from what is best for each position alone, and is never worse for the list.
     """
     columns = np.asarray(around.columns)
     form = np.isin(columns, response).astype(np.float64)
@@ -68,7 +68,7 @@ def longer_lists(moments: Moments) -> Estimate:
 
     .. math:: \hat\Delta = \frac1n \sum_i \sum_k (L_i - \beta_k) (w_{ik} - 1)
 
-    The baselines β take out all that the weights explain of themselves: nothing is left where all lists have the same length L.
+    The baselines β remove what the weights explain by themselves: nothing is left if all lists have the same length L.
     """
     columns = list(moments.columns)
     form = np.eye(len(columns))[columns.index(LENGTH)]

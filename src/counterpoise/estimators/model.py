@@ -200,7 +200,7 @@ def difference_dr(moments: Moments) -> Estimate:
 
 
 def check_model(moments: Moments) -> None:
-    """The columns of a reward model are there."""
+    """Check that the columns of a reward model are there."""
     if not set(MODEL) <= set(moments.columns):
         raise OptionError(
             "this estimator needs a reward model.",

@@ -24,7 +24,7 @@ from counterpoise.weights import Weight, as_weight, list_weight
 
 @dataclass(frozen=True)
 class Stored:
-    """Where moments are kept from day to day, and how today's are to be added there."""
+    """Where moments are kept from day to day, and how to add today's."""
 
     state: str | PathLike[str] | None = None
     batch: str | None = None
@@ -41,7 +41,7 @@ def known_moments(
     log: Log | Data | LogMoments, parts: LogFields, stored: Stored, target: Targets, *others: Any
 ) -> RewardMoments | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
-    chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
+    chosen = [name for name in parts if name != "reward_bounds"]  # known in advance, not chosen from a log
     is_state = log is None and stored.state is not None and not chosen and target is None
     if not is_state and not isinstance(log, LogMoments):
         return None
@@ -103,7 +103,7 @@ def question_of(
 
 
 def _check_estimated(log: Log, *targets: Targets) -> None:
-    """Check that nothing is asked that needs propensities as they were logged."""
+    """Refuse whatever needs logged propensities."""
     if log.baseline:
         raise OptionError(
             "`baseline=` takes propensities as logged, and here a model estimates them.",
@@ -135,7 +135,7 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
 
 
 def _sum_up(question: Question, progress: bool | None) -> tuple[Question, tuple[LogMoments, ...]]:
-    """The question with its models fitted, if it has any, and its moments: propensities first, which a reward model may ask for."""
+    """The question with its models fitted, if any, and its moments: propensities first, since a reward model may need them."""
     if question.propensity_model is not None:
         from counterpoise.models.propensity import fit_propensity_model
 
@@ -171,7 +171,7 @@ def features_of(log: Log, weight: Weight) -> tuple[Any, ...]:
 
 
 def groups_of(log: Log, *, wanted: bool) -> int:
-    """Into how many groups the clusters or rows of a log are hashed."""
+    """How many groups the clusters or rows of a log are hashed into."""
     groups = log.groups
     if groups is None:
         return GROUPS if wanted or log.cluster is not None else 1

@@ -1,4 +1,4 @@
-"""Checks of a log that sums cannot make: what single rows, their ids and their policies say against an answer."""
+"""Checks of a log that sums cannot make: what single rows, their ids and the policies reveal about an answer."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class RewardMoments:
     """The moments that answer a question, one for each reward; moments that were handed over have no question."""
 
     moments: tuple[LogMoments, ...]
-    rewards: tuple[str | None, ...]  # their names, as far as anybody knows
+    rewards: tuple[str | None, ...]  # their names, if known
     question: Question | None = None
     earlier_rows: int = 0  # of logs before the question's own, which a state held
     concerns: tuple[Concern, ...] = ()  # what checks of single rows say
 
     @property
     def is_clustered(self) -> bool:
-        """Whether groups are of clusters."""
+        """Whether groups hold clusters."""
         return self.moments[0].cluster is not None
 
     @property
@@ -54,7 +54,7 @@ class RewardMoments:
 
     @property
     def rows(self) -> int:
-        """How many rows the question's own log has, those that were dropped not among them."""
+        """How many rows the question's own log has, without those that were dropped."""
         return self.moments[0].n - self.earlier_rows
 
     @cached_property
@@ -78,7 +78,7 @@ SAMPLE = 200_000  # rows of a log in Spark
 
 
 def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    """A caveat for every policy that knows rows of this log from its learning; only policies that remember any are looked at."""
+    """A caveat for every policy that recognizes rows of this log from its training; others are not looked at."""
     lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
     if not lessons or not question.log.context or question.log.action is None:
         return
@@ -96,7 +96,7 @@ def _lesson(source: Any) -> Lesson | None:
 
 
 def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overlap]:
-    """How the rows of the log fit what each policy remembers; of several rewards, by the one that fits best."""
+    """How the rows of the log fit what each policy remembers; with several rewards, the best fit counts."""
     log = question.log.but(
         propensity=None, key=(), cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None,
         baseline=None, slate=None, position=None, propensity_of=None, discount=None, candidates=None, control=None,
@@ -139,15 +139,15 @@ def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
     return text, "Use that, or evaluate it on other rows."
 
 
-# -- What rows say beside the moments: ids whose rows move together, lists, and propensities that are none -------------
+# -- What rows say beyond the moments: ids whose rows move together, lists, and misread propensities -------------------
 
 
 SAMPLED = 4_000  # rows of whole ids
-ENOUGH, AT_MOST = 200, 40_000  # ids that tell, for which more rows are taken
+ENOUGH, AT_MOST = 200, 40_000  # ids that are enough to tell; until then, more rows are taken
 REPEATED = 1.05  # rows per id, at least
 FIRST = 10_000  # rows that the doctor's cheap checks look at
-RARE = 0.001  # of rows are dropped, and propensities are looked at
-FAR = 0.1  # from 1 is a mean weight that another reading of the propensities may mend
+RARE = 0.001  # once this share of rows is dropped, propensities are looked at
+FAR = 0.1  # a mean weight this far from 1 may have misread propensities
 
 
 def with_concerns(whole: RewardMoments) -> RewardMoments:
@@ -157,7 +157,7 @@ def with_concerns(whole: RewardMoments) -> RewardMoments:
         return whole
     concerns: list[Concern] = []
     for check in _checks_of(question):
-        with suppress(LogError):  # where a check cannot read its sample, the answer stands without it
+        with suppress(LogError):  # if a check cannot read its sample, the answer stands without it
             concerns += check(question, whole)
     return replace(whole, concerns=tuple(concerns))
 
@@ -178,14 +178,14 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
 
 
 def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    """What columns say that nobody named, by their own names at first: ids whose rows move together, and lists."""
+    """What columns that nobody named suggest, first by their names: ids whose rows move together, and lists."""
     columns = columns_of(question.log)
     yield from rows_together(question, whole, columns)
     yield from lists_as_rows(question, whole, columns)
 
 
 def rows_together(question: Question, whole: RewardMoments, columns: Sequence[str]) -> Iterator[Concern]:
-    """Whether rows of one id are alike, where a column looks like ids and nobody said anything of clusters."""
+    """Whether rows of one id are alike, if a column looks like ids and nobody named clusters."""
     contrast = next((contrast for contrast in question.contrasts if contrast[1]), question.contrasts[0])
     rewards = question.log.reward
 
@@ -203,7 +203,7 @@ def together_by(
     terms: Callable[[pl.DataFrame], Mapping[str, tuple[Floats, Floats]]],
     looks: int,
 ) -> dict[str, Together]:
-    """For every estimate, the column of ids whose rows move together the most, if there is one, on a sample of whole ids.
+    """For every estimate, the id column whose rows move together the most, if any, on a sample of whole ids.
 
     `terms` makes of rows each estimate's terms, nan where a reward is bad, and weights; there are so many `looks` at each column.
     """
@@ -227,7 +227,7 @@ def together_by(
         for name, (psi, weights) in terms(sample).items():
             known = ~np.isnan(psi)
             together = moving_together(column, ids[known], psi[known], looks=looks * len(possible))
-            # what is chosen may have a number, too, and its weights move together
+            # an id may be of what was chosen, whose weights move together
             is_unit = is_sure or together is None or moving_together(column, ids, weights) is None
             if together is not None and is_unit and (name not in strongest or together.factor > strongest[name].factor):
                 strongest[name] = together
@@ -235,7 +235,7 @@ def together_by(
 
 
 def _taken(question: Question) -> set[str | None]:
-    """The columns that play a part in which they are no ids of whoever came."""
+    """The columns whose part rules out that they identify visitors."""
     log = question.log
     alone = log.key if len(log.key) == 1 else ()
     parts = [log.action, log.slate, log.position, log.candidates, log.logger, *log.reward, *alone, *question.segment]
@@ -286,11 +286,11 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
 
 
 def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]) -> Iterator[Concern]:
-    """Whether rows are the positions of lists, which nobody said: the doctor's check, on whole lists."""
+    """Whether rows are positions of lists although nobody said so: the doctor's check, on whole lists."""
     log = question.log
     if not question.weight.needs_propensity or not any(map(_may_be_position, names)):
         return
-    if question.propensity_model is not None:  # which has the verdict at most `caution` already
+    if question.propensity_model is not None:  # whose verdict is at most `caution` anyway
         return
     taken = _taken(question)
     free = [name for name in names if name not in taken]
@@ -314,7 +314,7 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
 
 
 def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    """Whether the propensities of lists are of what they are said to be of: the doctor's check, on the first rows."""
+    """Whether the propensities of lists mean what they are said to mean: the doctor's check, on the first rows."""
     lists, log = question.lists, question.log
     if lists is None or question.is_binned or question.propensity_model is not None:
         return
@@ -325,7 +325,7 @@ def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Con
     meaning = meaning_of(fall, error, steps)
     if meaning in (None, lists.propensity_of):
         return
-    # where items are shown twice, there are as many to choose from below
+    # if items may be shown twice, the number to choose from does not fall
     if meaning == MARGINAL and (item is None or not shows_once(frame, lists.slate, item)):
         return
     what = "it should fall by one with each" if lists.propensity_of == CONDITIONAL else "it should not fall"
@@ -353,7 +353,7 @@ def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[C
 def explanation_of(error: LogError, question: Question) -> LogError:
     """The error about bad rows; if propensities seem to be something else, it says what, and how to read them."""
     misread = None
-    with suppress(CounterpoiseError):  # the first error is the one to tell
+    with suppress(CounterpoiseError):  # report the first error
         misread = _misread(question) if _has_own_propensities(question) else None
     if misread is None or misread[1] >= 1.0:
         return error
@@ -361,7 +361,7 @@ def explanation_of(error: LogError, question: Question) -> LogError:
 
 
 def _misread(question: Question) -> tuple[str, float] | None:
-    """What propensities seem to hold, by the doctor's readings of the first rows, and the share of those that can be propensities."""
+    """What propensities seem to hold, by the doctor's readings of the first rows, and the share that can be propensities."""
     frame = first_rows_with(question, FIRST, ())
     known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     named, targets = (
@@ -399,7 +399,7 @@ def _is_far_from_one(moments: LogMoments) -> bool:
 
 
 def _may_be_position(name: object) -> bool:
-    """Whether a name has one of the words in it that positions have; what it says is looked at only then."""
+    """Whether a name sounds like a position; only then are its values looked at."""
     plain = str(name).lower()
     return any(word in plain for word in ("pos", "rank", "slot"))
 

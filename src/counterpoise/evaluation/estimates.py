@@ -28,13 +28,13 @@ from counterpoise.moments.spread import UNSMOOTHED, Powers, Smoothed, Tail, carr
 
 # -- Which estimators answer: those asked for, or all that the log and the interval allow ------------------------------
 
-# the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
+# the estimator that answers, if present: the README's advice, then your own, then a model alone, then differences
 PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
-FILLED_IN = "dr"  # the one that answers where weights leave something out and a model fills it in
+FILLED_IN = "dr"  # the one that answers if a model fills in what weights leave out
 
 
 def foremost(names: Iterable[str], registry: Mapping[str, Estimator], *, mean_is_one: bool = True) -> str:
-    """The estimator that answers, of several; one that is not registered (any more) is taken to be of values."""
+    """The estimator that answers, of several; one that is not registered (any more) counts as one of values."""
 
     def order(name: str) -> tuple[bool, bool, int]:
         place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
@@ -59,8 +59,8 @@ def choose(
 ) -> dict[str, Estimator]:
     """The estimators asked for, or all that the columns, the groups and the method allow.
 
-    Where weights have another mean than 1, a reward model fills in what they leave out, in `dr` and `sndr`; a control variate that takes
-    their mean for 1 would undo that.
+    If weights have a mean other than 1, a reward model fills in what they leave out, in `dr` and `sndr`; a control variate that
+    assumes a mean of 1 would undo that.
     """
     has_model = set(MODEL) <= set(columns)
     missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
@@ -179,12 +179,12 @@ class View:
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
-        """Where the rewards of every place begin and end, as far as they tell."""
+        """Where the rewards of every place begin and end, as far as the log shows."""
         return usual_ends(*self.reward_range)
 
     @cached_property
     def usual_rewards(self) -> tuple[Floats, Floats]:
-        """A low and a high reward that a row not seen yet may well have, in every place."""
+        """A plausible low and high reward of a row not seen yet, in every place."""
         return usual_rewards(self.rewards, self.ends)
 
     @cached_property
@@ -194,12 +194,12 @@ class View:
 
     @cached_property
     def squares(self) -> Floats:
-        """The mean square of the excess in every place; 0 where no row tells two policies apart."""
+        """The mean square of the excess in every place; 0 if the two policies agree on every row."""
         return np.asarray(self.whole.covariance("u", "u") + np.square(self.whole.average("u")))
 
     @cached_property
     def heavy(self) -> Floats:
-        """The excess of a row that carries the variance; the largest weight there is, where too few rows do to tell; in every place."""
+        """The excess of a row that carries the variance, or the largest there is if too few rows do; in every place."""
         square, fourth = self.excess.mean(2, 0.0), self.excess.mean(4, 0.0)
         is_known = (square > 1e-24) & (self.excess.n / self.excess.kurtosis >= FEW)
         own = [self.log.tails[name, ""] for name in self.contrast if (name, "") in self.log.tails]
@@ -244,7 +244,7 @@ class View:
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-MOST = 0.6  # of its own fit that a heavy row is taken to make
+MOST = 0.6  # share of its own fit that we attribute to a heavy row
 LUCK = 3.0  # errors of the mean weight
 
 
@@ -282,7 +282,7 @@ def options_of(
 
 
 class Lazily(Mapping[Key, Value]):
-    """Values that are made when they are first asked for: a log may have a hundred thousand segments, and few of them are looked at.
+    """Values that are made when they are first asked for: a log may have a hundred thousand segments, few of which anyone looks at.
 
     >>> squares = Lazily(dict.fromkeys(range(10**5), lambda n: n * n))
     >>> squares[3], len(squares)
@@ -349,7 +349,7 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Interval
     target = view.contrast[0]
     # place by place, estimator by estimator: how a reader scans the table
     table = Lazily(dict.fromkeys(((target, name, place) for place in view.places for name in estimators), estimate))
-    table[target, next(iter(estimators)), None]  # at once, so that a method that refuses these rows does so now
+    table[target, next(iter(estimators)), None]  # right away, so that a method that refuses these rows does so now
     return table
 
 
@@ -369,7 +369,7 @@ def evidence_of(view: View, estimator: Estimator, options: IntervalOptions) -> E
 def _consistent(view: View, estimator: Estimator) -> Estimator:
     """The estimator itself; a lift over the logging policy has the baseline of the value where the mean weight is not 1.
 
-    Only where the kind of weight allows that, and by more than luck: a limit that cuts next to nothing changes next to nothing.
+    Only if the kind of weight allows that, and by more than luck: a limit that cuts next to nothing changes next to nothing.
     """
     whole, is_of_logging = view.whole, view.contrast[1] in ("", LOGGING)
     if view.log.weight.mean_is_one or not is_of_logging or whole.ranks:
@@ -393,7 +393,7 @@ def _own(view: View, estimator: Estimator, options: IntervalOptions) -> tuple[Es
 
 
 def _of_propensities(view: View, estimator: Estimator) -> Floats:
-    """By how much the errors of all places change because the propensities were estimated; 1 where they were logged."""
+    """By how much estimating the propensities changes the errors of all places; 1 if they were logged."""
     estimated = view.log.estimated
     if estimated is None:
         return np.ones(len(view.places))
@@ -431,7 +431,7 @@ def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
     """Jackknife errors of all places, and the number of groups with rows.
 
     Rewards far from 0 are shifted there first if the estimator shifts along, because small differences of large values lose their digits.
-    If a value is not identified without one of the groups, it rests on that group alone, and its error is unknown.
+    If a value is not identified without one of the groups, it rests on that group alone and its error is unknown.
     """
     groups, whole = view.around_zero if estimator.follows_rewards else (view.groups, view.whole)
     value = np.asarray(estimator(groups if estimator.needs == "groups" else whole).value)
@@ -520,7 +520,7 @@ def _interval(evidence: Evidence, unseen: Unseen, options: IntervalOptions) -> I
 
 
 def _check_log(view: View, options: IntervalOptions) -> None:
-    """Check that the log keeps within the bounds that were promised, and to what the method takes for granted."""
+    """Check that the log keeps within the promised bounds, and meets the method's assumptions."""
     low, high = view.reward_range
     rewards, weights = (float(low[0]), float(high[0])), view.tail(None).weights
     if options.reward_bounds is not None:
@@ -561,7 +561,7 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
     excess = view.excess
     carried = carrying_rows(excess, view.rewards, view.ends)
     _ = excess.kurtosis, excess.skewness  # of all places at once
-    unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # nobody knows in which segments
+    unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # segments unknown
 
     def of_place(segment: Segment) -> Diagnostics:
         k = view.place(segment)

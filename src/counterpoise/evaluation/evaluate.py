@@ -71,15 +71,15 @@ def evaluate(
         The confidence level of the intervals.
     state, batch
         A file that keeps the moments. This log is added to it under the key `batch`, and the answer covers everything in the file.
-        A key that is already there is refused. Files are known by their content and their path, and need no key. If you pass a state
+        A key that is already there is refused. Files are recognized by content and path, and need no key. If you pass a state
         and nothing else, the answer covers what is in it.
     replace
         Replace what this `batch`, or these files, added to the state earlier; it must be one of the last 31 batches.
     version
-        A text that you change whenever a target changes, for all targets or by target; the state refuses another version. Python
+        Text that you change whenever a target changes, for all targets or by target; the state refuses another version. Python
         policies get one from their code and parameters, if those can be inspected.
     progress
-        Whether to show rows and their rate; by default, only on a terminal.
+        Whether to show a progress bar; by default, only on a terminal.
 
     Examples
     --------
@@ -125,9 +125,9 @@ def compare(
 ) -> Comparison:
     """How much more one policy would have earned than another, from the same rows.
 
-    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. What the two policies share cancels, so
-    the difference is often far more certain than either value. `against` is another target, the name of one of the targets, or (by
-    default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
+    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. Whatever the two policies share
+    cancels out, so the difference is often far more certain than either value. `against` is another target, the name of one of
+    the targets, or (by default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
 
     Examples
     --------
@@ -160,12 +160,13 @@ def rank(
 ) -> Ranking:
     r"""The candidates of a log, or of a comparison you have already made, best first and corrected for their number m.
 
-    The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level. The
-    chance of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails of the
-    interval's method are right; `make statistics` shows how far. Nothing is decided where the verdict on the difference is not ``ok``:
-    such a candidate has p = 1 and stays undecided. The intervals all hold at once with at least the level, because each is made for
-    1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with every decision, but they do not all hold at once: the
-    best candidate of many would be cut too close.) So a decision can come a little before its interval leaves 0.
+    The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level.
+    The chance of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails
+    of the interval's method are right, which `make statistics` checks. Nothing is decided where the verdict on the difference is
+    not ``ok``: such a candidate has p = 1 and stays undecided. The intervals all hold at once with at least the level, because
+    each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with every decision, but they do not
+    all hold at once: the best candidate of many would be cut too close.) So a decision can come a little before its interval
+    excludes 0.
 
     Examples
     --------
@@ -211,9 +212,9 @@ def sensitivity(
     threshold in the reward, so that one pass over the log is enough, for all Γ and the tipping point. They are exact for rewards with
     few values; others are put into about 170 bins, and all rows of a bin get the same λ.
 
-    Against another target, lifts are the differences of the two values, and their bounds the extremes over odds that are wrong in the
-    same way for both, which are closer together than the bounds of either alone. λ is then the same for rows of like rewards that are
-    as much more likely under one as under the other.
+    Against another target, lifts are the differences of the two values, and their bounds the extremes over odds that are wrong in
+    the same way for both, which are closer together than the bounds of either alone. λ is then the same for rows with similar
+    rewards and a similar ratio of the two targets' probabilities.
 
     Parameters
     ----------

@@ -63,12 +63,12 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
 
 
 def with_names(log: Log) -> Log:
-    """A log of arrays as one of columns, so that expressions can be made of them."""
+    """A log of arrays turned into columns, so that expressions can use them."""
     return log.of(dict(log.data)) if log.is_arrays else log
 
 
 def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
-    """The loggers' shares of the rows, in a pass that looks at nothing else; rows that will be dropped are not counted."""
+    """The loggers' shares of the rows, in a pass of its own; rows that will be dropped are not counted."""
     if log.data is None or (isinstance(log.data, str) and not log.data):
         raise OptionError("the loggers' shares of the rows cannot be counted without the rows.", do="Pass `shares=`.")
     even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quoting(log))
@@ -94,12 +94,12 @@ def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
 
 
 def even_where(where: str | None, mixed: str) -> str:
-    """A condition, and that a mixture is known."""
+    """A condition that also requires the mixture to be known."""
     return f"({mixed}) > 0" if where is None else f"({where}) AND ({mixed}) > 0"
 
 
 def of_own_logger(question: Question) -> Question:
-    """The same question, with the probability that a row's own logger gave its action: those weights average to 1 by logger."""
+    """The same question, with the probability that a row's own logger gave its action, so that weights average 1 by logger."""
     weight = question.weight
     own = own_sql(dict(zip(weight.loggers, weight.columns, strict=True)), weight.logger, quoting(question.log))
     return replace(question, log=question.log.but(propensity=own), weight=Ratio())
@@ -112,7 +112,7 @@ Quote = Callable[[str], str]  # a column or an expression, as it stands inside a
 
 
 def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
-    """Shares by name, adding up to 1: 50 and 50 will do.
+    """Shares by name, scaled to add up to 1: 50 and 50 will do.
 
     >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
     {'a': 0.75, 'b': 0.25}
@@ -139,7 +139,7 @@ def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
 
 
 def balanced_sql(propensity: Mapping[Any, str], shares: Mapping[Any, float], logger: str, quote: Quote) -> str:
-    """Σ s·p over the loggers; null where one of the probabilities is none, or the row's own logger could not have written it."""
+    """Σ s·p over the loggers; null if one of the probabilities is invalid, or the row's own logger could not have written it."""
     columns = {name: quote(column) for name, column in propensity.items()}
     mixed = " + ".join(f"{shares[name]:.17e} * {column}" for name, column in columns.items())
     ranges = " AND ".join(f"{column} >= 0 AND {column} <= 1" for column in columns.values())
@@ -212,7 +212,7 @@ def with_carriers(result: Result, by_logger: LogMoments) -> Result:
 
 
 def _carrier(log: LogMoments, target: str) -> Caveat:
-    """The logger whose rows have most of a target's weight."""
+    """The logger whose rows carry most of a target's weight."""
     carried, rows = _weights_of(log, target), dict.fromkeys(_loggers(log), 0)
     for name, n in zip(_loggers(log), log.moments[target, ""].n.sum(axis=1), strict=True):
         rows[name] += int(n)
@@ -287,7 +287,7 @@ def _row(how: str, estimate: Estimate) -> dict[str, Cell]:
 
 
 def _mean(parts: Sequence[Estimate], level: float) -> Estimate:
-    """The mean of estimates by their inverse variances, which are themselves estimated: of loggers with few large weights, too small."""
+    """The mean of estimates by inverse variance; those variances are estimates, and too small for loggers with few large weights."""
     known = [part for part in parts if part.identified and 0 < part.stderr < math.inf]
     mass = sum(part.stderr**-2 for part in known)
     value = sum(part.value * part.stderr**-2 for part in known) / mass if mass else math.nan

@@ -161,7 +161,7 @@ def _at_level(comparison: Result, target: str) -> Callable[[float], Interval]:
 
 
 def _p_value(interval: Callable[[float], Interval]) -> float:
-    """The smallest 1 − level at which the interval leaves 0, by bisection of its logarithm."""
+    """The smallest 1 − level at which the interval excludes 0, by bisection of its logarithm."""
     low, high = math.log(SMALLEST), math.log(1 - 1e-9)
     if 0.0 in interval(1 - math.exp(high)):
         return 1.0
@@ -178,7 +178,7 @@ def _p_value(interval: Callable[[float], Interval]) -> float:
 
 ROW = "row number in the log"  # a name that no log has
 WEIGHT, OTHER = "its weight", "the other weight"
-MOST_ROWS = 100_000  # among which the largest one in a hundred are told
+MOST_ROWS = 100_000  # of which the largest one in a hundred are reported
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def heaviest(question: Question, *, target: str, against: str = LOGGING, baselin
     made[OTHER] = nw.lit(1.0) if against == LOGGING else question.weight.weight(nw.col(columns[against]), p)
     wanted = [nw.col(ROW), r.alias("r"), p.alias("p"), w, v, ((w - v) * (r - baseline)).alias("part")]
     size = pl.col("part").abs()
-    order = [size, pl.col(ROW)]  # of rows with equal parts the first
+    order = [size, pl.col(ROW)]  # the first of rows with equal parts
 
     def largest(batches: Iterator[pl.DataFrame]) -> Heaviest:
         n, total, top = 0, 0.0, pl.DataFrame()

@@ -20,7 +20,7 @@ from counterpoise.log.question import LOGGING
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
 
-LIFT = "lift"  # the estimator of what a target earns more than what ran
+LIFT = "lift"  # the estimator of how much more a target earns than what ran
 
 TARGETS_DRAWN = 8
 TARGETS_LISTED = 200
@@ -29,7 +29,7 @@ TARGETS_WITH_ALL_ESTIMATORS = 20
 
 @dataclass(frozen=True)
 class Reading:
-    """A result, with everything you need to know to show it; whatever takes time is computed when you ask for it."""
+    """A result, with everything you need to show it; whatever takes time is computed when you ask for it."""
 
     result: Result
 
@@ -40,7 +40,7 @@ class Reading:
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Those of values or of differences, as the primary one."""
+        """The estimators of the same kind as the primary one: values or differences."""
         return tuple(name for name in self.result.estimators if self.result.is_difference(name) == self.is_difference)
 
     @cached_property
@@ -54,7 +54,7 @@ class Reading:
         return self.primary if self.is_difference else LIFT
 
     def lift(self, target: str) -> Estimate | None:
-        """The lift of one target, as in `lifts`; None where no interval of the result's kind exists."""
+        """The lift of one target, as in `lifts`; None if no interval of the result's kind exists."""
         return _lifts(self.result, (target,), self.lift_estimator).get(target)
 
     @cached_property
@@ -76,7 +76,7 @@ class Reading:
 
     @property
     def unit(self) -> str:
-        """What is counted: rows, or lists."""
+        """What is counted: rows or lists."""
         return self.result.moments.weight.unit
 
     @property
@@ -217,7 +217,7 @@ def _cannot_say(reading: Reading, best: str) -> list[Part]:
 
 
 def _between(reading: Reading, best: str) -> list[Part]:
-    """The bounds of a target of which the log lacks some actions."""
+    """The bounds of a target some of whose actions the log lacks."""
     estimate = reading.result[best, reading.primary]
     lower, upper = (Number(end, estimate.stderr, is_signed=reading.is_difference) for end in estimate.interval)
     said: list[Part] = [" would have earned between ", lower, " and ", upper, f" per {reading.unit}"]

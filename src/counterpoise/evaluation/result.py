@@ -54,10 +54,10 @@ class Result(Display):
     verdicts: Mapping[tuple[str, Segment], Verdict]
     level: float
     interval_method: Method
-    reward_bounds: tuple[float, float] | None = None  # what rewards can be, if that was said
+    reward_bounds: tuple[float, float] | None = None  # the range of possible rewards, if given
     reward: str | None = None  # the reward's name; stored moments have forgotten it
-    question: Question | None = None  # what was asked, of which log; stored moments have forgotten it, too
-    others: Mapping[str, Self] = field(default_factory=dict)  # those of further rewards, by their names
+    question: Question | None = None  # what was asked of which log; stored moments have forgotten it, too
+    others: Mapping[str, Self] = field(default_factory=dict)  # results of further rewards, by name
     earlier_rows: int = 0  # that came from a state, and not from the question's log
     ladders: Mapping[str, Ladder] = field(default_factory=dict)  # by target, where a weight's constant was chosen
     model: Quality | None = None  # how good the reward model is, if one was fitted
@@ -84,7 +84,7 @@ class Result(Display):
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
     def asked(self, target: str | None = None) -> Question:
-        """What was asked of the log about this reward, for those who look at its rows once more; with the weight that a `target` chose."""
+        """What was asked of the log about this reward, for another look at its rows; with the weight that a `target` chose."""
         if self.question is None:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
@@ -108,7 +108,7 @@ class Result(Display):
         return self.others[reward]
 
     def __getstate__(self) -> dict[str, Any]:
-        # a policy in the question may be a lambda or hold a connection, which do not travel; the numbers do
+        # a policy in the question may be a lambda or hold a connection, which cannot be pickled; the numbers can
         return {**self.__dict__, "question": None}
 
     @property
@@ -173,7 +173,7 @@ class Result(Display):
         return {}  # made when they are first asked for
 
     def worth(self, target: str | None = None) -> float:
-        """What the control variates of `optimal_dr` bought beyond a constant baseline: 0.25 is as good as 25 % more rows.
+        """What the control variates of `optimal_dr` gained over a constant baseline: 0.25 is worth 25 % more rows.
 
         It is (stderr of `beta_ips` / stderr of `optimal_dr`)² − 1, over the whole log.
         """
@@ -198,12 +198,12 @@ class Result(Display):
         return foremost(self.estimators, self.registry, mean_is_one=self.moments.weight.mean_is_one)
 
     def is_difference(self, estimator: str) -> bool:
-        """Whether an estimator is of differences between two policies. One that is not registered (any more) is taken to be of values."""
+        """Whether an estimator is about differences between two policies. One that is not registered (any more) counts as one of values."""
         known = self.registry.get(estimator)
         return known is not None and known.is_difference
 
     def is_model_only(self, estimator: str) -> bool:
-        """Whether an estimator is a reward model's word alone, which the verdict on the log's weights is not about."""
+        """Whether an estimator rests on a reward model alone, which the verdict on the log's weights does not cover."""
         known = self.registry.get(estimator)
         return known is not None and not known.uses_rewards
 
@@ -292,11 +292,11 @@ class Result(Display):
     ) -> CoverageCheck:
         """How often intervals like these cover, on logs like this one.
 
-        The log is read once more, and so many logs are drawn from its rows (or its clusters, if it has any) with replacement. On each of
-        them, we make the interval of a `target` (all of them, unless you name one) by an `estimator` (the one behind the headline) in the
-        same way, and count whether it covers the value that the estimator has on what was drawn from. That is the log itself, its rows a
-        little more or less likely so that weights have mean 1, and one row more that has not come up yet, as in Student's interval. If
-        fewer than three rows carry the answer, the log cannot tell.
+        The log is read once more, and `runs` logs are drawn from its rows (or its clusters, if it has any) with replacement. On
+        each of them, we make the interval of a `target` (all of them, unless you name one) by an `estimator` (the one behind the
+        headline) in the same way, and count whether it covers the value that the estimator has on what was drawn from. That is
+        the log itself, with rows a little more or less likely so that weights have mean 1, and one more row that has not come up
+        yet, as in Student's interval. If fewer than three rows carry the answer, the log cannot tell.
 
         Logs of more than 20,000 different rows are dealt into blocks of rows first. The same `seed` draws the same logs.
         """
@@ -313,15 +313,15 @@ class Result(Display):
     ) -> Sensitivity:
         """What the targets (all, unless you name some) could have earned if the propensities were wrong: see `sensitivity`.
 
-        The log is read once more. Of a comparison of two targets, it is about their difference.
+        The log is read once more. For a comparison of two targets, it is about their difference.
         """
         from counterpoise.evaluation.sensitivity import of_result
 
         return of_result(self, gamma, target, progress)
 
     def loggers(self, target: str | None = None) -> pl.DataFrame:
-        """Several loggers side by side: the balanced estimate of a target, naive pooling (the weight by the row's own logger alone), each
-        logger's own estimate, and their mean by inverse variance.
+        """Several loggers side by side: the balanced estimate of a target, naive pooling (weights by each row's
+        own logger), each logger's own estimate, and their mean by inverse variance.
 
         The log is read once more. `weight_share` is the part of all balanced weights that a logger's rows have.
         """
@@ -340,10 +340,9 @@ class Result(Display):
     ) -> Path:
         """Write one HTML file for people to read, and return its path.
 
-        It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows` are read
-        again, for a histogram of the weights, a plot of the estimate as rows come in, and what it would be if the propensities were
-        wrong. `coverage` is what `check_coverage` returned,
-        for a section about it (a list, if there are several rewards).
+        It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows`
+        are read again, for a histogram of the weights, a plot of the estimate as rows come in, and a section on wrong
+        propensities. `coverage` is what `check_coverage` returned, for a section about it (a list, if there are several rewards).
         """
         made = above().write_report(self, path, title=title, command=command, rows=rows, coverage=coverage)
         return cast("Path", made)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 # -- `Sensitivity`: bounds of values and lifts, and the factor at which a conclusion flips ------------------------------
 
-MOST = 1e4  # a larger tipping point is as good as none
+MOST = 1e4  # anything larger counts as no tipping point
 PRECISION = 1e-6  # of a tipping point, relative
 
 
@@ -81,8 +81,8 @@ class Bounds:
 class TippingPoint:
     """The factor Γ at which odds that are wrong could flip a conclusion: that a target earns more, or less, than another policy.
 
-    `point` is the least Γ at which the bounds of the lift reach 0. `sure` is the least at which their interval does, and 1 if the
-    interval of the lift has 0 in it even if the propensities are right. Both are infinite if no Γ is large enough.
+    `point` is the smallest Γ at which the bounds of the lift reach 0. `sure` is the smallest at which their interval does, and 1
+    if the interval of the lift contains 0 even with right propensities. Both are infinite if no Γ is large enough.
     """
 
     target: str
@@ -112,7 +112,7 @@ class TippingPoint:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sensitivity(Display):
-    """How far the answers about every target rest on the propensities being right; see `sensitivity`."""
+    """How much the answers about every target depend on the propensities being right; see `sensitivity`."""
 
     log: LogMoments
     options: IntervalOptions
@@ -153,7 +153,7 @@ class Sensitivity(Display):
 
     @property
     def tipping_point(self) -> float:
-        """The least Γ at which the first target's conclusion, more or less than was logged, could flip; sampling is allowed for."""
+        """The smallest Γ at which the first target's conclusion, more or less than was logged, could flip, allowing for sampling."""
         return self.tipping().sure
 
     def tipping(self, target: str | None = None) -> TippingPoint:
@@ -240,7 +240,7 @@ class Sensitivity(Display):
     def _stretches(self) -> dict[tuple[str, Which], tuple[float, float]]:
         """How many errors the interval reaches to either side: as many as that of `evaluate`, and at Γ = 1 at least as far.
 
-        Propensities that were estimated have an error of their own, which is in the interval of `evaluate` and in no error here.
+        Estimated propensities have an error of their own, which the interval of `evaluate` includes and the errors here do not.
         """
         return {(name, which): self._stretch(name, which) for name in self.targets for which in (VALUE, LIFT)}
 
@@ -249,7 +249,7 @@ class Sensitivity(Display):
         lower, upper = plain.interval
         if not (plain.identified and 0.0 < plain.stderr < math.inf and math.isfinite(upper - lower)):
             return usual, usual
-        value, error = self._extreme(name, 1.0, which, upper=True)  # as it is if the propensities are right
+        value, error = self._extreme(name, 1.0, which, upper=True)  # the plain log, with right propensities
         below, above = (side / error if error > 0 else 0.0 for side in (value - lower, upper - value))
         return max((plain.value - lower) / plain.stderr, below), max((upper - plain.value) / plain.stderr, above)
 
@@ -299,7 +299,7 @@ _LIKE: dict[Which, str] = {VALUE: "snips", LIFT: "lift"}
 
 
 def _crossing(height: Callable[[float], float]) -> float:
-    """The least Γ at which a falling function is no longer above 0; by bisection of its logarithm."""
+    """The smallest Γ at which a falling function is no longer above 0; by bisection of its logarithm."""
     if not height(1.0) > 0.0:
         return 1.0
     low, high = 1.0, 1.5
@@ -375,7 +375,7 @@ REWARD = "r0"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DifferenceSensitivity(Sensitivity):
-    """How far what every target earns more than one other, `against`, rests on the propensities being right; see `sensitivity`.
+    """How much the lead of every target over another, `against`, depends on the propensities being right; see `sensitivity`.
 
     It reads like a `Sensitivity`; its lifts are over that other target, with the same wrong odds for both.
     """
@@ -513,7 +513,7 @@ def of_result(
 
 
 def is_of_two(result: Result) -> bool:
-    """Whether a result is the difference between two targets, and not one from the policy that wrote the log."""
+    """Whether a result is the difference between two targets, not one from the logging policy."""
     return result.against not in ("", LOGGING)
 
 

@@ -107,7 +107,7 @@ def important(reading: Reading, limit: int) -> list[Key]:
     if len(order) * (len(whole) + len(places) * len(parts)) > limit:
         parts = first
     if len(order) * (len(whole) + len(places)) > limit >= len(order) * (1 + len(places)):
-        whole = first  # whoever asks for segments would rather see all of them than other estimators
+        whole = first  # someone who asks for segments would rather see all of them than other estimators
     if len(order) * len(whole) > (limit / 2 if places else limit):
         whole = first
     kept: list[Key] = [(target, name, None) for target in order for name in whole]
@@ -174,7 +174,7 @@ def verdicts(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
 
 
 def _wrong_segments(result: Result) -> Iterator[str]:
-    """What is wrong with segments whose weights do not average 1, where all weights do."""
+    """What is wrong with segments whose weights do not average 1 although all weights do."""
     tested = {
         key: diagnostics.mean_weight_p for key, diagnostics in result.all_diagnostics.items() if diagnostics.mean_is_one
     }
@@ -209,7 +209,7 @@ DIAGNOSTICS = (
 
 
 def document(result: Result, more: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
-    """What the command line prints of a result as JSON: of several rewards the first one's, with its name, and the others' by theirs.
+    """A result as the command line prints it in JSON; with several rewards, the first one's, and the others' by name.
 
     `more` is what a command adds to the document of each.
     """

@@ -49,7 +49,7 @@ class Scaling:
 
     @classmethod
     def of(cls, table: Any) -> Scaling:
-        """That of the rows of one table."""
+        """The scaling of one table's rows."""
         x = np.asarray(table, dtype=np.float64)
         if not len(x):
             return cls(0, np.zeros(x.shape[1]), np.zeros(x.shape[1]))
@@ -77,7 +77,7 @@ class Scaling:
         return np.where(scale > VARIES * np.abs(self.mean), scale, 1.0)
 
     def leaving(self, columns: NDArray[np.bool_]) -> Scaling:
-        """The same with mean 0 and scale 1 for some columns, which so stay as they are: standardized, a rare level would be a huge number.
+        """The same with mean 0 and scale 1 for some columns, which leaves them alone: standardized, a rare level would be huge.
 
         >>> Scaling.of([[0.0, 10.0], [1.0, 30.0]]).leaving(np.array([True, False])).standardized(np.array([[1.0, 30.0]])).tolist()
         [[1.0, 1.0]]
@@ -93,7 +93,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Numeric:
-    """A column of numbers: whether some were missing, the unit of what were points in time, and its mean and scale.
+    """A column of numbers: whether some were missing, the unit if they were dates or times, and its mean and scale.
 
     A description has the mean only if some were missing, and never the scale, which a policy keeps in a layer of its own.
     """
@@ -154,7 +154,7 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories: the values that are told apart, and whether missing ones have a column of their own."""
+    """A column of categories: the values that are kept apart, and whether missing ones have their own column."""
 
     name: str
     levels: tuple[str, ...]
@@ -228,7 +228,7 @@ Column = Numeric | Category | Vector
 
 
 def column_of(description: Any) -> Column:
-    """The column that was described; a ValueError if it is none."""
+    """The column that was described; a ValueError if it is something else."""
     match description:
         case {"name": str(name), "kind": Numeric.kind}:
             missing, mean = description.get("missing", False), description.get("mean", 0.0)
@@ -272,7 +272,7 @@ def is_missing(values: pl.Series) -> NDArray[np.bool_]:
 
 
 def numbers_of(values: pl.Series) -> Floats:
-    """A column as float64, NaN where it is missing, infinite or as good as; points in time are microseconds from 1970.
+    """A column as float64, NaN where it is missing, infinite or nearly so; dates and times are microseconds from 1970.
 
     >>> from datetime import date, datetime
     >>> bool(numbers_of(pl.Series([date(2026, 1, 1)])) == numbers_of(pl.Series([datetime(2026, 1, 1)], dtype=pl.Datetime("ns"))))

@@ -33,7 +33,7 @@ UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, Runti
 
 
 def names_of(stored: Tensor) -> Names:
-    """The names that a tensor of bytes has; a ValueError if it has none."""
+    """The names in a tensor of bytes; a ValueError if it holds something else."""
     names = json.loads(stored.numpy().tobytes())
     if not isinstance(names, list):
         raise ValueError("the names of its actions are not a list")
@@ -45,9 +45,9 @@ def load_policy(
 ) -> Policy:
     """A policy as it was saved, on the CPU; `make` builds a policy of your own class from its arguments.
 
-    For a `ModulePolicy`, pass a `module` with the same layers: it gets the weights, stays on its device, and is part of the policy from
-    then on. A file that does not fit (another format, missing or extra tensors, other shapes) is refused before anything large is
-    allocated, or any weight of the module changed.
+    For a `ModulePolicy`, pass a `module` with the same layers: it gets the weights, stays on its device, and is part of the
+    policy from then on. A file that does not fit (another format, missing or extra tensors, other shapes) is refused before
+    anything large is allocated or any weight of the module changes.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def load_policy(
 
 
 def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
-    """Give a policy what its file says of its columns; a ValueError if that makes no sense."""
+    """Give a policy what its file says about its columns; a ValueError if that makes no sense."""
     if config.get("encoding") is not None:
         policy.encoding_ = Encoder.of_description(config["encoding"])
         if list(policy.encoding_.names) != config["context"]:
@@ -103,7 +103,7 @@ def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
 
 
 def _check_trees(policy: Policy) -> None:
-    """Check the trees of a forest, be it a part of another policy."""
+    """Check the trees of a forest, even inside another policy."""
     for part in policy.modules():
         if isinstance(part, Forest) and isinstance(part.scores, Trees):
             part.scores.check(part.context_dimension or 0)
@@ -112,7 +112,7 @@ def _check_trees(policy: Policy) -> None:
 def _into(
     file: TensorFile, kind: str, make: Callable[..., Policy] | None, module: nn.Module | None
 ) -> Callable[..., Policy] | None:
-    """What makes a policy of the user's module, if the file has the weights of one."""
+    """A function that turns the user's module into a policy, if the file has the weights of one."""
     if module is None:
         if kind == ModulePolicy.__name__ and make is None:
             raise PolicyFileError(
@@ -157,11 +157,11 @@ def _temperature(file: TensorFile, config: Mapping[str, Any]) -> float:
 def _check_sizes(
     file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], weights: Mapping[str, Tensor]
 ) -> None:
-    """Before building the policy, make sure that it would be as large as the file, on torch's device without memory."""
+    """Make sure, on torch's `meta` device, that the policy would be as large as the file before building it."""
     if build in KINDS.values() and _longest(arguments) > len(file.tensors):
         raise file.damaged("it describes more layers than it has tensors")
     if not isinstance(build, type):
-        return  # a function may do anything, and once
+        return  # a function may do anything, so call it once
     try:
         with torch.device("meta"):
             expected = _built(file, build, arguments, "meta").state_dict()
@@ -226,11 +226,11 @@ def _part(file: TensorFile, part: Any, device: str, under: str) -> Policy:
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
     """Write the function from contexts to probabilities of all actions, in the order of `classes_`, as an ONNX model.
 
-    If the policy encodes its contexts, the model does so, too: it has an input for every column of the log, called as that is (text as
-    strings, empty where it is missing; numbers and truth values as floats; lists as a row of floats each). Otherwise, its one input is
-    ``context``, a row of numbers each. A policy that chooses among candidates has an input ``candidates``, truth values with a column per
-    action. The metadata has the columns with their encoding (``counterpoise.context``), the actions in the order of the probabilities
-    (``counterpoise.classes``) and the column of the candidates (``counterpoise.candidates``), as JSON.
+    If the policy encodes its contexts, the model does so, too: it has one input per column of the log, with the same name (text
+    as strings, empty if missing; numbers and booleans as floats; lists as a row of floats each). Otherwise, its one input is
+    ``context``, a row of numbers each. A policy that chooses among candidates has an input ``candidates``, booleans with a column
+    per action. The metadata has the columns with their encoding (``counterpoise.context``), the actions in the order of the
+    probabilities (``counterpoise.classes``) and the column of the candidates (``counterpoise.candidates``), as JSON.
 
     Only a `ModulePolicy` needs `context_dimension`, how many numbers a context has; other policies know it.
     """

@@ -65,17 +65,17 @@ class Policy(nn.Module):
     learned_from_: str | None = None
     """A digest of the log that a learner trained it on; None before that, and after it was saved and loaded."""
     lesson_: Lesson | None = None
-    """What it remembers of how it was learned: a sketch of the rows, and what learning said of it; it is saved with the policy."""
+    """What it remembers of its training: a sketch of the rows, and what learning estimated; it is saved with the policy."""
     temperature: float = 1.0
-    """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
-    takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""
+    """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains:
+    below 1 it explores less, above 1 more, and at 0 it always takes the most probable action."""
     _ids: NDArray[Any] | None = None
     _config: dict[str, Any] | None = None
 
     # -- logits and gradients ------------------------------------------------------------------------------------------
 
     def forward(self, context: Tensor) -> Tensor:
-        """A logit per action."""
+        """The logits, one per action."""
         logits: Tensor = self.scores(self.body(context))
         width = logits.shape[-1]
         if isinstance(width, int) and width != self.n_actions:  # for ONNX it is a tensor, and comparing it a warning
@@ -87,7 +87,7 @@ class Policy(nn.Module):
         return among(self(context), candidates)
 
     def not_fitting(self, logits: int) -> OptionError:
-        """The error about so many logits where there are other actions."""
+        """The error for a number of logits that does not match the actions."""
         return OptionError(
             f"the policy has {self.n_actions:,} actions, and its module returns {logits:,} logits for a context.",
             do="Give the module one output per action, or change `n_actions=`.",
@@ -113,7 +113,7 @@ class Policy(nn.Module):
         temperatures: Sequence[float] | None = None,
         dtype: torch.dtype | None = None,
     ) -> NDArray[np.float64]:
-        """π of one action per row, rows × temperatures: actions by their places, among candidates by theirs or a table of truth values.
+        """π of one action per row, rows × temperatures: actions by their places, among candidates by theirs or in a boolean table.
 
         It is computed in the policy's precision, or in another, some rows at a time, and at the policy's own temperature unless you name
         others.
@@ -160,9 +160,9 @@ class Policy(nn.Module):
     ) -> NDArray[np.float64]:
         """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`.
 
-        `candidates` are the actions to choose from, a list of them for every row, or a table of truth values with a column per action; the
-        probabilities of all others are 0. If the policy was learned with candidates, they must be given. `temperature` and `mask` (another
-        name for candidates) are those of `sample`, which draws from just these probabilities.
+        `candidates` are the actions to choose from, a list of them for every row, or a boolean table with a column per action;
+        the probabilities of all others are 0. A policy that was learned with candidates requires them. `temperature` and `mask`
+        (another name for candidates) are those of `sample`, which draws from just these probabilities.
         """
         inputs = self.inputs(_as_array(context))
         served, allowed = self._served(len(inputs), candidates, mask, temperature)
@@ -215,11 +215,12 @@ class Policy(nn.Module):
     ) -> tuple[Any, Any]:
         """One action per row, drawn from the policy, and its probability, which your logger must record with it.
 
-        Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions are
-        those of `classes_`. At a `temperature` T (by default, the policy's own), an action is drawn in proportion to π(a|x)^(1/T): above
-        1 explores more, 0 takes the most probable action, with propensity 1. `mask` (contexts × actions, or one row for all) is True for
-        the actions that are allowed; or it has the actions themselves, a list for every context (`candidates` is another name for it). The
-        probability returned is that of the draw as it was made, with temperature and mask.
+        Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions
+        are those of `classes_`. At a `temperature` T (by default, the policy's own), an action is drawn in proportion to
+        π(a|x)^(1/T): above 1 it explores more, and 0 takes the most probable action with propensity 1. `mask` (contexts ×
+        actions, or one row for all) is True for the actions that are allowed; or it lists the actions themselves for every
+        context (`candidates` is another name for it). The probability returned is that of the draw as it was made, with
+        temperature and mask.
 
         >>> from counterpoise.learn import LinearSoftmax
         >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
@@ -287,7 +288,7 @@ class Policy(nn.Module):
         return dict(self._config)
 
     def description(self) -> dict[str, Any]:
-        """What a file says of this policy, be it the file's own or a part of that."""
+        """What a file says about this policy, whether it is the file's own or a part of another."""
         return {"kind": type(self).__name__, "arguments": self.config(), "temperature": self.temperature}
 
     def _made_for(self, context_dimension: int, n_actions: int, **options: Any) -> None:
@@ -300,7 +301,7 @@ class Policy(nn.Module):
 
     @property
     def actions_(self) -> NDArray[Any] | None:
-        """The ids or names of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log with such."""
+        """The ids or names of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log that has ids."""
         return self._ids
 
     @actions_.setter
@@ -359,7 +360,7 @@ class Policy(nn.Module):
         return rows.to(self.device, self.precision)
 
     def _are_inputs(self, numbers: Any) -> bool:
-        """Whether numbers are inputs already, and not the columns of a log some of whose numbers were missing."""
+        """Whether numbers are already inputs, rather than columns of a log with missing numbers."""
         encoding = self.encoding_
         return encoding is None or not encoding.marks_gaps or numbers.shape[-1:] != (len(encoding.names),)
 
@@ -443,7 +444,7 @@ class Policy(nn.Module):
 
 
 def delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Serves, P], R]:
-    """A method of a policy as one of what has a policy."""
+    """A method that passes the call on to the policy."""
 
     @wraps(method)
     def call(self: Serves, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -454,7 +455,7 @@ def delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[
 
 
 class Serves:
-    """What has a policy, as a learner that was fitted, serves as that does."""
+    """Anything that has a policy, such as a fitted learner, serves as the policy does."""
 
     @property
     def served_policy(self) -> Policy:
@@ -474,7 +475,7 @@ class Serves:
 
     @property
     def lesson_(self) -> Lesson | None:
-        """What the policy remembers of how it was learned, by which `evaluate` knows its rows again."""
+        """What the policy remembers of its training, so that `evaluate` can recognize its rows."""
         return self.served_policy.lesson_
 
     @property
@@ -490,7 +491,7 @@ class Serves:
 
 @contextmanager
 def serving(module: nn.Module) -> Iterator[None]:
-    """A module without gradients, dropout and the like, until we are done with it."""
+    """The module without gradients, dropout and the like while this lasts."""
     was_training = module.training
     module.eval()
     try:
@@ -529,7 +530,7 @@ def _as_array(values: Any) -> Any:
 
 
 def cooled(logits: Tensor, temperature: float) -> Tensor:
-    """Logits at a temperature: divided by it; at 0, all but the largest are ruled out, or but the first of the largest.
+    """Logits at a temperature: divided by it; at 0, all but the largest (the first, if several tie) are ruled out.
 
     >>> torch.softmax(cooled(torch.tensor([1.0, 3.0]).log().double(), 0.5), -1).numpy().round(3).tolist()
     [0.1, 0.9]
@@ -545,7 +546,7 @@ def cooled(logits: Tensor, temperature: float) -> Tensor:
 
 
 def probability_of(logits: Tensor, action: Tensor, temperature: float = 1.0) -> Tensor:
-    """π(a|x) of one action per row at a temperature, differentiable above 0, for when Σπ² is of no use."""
+    """π(a|x) of one action per row at a temperature, differentiable above 0, for when Σπ² is not needed."""
     if temperature == 0:
         return (logits.argmax(-1) == action).to(logits.dtype)
     return torch.softmax(cooled(logits, temperature), -1).gather(-1, action[..., None])[..., 0]
@@ -555,7 +556,7 @@ def probability_of(logits: Tensor, action: Tensor, temperature: float = 1.0) -> 
 
 FORMAT = "counterpoise policy 2"
 
-WIDER = "counterpoise policy 3"  # with an encoding of contexts, names of actions or candidates, which older versions would overlook
+WIDER = "counterpoise policy 3"  # has an encoding of contexts, names of actions or candidates, which older versions would overlook
 
 IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
 
@@ -565,9 +566,9 @@ NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: 
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
     """Write a policy, completely or not at all; `context` names the columns it looks at, by default those it was learned from.
 
-    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. Of a `ModulePolicy`, the weights are saved
-    and not the module, which you bring yourself: `load_policy(path, module=…)`. If you wrote the policy's class yourself, it needs a
-    `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
+    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. For a `ModulePolicy`, only the
+    weights are saved; bring the module yourself when you load it: `load_policy(path, module=…)`. If you wrote the policy's class
+    yourself, it needs a `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
     """
     check_ours(policy, "saved")
     names = list(context or policy.context_)

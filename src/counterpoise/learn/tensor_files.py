@@ -37,7 +37,7 @@ TYPES = {
 
 
 class TensorFile:
-    """A file whose header alone has been read: what it describes, and which tensors it has, on torch's device without memory."""
+    """A file of which only the header has been read: its description, and its tensors on torch's `meta` device."""
 
     def __init__(self, path: str | PathLike[str], file: Any) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class TensorFile:
 
 
 def _outline(name: str, part: Any) -> Tensor:
-    """A tensor of a file, of which nothing but its shape and type is read."""
+    """The shape and type of a tensor in a file, without its data."""
     kind = str(part.get_dtype())
     if kind not in TYPES:
         raise ValueError(f"{name!r} is {kind}, which no policy has")
@@ -172,7 +172,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def check_tensors(
     file: TensorFile, own: Mapping[str, Tensor], stored: Mapping[str, Tensor], *, exactly: bool = False
 ) -> None:
-    """Check that a file has the tensors of a model and no others, by name, shape and kind of number; with `exactly`, by precision, too."""
+    """Check that a file has exactly the tensors of a model, by name, shape and kind of number; with `exactly`, also by precision."""
     path = str(file.path)
     for name in sorted(own.keys() ^ stored.keys()):
         which = "lacks" if name in own else "has"

@@ -54,7 +54,7 @@ class ReadPlan:
 
 
 def _check_comparable(schema: Mapping[str, pl.DataType], question: Question) -> None:
-    """Check that the actions a target chooses can equal logged ones; a frame would say so only once it runs."""
+    """Check that the actions a target chooses can equal logged ones; a lazy frame would only complain once it runs."""
     action = str(question.log.action)
     for target in question.choices:
         chosen = target.source.column
@@ -67,7 +67,7 @@ def _check_comparable(schema: Mapping[str, pl.DataType], question: Question) -> 
 
 
 def not_comparable(chosen: str, its_type: object, action: str, logged_type: object) -> ColumnError:
-    """The error for chosen actions that can never be those that were logged."""
+    """The error for chosen actions that can never equal a logged one."""
     return ColumnError(
         f"the chosen actions in {chosen!r} are {its_type}, and the logged ones in {action!r} are {logged_type}.",
         do="Give both the same type.",
@@ -107,13 +107,13 @@ def only(frame: Frame, where: str | None) -> Frame:
 
 
 def may_use(texts: Iterable[str], names: Iterable[str]) -> list[str]:
-    """The columns that SQL texts may use, and perhaps a few more: those whose names are somewhere in them."""
+    """The columns that SQL texts may use, and perhaps a few more: those whose names appear in them."""
     written = "\n".join(texts).casefold()
     return [name for name in names if name.replace('"', '""').casefold() in written]
 
 
 def _run_sql(frame: Frame, query: str, *texts: str) -> Frame:
-    """The answer to a query; whatever a NaN is compared with in its `texts`, the answer is unknown, as it is for null."""
+    """The answer to a query; comparing a NaN with anything in its `texts` is unknown, as it is for null."""
     floats = may_use(texts, (name for name, dtype in frame.collect_schema().items() if dtype.is_float()))
     kept = {name: f"counterpoise number {k}" for k, name in enumerate(floats)}
     if kept:
@@ -142,7 +142,7 @@ def _plain_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _respelt(text: str, names: Mapping[str, str]) -> str:
-    """SQL with other names for some columns, if they are quoted; whatever is in single quotes is text and stays as it is."""
+    """SQL with other names for some quoted columns; text in single quotes stays as it is."""
 
     def spell(match: re.Match[str]) -> str:
         name = match[1] and match[1].replace('""', '"')
@@ -154,8 +154,8 @@ def _respelt(text: str, names: Mapping[str, str]) -> str:
 _QUOTED = re.compile("'(?:[^']|'')*'" + '|"((?:[^"]|"")*)"')
 
 
-DIGITS = 38  # of decimals, which is all that polars reads of files
-WIDE = ("Int128", "UInt128")  # older versions of polars have not both
+DIGITS = 38  # of decimals: all that polars reads from files
+WIDE = ("Int128", "UInt128")  # older polars versions lack one of them
 
 
 def check_digits(schema: Mapping[str, pl.DataType], names: Iterable[str]) -> None:
@@ -248,7 +248,7 @@ def _expression(part: str, text: str, spelt: str) -> pl.Expr:
 
 
 def _is_aggregate(two_rows: pl.LazyFrame, expression: pl.Expr) -> bool:
-    """Whether two rows become one; a test without types cannot always tell, but the engine will."""
+    """Whether rows are aggregated; a test without types cannot always tell, but the engine will."""
     try:
         return two_rows.select(expression.alias("probe")).collect().height != 2
     except pl.exceptions.PolarsError:
@@ -281,7 +281,7 @@ def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> 
     for target in question.choices:
         same = nw.col(names.get(target.source.column, target.source.column)) == action
         chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[target.column]))
-    # one step for all: a step for each would be as many subqueries, one inside the other
+    # one step for all: a step for each would nest that many subqueries
     return frame.with_columns(*chosen) if chosen else frame, names | made
 
 
@@ -305,5 +305,5 @@ def missing(part: str, column: str, available: Sequence[str], inside: str = "") 
 
 
 def indicator(condition: nw.Expr) -> nw.Expr:
-    """1.0 where a condition holds, else 0.0; some engines cannot add up truth values, and some read 1.0 as an exact decimal."""
+    """1.0 where a condition holds, else 0.0; some engines cannot add up booleans, and some read 1.0 as an exact decimal."""
     return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)

@@ -35,7 +35,7 @@ from counterpoise.threads import threads
 
 CELLS = 20_000_000  # of the table of rows × scores
 ROWS = 50_000
-MOST = 600  # scores whose products are worth their time
+MOST = 600  # the most scores whose products are worth computing
 ROWS_PER_SCORE = 10  # below which the scores cannot be told from noise
 SEGMENTS, FEW = 200, 30  # segments that get an effect of their own, and the rows that one takes
 FOLDS = 5
@@ -69,7 +69,7 @@ def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[
 
 @dataclass(frozen=True)
 class _Sample:
-    """Good rows of a sample: the question's numbers, the rows themselves, and which segment and cluster each is of."""
+    """Good rows of a sample: the question's numbers, the rows themselves, and which segment and cluster each belongs to."""
 
     question: Question
     numbers: dict[str, Floats]
@@ -127,7 +127,7 @@ class _Sample:
         return groups, np.where(self.is_logged, self.numbers[P], np.clip(propensities, step.floor, 1.0))
 
     def by_refitting(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
-        """The same as `by_scores`, from the means without each group of rows."""
+        """Like `by_scores`, from the means without each group of rows."""
         groups, propensities = self.refits
         z, _ = self._columns(contrast, columns, center)
         means: dict[Place, list[Floats]] = {place: [] for place in self.segments}
@@ -225,7 +225,7 @@ GROUPS = 20  # as many refits of all folds
 
 
 def groups_of(cluster: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The group of every row, the same for all rows of a cluster; clusters are dealt out at random, as evenly as can be.
+    """The group of every row, the same for all rows of a cluster; clusters are dealt out at random, as evenly as possible.
 
     >>> groups = groups_of(np.arange(100) // 2)
     >>> bool((groups[::2] == groups[1::2]).all()), len(set(groups.tolist()))

@@ -2,7 +2,7 @@
 
 ROW: tuple[str, ...] = ("u", "s", "us")
 MODEL: tuple[str, ...] = ("e", "ue", "v")
-CONTEXT = "u·"  # how the columns u·φ(x) of a context baseline are called
-EXCESS, REWARD = "u@", "y@"  # how the excess and the weighted reward at a position of a list are called: u@1, u@2, …
+CONTEXT = "u·"  # prefix of the columns u·φ(x) of a context baseline
+EXCESS, REWARD = "u@", "y@"  # names of the excess and the weighted reward at a position of a list: u@1, u@2, …
 SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline can be trusted
 LENGTH = "u×length"  # the length of a list times Σ(w − 1) over its positions, which tells whether the choice decides about its length

@@ -88,7 +88,7 @@ class LogMoments:
         mine, theirs = self._align(segments), other._align(segments)
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
         if self.ladder:
-            # what each of the two had chosen from its ladder is forgotten: both together choose anew
+            # the choices from both ladders are forgotten: together they choose anew
             mine, theirs = (replace(log, **log.ladder[0].sums) for log in (mine, theirs))
         return replace(
             mine,
@@ -108,7 +108,7 @@ class LogMoments:
 
     @property
     def sums(self) -> dict[str, Any]:
-        """What depends on the weights."""
+        """The sums that depend on the weights."""
         return {"moments": self.moments, "tails": self.tails, "excess": self.excess}
 
     def __radd__(self, other: object) -> LogMoments:
@@ -217,7 +217,7 @@ class LogMoments:
     def from_plain(cls, raw: Any, *, unsaid: Weighed = PLAIN) -> LogMoments:
         """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else.
 
-        Moments that were stored before they knew their weight have the one that is `unsaid`.
+        Moments stored before they recorded their weight have the one that is `unsaid`.
         """
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
@@ -366,7 +366,7 @@ def _sizes(log: LogMoments) -> list[Any]:
 
 
 def _add_each(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
-    """What two logs have of every segment, added."""
+    """The parts of every segment in two logs, added."""
     return tuple(map(add, first, second))
 
 

@@ -120,7 +120,7 @@ class Moments:
     def of_sums(
         cls, n: ArrayLike, sums: Floats, products: Floats, center: ArrayLike, columns: Sequence[str]
     ) -> Moments:
-        """The moments from Σz and Σz·zᵀ, which is all that an engine that can only add will give us."""
+        """The moments from Σz and Σz·zᵀ, which is all that an engine that can only add gives us."""
         count = np.asarray(n, dtype=np.int64)
         mean = sums / np.maximum(count, 1)[..., None]
         scatter = products - sums[..., :, None] * mean[..., None, :]
@@ -193,7 +193,7 @@ class Moments:
     def others(self) -> Moments:
         """For every member of the last axis, all the others merged.
 
-        We merge neighbors to pairs and ask the same of those, so that three merges per member suffice. Subtracting from the total would
+        We merge neighbors into pairs and recurse on those, so three merges per member suffice. Subtracting from the total would
         lose all digits when one group holds nearly all of the scatter.
         """
         *ahead, size = self.shape
@@ -239,7 +239,7 @@ class Moments:
         return tuple(name for name in self.columns if name.startswith(EXCESS))
 
     def with_ranks(self, columns: Sequence[str], *, is_running: bool) -> Moments:
-        """The same lists with further positions, which none of them has: there, running products are what they were at the last one."""
+        """The same lists with further positions that none of them has: there, running products keep their last value."""
         missing = [name for name in columns if name.startswith((EXCESS, REWARD)) and name not in self.columns]
         if not missing or not self.ranks:
             return self

@@ -52,11 +52,11 @@ class StoredBatch:
 
 @dataclass(frozen=True)
 class State:
-    """What was asked, which batches were added, and their moments: one by one for the latest, added up for the older ones."""
+    """What was asked, which batches were added, and their moments: the latest one by one, the older ones added up."""
 
     question: dict[str, Any]
     batches: tuple[StoredBatch, ...]
-    older: Rewards  # none where all batches are kept apart
+    older: Rewards  # None if all batches are kept apart
     recent: tuple[Rewards, ...]
 
     @cached_property
@@ -75,7 +75,7 @@ class State:
         return len(self.batches) - len(self.recent)
 
     def added(self, batch: StoredBatch, moments: Rewards, instead_of: set[int]) -> State:
-        """The state with one more batch at its end, and without those it stands `instead_of`, all of which are kept apart."""
+        """The state with one more batch at its end, without those it replaces (`instead_of`), all of which are kept apart."""
         kept = [k for k in range(len(self.batches)) if k not in instead_of]
         recent = [self.recent[k - self.first_apart] for k in kept if k >= self.first_apart]
         older = self.older
@@ -237,7 +237,7 @@ _PARTS = {
 
 
 _OF_LISTS = ("slate", "position", "propensity_of", "discount")
-_SAID = ("model", "propensity_model", "items", "candidates")  # what is there only where it was part of the question
+_SAID = ("model", "propensity_model", "items", "candidates")  # only present if it was part of the question
 
 
 def _read_question(raw: Any) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def left_out(count: int, shown: int, what: str, which: str, how: str = "shown") 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: what its address is, its heading, and what it says."""
+    """A section of the page: its address, its heading, and its content."""
 
     key: str
     words: str | Safe

@@ -44,9 +44,9 @@ def write_report(
     title
         The heading.
     rows
-        Whether to read the log again, for a histogram of the weights, the estimate as rows come in, and what it would be if the
-        propensities were wrong. A result that comes from
-        stored moments has no log to read, and one that rests on a state's earlier logs, too, has only the last of them.
+        Whether to read the log again, for a histogram of the weights, the estimate as rows come in, and a section on wrong
+        propensities. A result from stored moments has no log to read, and one that includes a state's earlier logs has only the
+        last of them.
     coverage
         What `check_coverage` returned, for a section about it; with several rewards, a list of what it returned for each.
 
@@ -118,7 +118,7 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool, check: Covera
 
 
 def _profiles(reading: Reading) -> dict[str, Profile]:
-    """What the rows themselves show; nothing where they are not all at hand."""
+    """What the rows themselves show; empty unless all of them are at hand."""
     result = reading.result
     if result.question is None or result.earlier_rows or not result.question.weight.needs_propensity or result.ladders:
         return {}  # targets that chose weights of their own have ladders to show
@@ -127,7 +127,7 @@ def _profiles(reading: Reading) -> dict[str, Profile]:
 
 
 def _propensities(reading: Reading) -> Safe:
-    """The audit of the propensities; nothing where the rows are not all at hand."""
+    """The audit of the propensities; None unless all rows are at hand."""
     result = reading.result
     if result.question is None or result.earlier_rows:
         return Safe("")
@@ -135,7 +135,7 @@ def _propensities(reading: Reading) -> Safe:
 
 
 def _doubts(reading: Reading) -> Sensitivity | None:
-    """How far the foremost targets rest on the propensities, from the rows; nothing where they are not all at hand.
+    """How much the foremost targets depend on the propensities, from the rows; empty unless all of them are at hand.
 
     Spark takes so long to plan this that you have to ask for it, with `result.sensitivity()`.
     """

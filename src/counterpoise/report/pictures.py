@@ -273,7 +273,7 @@ def _forest(
         label = "no difference" if reading.is_difference else f"logged: {number(*reading.logged_digits)}"
         axes.axvline(reading.mark, color=MARK, linestyle="--", linewidth=1, label=label, zorder=0)
     names = [shortened(line.name, 40) + ("" if line.estimate.identified else " (not identified)") for line in shown]
-    axes.set_yticks(range(len(shown)), names, parse_math=False)  # a dollar sign in a name begins no formula
+    axes.set_yticks(range(len(shown)), names, parse_math=False)  # a dollar sign in a name must not start a formula
     axes.set_ylim(len(shown) - 0.4, -0.6)
     level = breakable(level_of(reading.result.level))
     axes.set_xlabel(f"{'difference' if reading.is_difference else 'value'} per {reading.unit}, with {level} intervals")
@@ -300,7 +300,7 @@ def _draw(axes: Axes, k: int, line: ForestLine, low: float, high: float) -> None
 def _legend(axes: Axes, *, is_beside: bool) -> None:
     """What the vertical lines mean, and which verdicts there are if they are not all the same.
 
-    It goes beside a figure of our own; in somebody else's there may be no room for it.
+    It goes next to our own figure; in somebody else's there may be no room for it.
     """
     from matplotlib.lines import Line2D
 

@@ -156,7 +156,7 @@ def _value_head(reading: Reading) -> Safe:
 
 
 def ladder(reading: Reading) -> Safe:
-    """A forest plot for each target; nothing where no weight was chosen."""
+    """A forest plot for each target; empty if no weight was chosen."""
     ladders = reading.result.ladders
     if not ladders:
         return Safe("")
@@ -192,7 +192,7 @@ def _rungs(reading: Reading, ladder: Ladder) -> Safe:
 
 
 def model(reading: Reading) -> Safe:
-    """Quality, worth and calibration; nothing where no model was fitted."""
+    """Quality, worth and calibration; empty if no model was fitted."""
     quality = reading.result.model
     if quality is None:
         return Safe("")
@@ -230,7 +230,7 @@ DRAWN = 100  # intervals in a picture
 
 
 def coverage(check: CoverageCheck | None) -> Safe:
-    """What was found for every target, and a picture of the first intervals; nothing where nobody checked."""
+    """What was found for every target, and a picture of the first intervals; empty if nobody checked."""
     if check is None or not len(check):
         return Safe("")
     first = next(iter(check.values()))
@@ -252,7 +252,7 @@ def coverage(check: CoverageCheck | None) -> Safe:
 def picked(coverage: Coverage) -> list[tuple[float, float, bool]]:
     """The first intervals around what they should cover, lowest first, and whether each covers it.
 
-    An end that is infinite is moved to where the others are.
+    Infinite ends are moved to where the others are.
     """
     ends = [x - coverage.truth for x in (*coverage.lower[:DRAWN], *coverage.upper[:DRAWN]) if math.isfinite(x)]
     least, most = min(ends, default=-1.0), max(ends, default=1.0)
