@@ -39,7 +39,7 @@ class RewardMoments:
     rewards: tuple[str | None, ...]  # their names, if known
     question: Question | None = None
     earlier_rows: int = 0  # of logs before the question's own, which a state held
-    concerns: tuple[Concern, ...] = ()  # what checks of single rows say
+    concerns: tuple[Concern, ...] = ()  # what checks of single rows found
 
     @property
     def is_clustered(self) -> bool:
