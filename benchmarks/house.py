@@ -35,7 +35,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 190,
-    "lines of code": 31_160,
+    "lines of code": 31_170,
     "modules with one importer": 22,
     "own imports inside functions": 39,
     "… that escape a cycle": 0,
