@@ -38,7 +38,7 @@ MEMORY = 24 * 2**30  # bytes of address space: a crafted file that asks for more
 ROWS = 400  # of a day
 ASK = ["--reward", "reward", "--propensity", "propensity", "--target", "pi_new"]
 IMPORTED = """
-counterpoise.cli counterpoise.report counterpoise.engines.rows counterpoise.moments.state counterpoise.evaluation.documents
+counterpoise.cli counterpoise.report counterpoise.engines.rows counterpoise.moments.state counterpoise.evaluation.showing
 counterpoise.evaluation.doctor counterpoise.engines.registry counterpoise.environments.synthetic narwhals polars pyarrow
 """
 TORCH = "torch safetensors counterpoise.learn"
@@ -592,8 +592,9 @@ def learning(audit: Audit) -> None:
 
         def work() -> None:
             from counterpoise.learn import LinearSoftmax
-            from counterpoise.learn.files import read_tensors, save_policy, write_tensors
             from counterpoise.learn.forest import Forest
+            from counterpoise.learn.policy import save_policy
+            from counterpoise.learn.tensor_files import read_tensors, write_tensors
 
             forest = Forest(5, 4, trees=2, nodes=2, leaves=2, depth=1)
             save_policy(forest if kind == "forest" else LinearSoftmax(5, 4), path)

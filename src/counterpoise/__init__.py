@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.backtest import backtest
     from counterpoise.evaluation.distribution import distribution
     from counterpoise.evaluation.doctor import doctor
-    from counterpoise.evaluation.evaluate import compare, evaluate
+    from counterpoise.evaluation.evaluate import compare, evaluate, rank, sensitivity
     from counterpoise.evaluation.plan import plan
-    from counterpoise.evaluation.ranking import rank
     from counterpoise.evaluation.result import Comparison, Result
     from counterpoise.evaluation.scoring import logged, value_scorer
-    from counterpoise.evaluation.sensitivity import sensitivity
     from counterpoise.evaluation.sql import from_sums, sql
     from counterpoise.intervals import Interval
     from counterpoise.learn.search import learn_policy
@@ -78,12 +76,10 @@ _HOMES = {
     "evaluation.backtest": ("backtest",),
     "evaluation.distribution": ("distribution",),
     "evaluation.doctor": ("doctor",),
-    "evaluation.evaluate": ("compare", "evaluate"),
+    "evaluation.evaluate": ("compare", "evaluate", "rank", "sensitivity"),
     "evaluation.plan": ("plan",),
-    "evaluation.ranking": ("rank",),
     "evaluation.result": ("Comparison", "Result"),
     "evaluation.scoring": ("logged", "value_scorer"),
-    "evaluation.sensitivity": ("sensitivity",),
     "evaluation.sql": ("from_sums", "sql"),
     "intervals": ("Interval",),
     "learn.search": ("learn_policy",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -68,7 +69,7 @@ def level_of(level: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """So many of something.
+    """A count of something.
 
     >>> counted(1, "row"), counted(1200, "row")
     ('1 row', '1,200 rows')
@@ -157,8 +158,11 @@ class Worded:
 
 
 Cell = str | int | float | Name | Number | Share | PValue | Worded | None
-NARROW = 24  # signs of a name in a table that has to fit
+NARROW = 24  # characters of a name in a table that has to fit
 ROWS = 20  # of a table that is printed
+
+
+ESTIMATE = ("value", "stderr", "lower", "upper")  # the columns of an estimate, in the order in which they are read
 
 
 def estimate_cells(
@@ -180,7 +184,7 @@ def cell_value(cell: Cell) -> object:
 
 
 def cell_text(cell: Cell, limit: int | None = NARROW) -> str:
-    """A cell as it is written, with names cut to so many signs.
+    """A cell as text, with names cut to so many characters.
 
     >>> [cell_text(cell) for cell in (1200, True, None, Number(0.123456, 0.01), "a")]
     ['1,200', 'yes', '–', '0.123', 'a']
@@ -203,7 +207,7 @@ def finite(value: object) -> object: ...
 
 
 def finite(value: object) -> object:
-    """Plain values all the way down; nan and infinities become null, the only thing JSON has for them.
+    """Plain values all the way down; nan and infinities become null, since JSON has nothing else for them.
 
     >>> finite({"a": (1.0, float("inf"))})
     {'a': [1.0, None]}
@@ -223,8 +227,13 @@ def finite(value: object) -> object:
     return value
 
 
+def as_text(document: object) -> str:
+    """A document as JSON text."""
+    return json.dumps(finite(document), indent=2, allow_nan=False)
+
+
 def _plain(value: object) -> object:
-    """The document of what writes its own, and plain values of all else."""
+    """An object's own document if it has one, or else its plain values."""
     return finite(value.document()) if hasattr(value, "document") else finite(value)
 
 
@@ -232,8 +241,8 @@ def _plain(value: object) -> object:
 class Table:
     """Rows of cells by the names of their columns, in the order in which they are read.
 
-    `shown` says which columns to show people, all by default, and `titles` what they are called there. `strong` rows stand out;
-    `left_out` counts the rows that have no place here.
+    `shown` says which columns people see, all by default, and `titles` what they are called there. `strong` rows stand out;
+    `left_out` counts the rows that did not fit.
     """
 
     rows: Sequence[Mapping[str, Cell]]
@@ -258,7 +267,7 @@ class Table:
         return bool(values) and not any(isinstance(value, str | bool) for value in values)
 
     def cells(self, limit: int | None = NARROW) -> list[list[str]]:
-        """The rows as they are written, with names cut to so many signs."""
+        """The rows as text, with names cut to so many characters."""
         return [[cell_text(row[name], limit) for name in self.columns] for row in self.rows]
 
     def records(self) -> list[dict[str, object]]:
@@ -332,5 +341,5 @@ class Display:
 
 
 def above() -> ModuleType:
-    """`counterpoise.report`, which lies above most rooms: the one import that reaches upward, and only to show an answer."""
+    """`counterpoise.report`, which lies above most rooms: the one import that reaches upward, only to show an answer."""
     return import_module("counterpoise.report")

@@ -73,7 +73,7 @@ class Sentence(str):
 
 
 def in_units(said: str, unit: str) -> str:
-    """What is said of rows, said of lists if those are the unit that is counted; whatever is in quotes stays as it is.
+    """A text about rows, rewritten to be about lists if those are what is counted; quoted text stays as it is.
 
     >>> in_units("Rows of 'my row' are 3 rows.", "list"), in_units("1 row", "row")
     ("Lists of 'my row' are 3 lists.", '1 row')
@@ -91,7 +91,7 @@ def in_units(said: str, unit: str) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """The known name that was probably meant, as a question; nothing if none is near.
+    """The known name that was probably meant, as a question; empty if none is close.
 
     >>> did_you_mean("clik", ["click", "price"]), did_you_mean("clik", ["price"])
     ("Did you mean 'click'?", '')
@@ -134,11 +134,11 @@ class CounterpoiseError(Exception):
 
 
 class ColumnError(CounterpoiseError):
-    """A column is missing, misspelt or of the wrong type: name another column, or cast it."""
+    """A column is missing, misspelled or of the wrong type: name another column, or cast it."""
 
 
 class LogError(CounterpoiseError):
-    """The rows themselves are wrong: mend the logger, or drop those rows."""
+    """The rows themselves are wrong: fix the logger, or drop those rows."""
 
 
 class OptionError(CounterpoiseError):
@@ -154,7 +154,7 @@ class ResultFileError(CounterpoiseError):
 
 
 class TrainingError(CounterpoiseError):
-    """Training went wrong on its way: lower the learning rate, or look at the batch it names."""
+    """Training went wrong along the way: lower the learning rate, or look at the batch it names."""
 
 
 class PolicyFileError(CounterpoiseError):

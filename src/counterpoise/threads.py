@@ -1,7 +1,7 @@
 """Threads: how many a piece of work gets, as many as it keeps busy and never more than there are; and why the child of a fork has none.
 
-Threads that share a small step spend it waiting for each other, and where other programs want the processors, too, they wait for those: a
-fit of a few thousand rows then takes ten times as long as by one thread.
+Threads that share a small step spend it waiting for each other, and on a busy machine for other programs, too: a fit of a few
+thousand rows then takes ten times as long as with one thread.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def threads_for(work: float) -> int:
 def threads(work: float) -> Iterator[int]:
     """Give the arithmetic inside (BLAS, scikit-learn's OpenMP, PyTorch) the threads for steps of such a size; afterward, all is as before.
 
-    Nobody gets more than before, so that what a user has set with `torch.set_num_threads` or `threadpool_limits` holds.
+    Nobody gets more threads than before, so the user's own `torch.set_num_threads` or `threadpool_limits` still holds.
     """
     count = threads_for(work)
     if count == processors():
         yield count
         return
     with ExitStack() as stack:
-        torch: Any = sys.modules.get("torch")  # whoever has not imported it has no threads of it
+        torch: Any = sys.modules.get("torch")  # if it was not imported, it has no threads
         before = torch.get_num_threads() if torch is not None else 1
         if before > count:
             torch.set_num_threads(count)

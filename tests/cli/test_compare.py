@@ -11,7 +11,8 @@ from command_line import invoke, shop
 import counterpoise as cp
 from counterpoise.diagnostics.diagnose import holm
 from counterpoise.display import number, percent, signed
-from counterpoise.evaluation.ranking import drivers, rank
+from counterpoise.evaluation.evaluate import rank
+from counterpoise.evaluation.ranking import drivers
 
 
 @pytest.fixture

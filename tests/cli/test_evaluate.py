@@ -13,7 +13,7 @@ from command_line import COMMAND, degenerate, invoke, shop
 
 import counterpoise as cp
 from counterpoise.display import number
-from counterpoise.evaluation.documents import schema
+from counterpoise.evaluation.showing import schema
 
 
 @pytest.fixture

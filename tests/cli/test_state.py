@@ -8,7 +8,8 @@ import pytest
 from command_line import invoke, shop
 
 import counterpoise as cp
-from counterpoise.evaluation import documents
+from counterpoise.display import as_text
+from counterpoise.evaluation import showing
 
 COLUMNS = ["--reward", "click", "--propensity", "p", "--target", "pi_new"]
 
@@ -46,9 +47,9 @@ def test_json_has_the_question_every_batch_and_the_answer(state):
     assert found["question"]["reward"] == "click"
     assert [(one["batch"], one["rows"]) for one in found["batches"]] == [(None, 400), ("tue", 200), (None, 300)]
     assert all(one["replaceable"] for one in found["batches"])
-    jsonschema.validate(found["answer"], documents.schema())
-    expected = documents.evaluation(cp.evaluate(state=state, interval="anytime", level=0.9))
-    assert found["answer"] == json.loads(documents.as_text(expected))
+    jsonschema.validate(found["answer"], showing.schema())
+    expected = showing.evaluation(cp.evaluate(state=state, interval="anytime", level=0.9))
+    assert found["answer"] == json.loads(as_text(expected))
 
 
 def test_a_state_of_compare_shows_the_differences(tmp_path):

@@ -308,7 +308,7 @@ def test_a_shell_completes_the_names_of_commands():
 def test_the_schema_is_shipped():
     settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert "exclude" not in settings["tool"]["hatch"]["build"].get("targets", {}).get("wheel", {})
-    from counterpoise.evaluation.documents import schema
+    from counterpoise.evaluation.showing import schema
 
     assert schema()["title"] == "counterpoise evaluate --json"
 

@@ -11,8 +11,8 @@ from scipy import stats
 
 import counterpoise as cp
 from counterpoise.diagnostics import judge
+from counterpoise.evaluation.evaluate import rank
 from counterpoise.evaluation.plan import plan
-from counterpoise.evaluation.ranking import rank
 from counterpoise.intervals.method import normal
 from counterpoise.moments.spread import KEPT, Tail, pareto_k
 

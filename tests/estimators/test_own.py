@@ -12,8 +12,8 @@ from command_line import invoke, shop
 
 import counterpoise as cp
 from counterpoise.estimators import ESTIMATORS, Estimator, dm, lift, linear
-from counterpoise.evaluation.documents import evaluation, finite, schema
 from counterpoise.evaluation.reading import read
+from counterpoise.evaluation.showing import evaluation, finite, schema
 from counterpoise.moments import Moments
 from counterpoise.report.page import render
 

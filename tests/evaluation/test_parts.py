@@ -13,8 +13,8 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 import counterpoise as cp
+from counterpoise.display import as_text
 from counterpoise.errors import CounterpoiseError, OptionError
-from counterpoise.evaluation import documents
 from counterpoise.log.parts import LIMITS, LogFields
 
 pytestmark = pytest.mark.once
@@ -103,7 +103,7 @@ CELLS = {
 
 
 def document(result):
-    return documents.as_text(result.document())
+    return as_text(result.document())
 
 
 def of_evaluate(log, **parts):
@@ -131,7 +131,7 @@ def of_doctor(log, target, **parts):
 
 def of_ab_test(log, target, propensity, **parts):
     given = {"propensity": {"A": propensity, "B": "p2"}} if parts.get("logger") is None and propensity else {}
-    return documents.as_text(cp.ab_test(log, arm="who", **given, **parts).document())
+    return as_text(cp.ab_test(log, arm="who", **given, **parts).document())
 
 
 def of_backtest(log, **parts):

@@ -14,8 +14,8 @@ from command_line import invoke
 import counterpoise as cp
 from counterpoise.errors import OptionError
 from counterpoise.evaluation import estimates as made
-from counterpoise.evaluation.documents import evaluation
 from counterpoise.evaluation.ranking import drivers
+from counterpoise.evaluation.showing import evaluation
 from counterpoise.moments import Moments
 
 ASKED = {"reward": "r", "propensity": "p", "target": "t"}

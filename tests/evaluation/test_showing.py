@@ -16,8 +16,8 @@ from report_logs import HOSTILE, crowded, hostile, ordinary
 import counterpoise as cp
 from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.display import Table, breakable, number, signed
-from counterpoise.evaluation.documents import evaluation
 from counterpoise.evaluation.reading import basis, headline, plain, read
+from counterpoise.evaluation.showing import evaluation
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render
 

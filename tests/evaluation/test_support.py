@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.evaluation.documents import evaluation
 from counterpoise.evaluation.plan import plan
+from counterpoise.evaluation.showing import evaluation
 from counterpoise.moments import LogMoments
 
 ACTIONS = np.array(["a", "b", "c", "d"])

@@ -12,8 +12,8 @@ from scipy import stats
 
 import counterpoise as cp
 from counterpoise.estimators import ESTIMATORS, ips
+from counterpoise.evaluation.evaluate import rank
 from counterpoise.evaluation.plan import plan
-from counterpoise.evaluation.ranking import rank
 from counterpoise.intervals import Bernstein
 from counterpoise.intervals.anytime import anytime, anytime_score
 from counterpoise.intervals.bernstein import bernstein

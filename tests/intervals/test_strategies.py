@@ -16,9 +16,9 @@ from command_line import shop
 import counterpoise as cp
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
-from counterpoise.evaluation.asking import RewardMoments
+from counterpoise.evaluation.checks import RewardMoments
 from counterpoise.evaluation.estimates import IntervalOptions
-from counterpoise.evaluation.ranking import rank
+from counterpoise.evaluation.evaluate import rank
 from counterpoise.intervals import (
     INTERVALS,
     Anytime,

@@ -22,7 +22,7 @@ from counterpoise.learn import (
     load_policy,
     save_policy,
 )
-from counterpoise.learn.files import read_tensors, write_tensors
+from counterpoise.learn.tensor_files import read_tensors, write_tensors
 
 ITEMS = ["bread", "jam", "milk", "tea"]
 BEST = {"DE": "tea", "FR": "jam", "IT": "milk", None: "bread"}

@@ -17,8 +17,8 @@ import counterpoise.learn.source as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError, PolicyFileError, TrainingError
 from counterpoise.learn import MLP, ModulePolicy, PolicyLearner, TwoTower, contenders, load_policy
-from counterpoise.learn.files import save_policy
 from counterpoise.learn.options import options_of
+from counterpoise.learn.policy import save_policy
 from counterpoise.learn.rows import Split, batches
 from counterpoise.learn.steps import ALONE
 from counterpoise.log.log import Log

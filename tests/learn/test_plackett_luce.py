@@ -8,8 +8,8 @@ from learning import policies, torch
 
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn import LinearSoftmax, ModulePolicy, PlackettLuce, load_policy, save_policy
-from counterpoise.learn.files import read_tensors, write_tensors
 from counterpoise.learn.plackett_luce import ABSENT, at_slots, pools, prefix_products
+from counterpoise.learn.tensor_files import read_tensors, write_tensors
 
 LISTS = torch.tensor(list(permutations(range(5), 3)))
 

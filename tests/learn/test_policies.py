@@ -20,9 +20,9 @@ from counterpoise.learn import (
     load_policy,
     portfolio,
 )
-from counterpoise.learn.files import read_tensors, write_tensors
 from counterpoise.learn.norms import SampleGradients
 from counterpoise.learn.policies import ModelPolicy
+from counterpoise.learn.tensor_files import read_tensors, write_tensors
 
 
 @pytest.mark.parametrize("kind", policies())

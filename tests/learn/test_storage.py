@@ -6,8 +6,8 @@ from learning import policies, small_log, torch
 
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower, export_onnx, load_policy, save_policy
-from counterpoise.learn.files import read_tensors, write_tensors
 from counterpoise.learn.forest import Forest
+from counterpoise.learn.tensor_files import read_tensors, write_tensors
 
 SAVED = [kind for kind in policies() if "embedding" not in kind]
 

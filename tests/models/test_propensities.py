@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 import counterpoise as cp
 from counterpoise.cli import app
+from counterpoise.display import as_text
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.estimators import ESTIMATORS, gradient
-from counterpoise.evaluation.documents import as_text, evaluation, schema
+from counterpoise.evaluation.showing import evaluation, schema
 from counterpoise.log.groups import folds_of
 from counterpoise.log.question import PROPENSITY
 from counterpoise.models.propensity import sharpen, sharpness_of

@@ -31,8 +31,9 @@ from typer.testing import CliRunner
 
 import counterpoise as cp
 from counterpoise.cli import app
+from counterpoise.display import as_text
 from counterpoise.engines.rows import over_good_rows
-from counterpoise.evaluation.documents import as_text, evaluation, schema
+from counterpoise.evaluation.showing import evaluation, schema
 from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
 from counterpoise.models.fits import BoostedTrees, Joint, Linear, Stacked
 from counterpoise.models.folds import draw_actions

@@ -416,7 +416,7 @@ def test_ten_thousand_batches_are_a_small_file(tmp_path):
     log, path = planted.a_log(10_000, bad=False), tmp_path / "state.json"
     cp.evaluate(log[:1], **SHORT, state=path, batch="0")
     question = states.load(path).question
-    keys = tuple(states.Batch(f"2026-11-14 {k}", {f"/logs/{k}.parquet": "0" * 32}, 1) for k in range(10_000))
+    keys = tuple(states.StoredBatch(f"2026-11-14 {k}", {f"/logs/{k}.parquet": "0" * 32}, 1) for k in range(10_000))
     recent = tuple((cp.evaluate(log[k : k + 1], **SHORT).moments,) for k in range(31))
     states.store(path, states.State(question, keys, (cp.evaluate(log[31:], **SHORT).moments,), recent))
     assert cp.evaluate(state=path).n == 10_000

@@ -522,7 +522,8 @@ def secret(server):
 
 def everything_said(result, folder):
     """What a result shows or stores, in all its forms."""
-    from counterpoise.evaluation.documents import as_text, evaluation
+    from counterpoise.display import as_text
+    from counterpoise.evaluation.showing import evaluation
 
     page = result.report(folder / "report.html", command=f"evaluate {result.question.log.data}").read_bytes()
     yield from (repr(result), str(result), result._repr_html_(), str(result.table()), repr(result.question))

@@ -51,7 +51,7 @@ def evaluate(
         check_free(html, such_as="report.html")
     result = cp.evaluate(typed.data, **typed.question())
     checks = _checks(typed, result)
-    result = _with_tipping_points(typed, result)
+    result = result.with_tipping_points() if typed["sensitivity"] else result
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
@@ -81,7 +81,7 @@ def compare(
 ) -> None:
     """How much more policies would have earned than another, ranked, and which segments drive the difference.
 
-    With several targets the intervals hold all at once, and who is better or worse is decided by Holm's test. Exit code 0: done;
+    With several targets, the intervals hold all at once, and Holm's test decides which targets are better or worse. Exit code 0: done;
     1: not identified, with --strict; 2: bad input.
 
     \b
@@ -92,19 +92,17 @@ def compare(
     """
     result: Result = cp.compare(typed.data, **typed.question(against=against))
     checks = _checks(typed, result)
-    result = _with_tipping_points(typed, result)
+    result = result.with_tipping_points() if typed["sensitivity"] else result
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward), _heaviest(answer, rows)])))
     _exit(typed, result)
 
 
 def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:
-    """The answer about every reward, under its name where there are several, and what a command has to show beside it."""
-    from counterpoise.evaluation.documents import document
-
+    """The answer about every reward, under its name if there are several, and what else a command has to show."""
     if typed["json"]:
         print_json(
-            document(
-                result, lambda answer: {k: part for extra in extras(answer) for k, part in extra.document().items()}
+            result.document(
+                lambda answer: {k: part for extra in extras(answer) for k, part in extra.document().items()}
             )
         )
         return
@@ -127,12 +125,6 @@ def _checks(typed: Typed, result: Result) -> dict[str | None, CoverageCheck]:
     return {name: answer.check_coverage(typed["coverage_runs"]) for name, answer in result.by_reward.items()}
 
 
-def _with_tipping_points(typed: Typed, result: Result) -> Result:
-    from counterpoise.evaluation.sensitivity import with_tipping_points
-
-    return with_tipping_points(result) if typed["sensitivity"] else result
-
-
 def _exit(typed: Typed, result: Result) -> None:
     """Exit 1, if that was wanted, where the log says nothing about one of the targets; segments are too many and too small to count."""
     verdicts = (pair for answer in result.by_reward.values() for pair in answer.verdicts.items())
@@ -142,15 +134,15 @@ def _exit(typed: Typed, result: Result) -> None:
 
 
 def _heaviest(result: Comparison, rows: int) -> Display | None:
-    """The rows that drive the difference of the best target; None where nobody wants them or the log knows none."""
-    from counterpoise.evaluation.ranking import heaviest, rank
-
+    """The rows that drive the difference of the best target; None if nobody asked, or if the log has no rows to show."""
     is_of_lists = result.question is not None and result.question.lists is not None  # of which no single row decides
     if rows == 0 or is_of_lists:
         return None
-    judged = (policy for policy in rank(result) if result.verdict(policy.target).verdict != "not identified")
+    judged = (policy for policy in cp.rank(result) if result.verdict(policy.target).verdict != "not identified")
     best = next((policy.target for policy in judged if policy.value == policy.value), None)
     if best is None:
         return None
+    from counterpoise.evaluation.ranking import heaviest  # not before a log is given
+
     beta = float(result.estimates[best, "beta_ips", None].baseline)  # type: ignore[arg-type]
     return heaviest(result.asked(best), target=best, against=result.against, baseline=beta, count=rows)

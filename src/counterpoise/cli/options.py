@@ -1,4 +1,4 @@
-"""The options of commands, made from the library, and what is typed as the library takes it.
+"""The options of commands, made from the library, and how typed text becomes the library's arguments.
 
 Every part of a log is an option of each command whose verb takes it, in the words of `LogFields`; names come from the registries. So a new
 part needs no line here, and help says what the library says.
@@ -45,7 +45,7 @@ METAVARS = {
     "reward_bounds": "LOW HIGH",
     "propensity_of": "MEANING",
     "control": "COLUMN=MEAN",
-}  # of parts that are no columns
+}  # for parts that are not columns
 KINDS: dict[str, Any] = {"reward_bounds": tuple[float, float] | None, "model_value": MANY, "control": MANY}
 MORE = {
     "reward": f"Guessed from {', '.join(USUAL['reward'])}.",
@@ -56,11 +56,11 @@ MORE = {
     "items": "The file's first column is the action's id.",
     "model_value": "In the order of the targets.",
     "reward_bounds": "For bernstein, and where all rewards are the same.",
-}  # what there is to say of a part on a command line alone
+}  # what to add about a part on the command line
 
 
 def _part(name: str, *, is_repeated: bool | None = None) -> Parameter:
-    """The option of a part: typed as its form and its type have it, and explained in the library's words."""
+    """The option of a part, typed by its form and type, and explained in the library's words."""
     several = PARTS[name].form in ("columns", "table", "baseline") if is_repeated is None else is_repeated
     hint = get_args(LogFields.__annotations__[name])[0]
     # not `int in get_args(hint)`: with older versions of NumPy, whatever may be an array may be an int
@@ -74,7 +74,7 @@ def _part(name: str, *, is_repeated: bool | None = None) -> Parameter:
 def _option(
     name: str, kind: Any = ONE, metavar: str | None = "COLUMN", help: str = "", *, default: Any = None
 ) -> Parameter:
-    if kind is bool:  # without the --no-… that Typer would make up
+    if kind is bool:  # without the --no-… that Typer would add
         return _declared(name, Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=help)], False)
     return _declared(name, Annotated[kind, typer.Option(metavar=metavar, help=help)], default)
 
@@ -83,7 +83,7 @@ def _declared(name: str, annotation: Any, default: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-# -- Options that are no parts of a log --------------------------------------------------------------------------------
+# -- Options that are not parts of a log -------------------------------------------------------------------------------
 
 OF_LOGS = ("where", "table", "query", "external_access")
 FILES = "Files (Parquet, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or postgresql:// URL."
@@ -180,7 +180,7 @@ def takes(
 ) -> Callable[[Callable[Concatenate[Typed, P], None]], Callable[..., None]]:
     """Give a command every part of a log that a `verb` of the library takes, and these options by name, beside its own.
 
-    The command is handed what was typed of them as one record. In the help, its own options come right after the reward and the targets.
+    The command gets what was typed as one record. In the help, its own options come right after the reward and the targets.
     """
     parts = [] if verb is None else [name for name in LIMITS[verb].taken if name not in PYTHON_ONLY]
     wanted = [*names, *([] if verb is None else [*parts, "log", "json"])]
@@ -215,7 +215,7 @@ _STEP = r'(?:"((?:[^"]|"")+)"|([^".]+))'  # of a table's path
 
 
 class Typed(dict[str, Any]):
-    """The values of the options that a command shares with others, by the options' names.
+    """The values of the options that a command shares with others, by name.
 
     >>> Typed(log=["log.csv"], table="shop.logs", cluster="user", no_cluster=False, context=[]).arguments()
     {'table': ['shop', 'logs'], 'cluster': 'user', 'context': None}
@@ -236,7 +236,7 @@ class Typed(dict[str, Any]):
         return list(columns_of(log))
 
     def arguments(self) -> dict[str, Any]:
-        """The library's arguments for them; what was not named is None."""
+        """The library's arguments; those that were not typed are None."""
         # what may be repeated and was not typed at all is [], or None, depending on Typer's version
         typed = ((name, value) for name, value in self.items() if name not in _OF_COMMANDS)
         values: dict[str, Any] = {name: None if value == [] else value for name, value in typed}
@@ -312,7 +312,7 @@ def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:
 
 def rival(text: str, targets: Collection[str], columns: Sequence[str]) -> tuple[str | None, str]:
     """The policy that targets are compared with: its name, if it has one, and what it stands for."""
-    from counterpoise.log.rules import missing
+    from counterpoise.log.expressions import missing
 
     known = (LOGGING, *targets, *columns)
     if text not in known and text.isidentifier():
@@ -333,7 +333,7 @@ def table_path(name: str) -> str | list[str]:
 
 
 def cluster_of(column: str | None, no_cluster: bool) -> Any:
-    """The clusters as the library takes them: a column, or False where there are none."""
+    """The clusters as the library takes them: a column, or False if rows are independent."""
     if column is not None and no_cluster:
         raise OptionError("--cluster says what moves together, and --no-cluster that nothing does: choose one of them.")
     return False if no_cluster else column
@@ -341,10 +341,9 @@ def cluster_of(column: str | None, no_cluster: bool) -> Any:
 
 def table_of(path: str) -> Any:
     """A file, as a frame."""
-    from counterpoise.engines.rows import collect
-    from counterpoise.readers import files
+    from counterpoise.readers.files import collect, scan
 
-    return collect(files.scan(path))
+    return collect(scan(path))
 
 
 def propensity_of(column: str, model: str | None) -> Any:
@@ -381,7 +380,7 @@ def numbers(option: str, values: dict[str, str] | None) -> dict[str, float] | No
         raise OptionError(f"--{option} takes numbers, such as A=0.5; {verbatim(error)}.") from None
 
 
-# how the library takes what is typed as text
+# how typed text becomes what the library takes
 _READ: dict[str, Callable[[Any], Any]] = {
     "table": table_path,
     "items": table_of,

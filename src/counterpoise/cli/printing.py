@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterpoise.cli.wording import written
-from counterpoise.display import Block, Display, Judged, Number, Table, breakable, cell_value, visible
+from counterpoise.display import Block, Display, Judged, Number, Table, as_text, breakable, cell_value, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ ENDLESS = 1_000_000  # columns of a pipe or file, where nothing has to fit
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Standard output; without any escape sequence where it is no terminal or NO_COLOR is set."""
+    """Standard output, without escape sequences if it is not a terminal or NO_COLOR is set."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -62,7 +62,7 @@ def show_blocks(out: Console, blocks: Iterable[Block]) -> None:
 def show_table(out: Console, table: Table) -> None:
     """Print a table: text to the left, numbers to the right; cells may come from the log.
 
-    It is wrapped to a terminal, and whole where nobody looks, so that no digit is lost in a pipe.
+    It is wrapped to a terminal, and kept whole in a pipe, so that no digit is lost.
     """
     from rich.table import Table as Grid
     from rich.text import Text
@@ -101,8 +101,6 @@ def _bars(table: Table) -> list[str]:
 
 def print_json(document: Any) -> None:
     """Print a document, or a record as one."""
-    from counterpoise.evaluation.documents import as_text
-
     print(as_text(document))
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from counterpoise.cli.running import without_traceback
 from counterpoise.errors import OptionError
-
-if TYPE_CHECKING:
-    from counterpoise.experiments.figures import Runs
 
 reproduce = typer.Typer(help="Run the paper's experiments again.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -28,14 +25,14 @@ Published = Annotated[Path | None, typer.Option(help="CSV of published means per
 @without_traceback
 def figure4(scale: Scale = "small", out: Out = Path("results"), jobs: Jobs = None, published: Published = None) -> None:
     """Mean squared error of each estimator against n, a panel per action count and inverse temperature."""
-    _figure("figure4", "squared_error", scale, out, jobs, published)
+    _figure("figure4", scale, out, jobs, published)
 
 
 @reproduce.command()
 @without_traceback
 def figure5(scale: Scale = "small", out: Out = Path("results"), jobs: Jobs = None, published: Published = None) -> None:
     """Estimated variance of each estimator against n; shares its runs with figure4."""
-    _figure("figure5", "variance", scale, out, jobs, published)
+    _figure("figure5", scale, out, jobs, published)
 
 
 @reproduce.command()
@@ -95,19 +92,10 @@ def check(
     jobs: Jobs = None,
 ) -> None:
     """Run every published cell again and compare squared error and variance digit by digit; exit 1 if any differs."""
-    from counterpoise.experiments.claims import differences
-    from counterpoise.experiments.ope import RECIPE, Cell, run_cells
-    from counterpoise.experiments.result_file import read_rows
+    from counterpoise.experiments.claims import check_published
 
-    expected = read_rows(published, RECIPE)
-    if not expected:
-        raise OptionError(f"{str(published)!r} has no rows: name a file of published runs.")
-    file = run_cells([Cell(*key) for key in expected], out, jobs=jobs)  # type: ignore[arg-type]
-    lines = differences(file.rows, expected, digits)
-    for line in lines:
-        print(line)
-    numbers = sum(2 * len(rows) for rows in expected.values())
-    print(f"{len(expected):,} runs, {numbers:,} numbers: {len(lines):,} differ in the first {digits} digits.")
+    lines, summary = check_published(published, out, digits=digits, jobs=jobs)
+    print(*lines, summary, sep="\n")
     if lines:
         raise typer.Exit(1)
 
@@ -132,44 +120,17 @@ def draw(
     published: Published = None,
 ) -> None:
     """Draw both figures from whatever runs there are, and write the means per cell beside them."""
-    from counterpoise.experiments.claims import cells_from, write_cells
-    from counterpoise.experiments.ope import RECIPE, by_cell
-    from counterpoise.experiments.result_file import read_rows
+    from counterpoise.experiments.figures import draw_runs
 
-    runs = by_cell(read_rows(results, RECIPE))
-    if not runs:
-        raise OptionError(f"{str(results)!r} has no rows: name a file of runs.")
-    for name, quantity in (("figure4", "squared_error"), ("figure5", "variance")):
-        _draw(runs, out / name, quantity, published)
-    write_cells(out / "cells.csv", cells_from(runs), runs)
-    print(out / "cells.csv")
+    for line in draw_runs(results, out, published=published):
+        print(line)
 
 
-def _figure(name: str, quantity: str, scale: str, out: Path, jobs: int | None, published: Path | None) -> None:
-    from counterpoise.experiments import figures
-    from counterpoise.experiments.claims import read_cells, summary_of
-    from counterpoise.experiments.ope import by_cell, cells_of, run_cells
+def _figure(name: str, scale: str, out: Path, jobs: int | None, published: Path | None) -> None:
+    from counterpoise.experiments.figures import run_figure
 
-    cells = read_cells(published) if published else {}
-    wanted = cells_of(scale)  # type: ignore[arg-type]
-    figures.check_available()
-    file = run_cells(wanted, out / f"ope_{scale}.csv", jobs=jobs)
-    runs = by_cell({key: file.rows[key] for key in wanted})
-    _draw(runs, out / f"{name}_{scale}", quantity, published)
-    print(summary_of(runs, cells))
-
-
-def _draw(runs: Runs, path: Path, quantity: str, published: Path | None) -> None:
-    from counterpoise.experiments import figures
-    from counterpoise.experiments.claims import read_cells
-
-    column = 0 if quantity == "squared_error" else 2
-    cells = read_cells(published) if published else {}
-    points = {(cell, name): of[name][column] for cell, of in cells.items() for name in of}
-    for suffix, styles in (("", figures.PAPER), ("_ours", figures.OURS)):
-        drawn = figures.draw(runs, quantity, styles=styles, published=points)  # type: ignore[arg-type]
-        for written in figures.save(drawn, path.with_name(path.name + suffix)):
-            print(written)
+    for line in run_figure(name, scale, out, jobs=jobs, published=published):  # type: ignore[arg-type]
+        print(line)
 
 
 def _seeds(text: str) -> range:
@@ -277,45 +238,18 @@ def check_curves(
 def _learning_figure(
     name: str, mode: str, quantity: str, scale: str, device: str, out: Path, published: Path | None
 ) -> None:
-    from counterpoise.experiments import figures
-    from counterpoise.experiments.learning import read_curves, run_mode
-    from counterpoise.experiments.learning_figures import draw
+    from counterpoise.experiments.learning_figures import run_figure
 
-    figures.check_available()
-    theirs = read_curves(published) if published else None
-    path = out / f"{mode}_{scale}.csv"
-    run_mode(mode, path, scale=scale, device=device)  # type: ignore[arg-type]
-    drawn = draw(read_curves(path), mode, quantity, published=theirs)
-    for written in figures.save(drawn, out / f"{name}_{scale}"):
-        print(written)
+    written = run_figure(name, mode, quantity, scale=scale, device=device, out=out, published=published)  # type: ignore[arg-type]
+    print(*written, sep="\n")
     if published and scale == "paper":
-        _compare(path, published)
+        _compare(out / f"{mode}_{scale}.csv", published)
 
 
 def _compare(curves: Path, published: Path) -> None:
-    from counterpoise.experiments.learning import read_curves
-    from counterpoise.experiments.learning_figures import FACTOR, compare, largest, order
+    from counterpoise.experiments.learning_figures import compare_files
 
-    ours, theirs = read_curves(curves), read_curves(published)
-    agreement = compare(ours, theirs)
-    if not agreement.compared:
-        raise OptionError(
-            f"{str(curves)!r} and {str(published)!r} have no curve in common at the epochs that are compared."
-        )
-    for line in agreement.off + agreement.noisy:
-        print(line)
-    print(
-        f"{agreement.compared:,} numbers compared with the published ones: {len(agreement.off):,} too far off, "
-        f"{len(agreement.noisy):,} gradient variances off by more than a factor {FACTOR:g} but within their Monte Carlo error."
-    )
-    failed = bool(agreement.off)
-    print(largest(ours, theirs))
-    methods = {key[3] for key in ours if key[:2] == ("mini_batch", "gradient_variance")}
-    if {"beta-IPS", "BanditNet", "IPS"} <= methods:
-        places, wrong = order(ours)
-        for line in wrong:
-            print(line)
-        print(f"gradient variance of β-IPS < BanditNet < IPS at {places - len(wrong)} of {places} epochs.")
-        failed |= bool(wrong)
-    if failed:
+    lines, is_alike = compare_files(curves, published)
+    print(*lines, sep="\n")
+    if not is_alike:
         raise typer.Exit(1)

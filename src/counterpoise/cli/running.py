@@ -34,7 +34,7 @@ PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 
 
 def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
-    """Print what counterpoise refuses to do, or a disk does, in one line and exit 2; exit 130 on Ctrl-C, 70 on a crash of ours."""
+    """Print a refusal, of ours or of a disk, in one line and exit 2; exit 130 on Ctrl-C, and 70 if we crash."""
 
     options = signature(command).parameters
 
@@ -46,13 +46,13 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
     def told(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})
-            sys.stdout.flush()  # here, while a full disk can still be told
+            sys.stdout.flush()  # here, while a full disk can still be reported
             return result
         except CounterpoiseError as error:
             print(f"{type(error).__name__}: {written(error)}", file=sys.stderr)
             raise typer.Exit(2) from None
         except BrokenPipeError:
-            raise  # whoever read has seen enough: the command line's own business
+            raise  # the reader of our pipe has seen enough
         except OSError as error:
             what = "the output" if error.filename is None else masked(repr(error.filename))
             print(f"{type(error).__name__}: cannot read or write {what}: {error.strerror or error}.", file=sys.stderr)
@@ -68,7 +68,7 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(2) from None
         except (typer.Exit, typer.Abort, typer.BadParameter, SystemExit):
             raise
-        except BaseException as error:  # polars' panics are no ordinary exceptions
+        except BaseException as error:  # polars' panics are not ordinary exceptions
             raise typer.Exit(_report_crash(error)) from None
 
     return run
@@ -82,7 +82,7 @@ def _as_text(name: str, value: Any) -> Any:
 
 
 def _report_crash(error: BaseException) -> int:
-    """Say that the program is wrong and not its user, and how to see more."""
+    """Say that this is our bug, not the user's mistake, and how to see more."""
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error, file=sys.stderr)
     advice = "" if os.environ.get(TRACEBACK) else f" with the traceback, which {TRACEBACK}=1 shows"
@@ -143,7 +143,7 @@ def _leave(sign: int = signal.SIGINT) -> NoReturn:
 
 
 def check_free(path: Path, *, such_as: str, force: bool = True) -> None:
-    """Make sure, before work that may take hours, that a file can be written; one that is there only if `force`."""
+    """Make sure, before work that may take hours, that a file can be written; an existing one only with `force`."""
     problem = "cannot write " + repr(str(path))
     if path.is_dir():
         raise OptionError(f"{problem}: it is a folder.", do=f"Name a file, such as {str(path / such_as)!r}.")
@@ -155,7 +155,7 @@ def check_free(path: Path, *, such_as: str, force: bool = True) -> None:
     if path.exists() and not path.is_file():
         raise OptionError(f"{problem}: it is not a regular file.", do="Name another one.")
     try:
-        tempfile.TemporaryFile(dir=path.resolve().parent).close()  # the surest way to know whether there can be a file
+        tempfile.TemporaryFile(dir=path.resolve().parent).close()  # the surest way to know whether we can write there
     except OSError as error:
         advice = "Name a file in a folder that you may write to."
         raise OptionError(f"{problem}: {error.strerror or error}.", do=advice) from error
@@ -206,7 +206,7 @@ def _impatient(on_second: bool) -> Iterator[None]:
     thread.start()
     is_ours = (
         signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )  # whoever ignores it, as nohup does SIGHUP, has a reason
+    )  # if it is ignored, as nohup ignores SIGHUP, there is a reason
     if is_ours:
         signal.signal(signal.SIGTERM, lambda sign, _: _leave(sign))
     try:

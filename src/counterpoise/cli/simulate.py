@@ -58,7 +58,7 @@ def simulate(
 
 
 def _write(log: pl.DataFrame, path: Path) -> None:
-    """The log in the format of the file's name; a disk that is full is told as such, whatever the engine makes of it."""
+    """Write the log in the format of the file's name; a full disk is reported as such, whatever the engine raises."""
     from polars.exceptions import PolarsError
 
     from counterpoise.readers.files import engine_name

@@ -40,7 +40,7 @@ def show(
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
 
-    Nothing is read but the state, and nothing is changed: this is how to have again an answer whose output was lost.
+    Only the state is read, and nothing is changed: use it when the output of a job got lost.
 
     \b
     Examples:

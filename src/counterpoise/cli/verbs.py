@@ -171,9 +171,8 @@ def sensitivity(
       counterpoise sensitivity log.parquet --target pi_new --against pi_old
       counterpoise sensitivity log.parquet --reward revenue --target pi_new --gamma 1.1 --gamma 3 --cluster user_id --json
     """
-    from counterpoise.evaluation.sensitivity import GAMMAS
-
-    show(typed, cp.sensitivity(typed.data, **typed.question(against=against), gamma=gamma or GAMMAS))
+    question = typed.question(against=against) | ({"gamma": gamma} if gamma else {})
+    show(typed, cp.sensitivity(typed.data, **question))
 
 
 @ends_at_once

@@ -1,4 +1,4 @@
-"""How the command line writes the arguments that errors, findings and verdicts speak of: as options of the command that runs."""
+"""How the command line writes the arguments that errors, findings and verdicts mention: as options of the running command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 from counterpoise.errors import CounterpoiseError, Sentence, as_python
 
-# what Python calls otherwise than the command line does
+# names that differ between Python and the command line
 _RENAMED = {"n_actions": "actions", "n": "rows"}
 _NONE = {"batch_size": "0"}  # where None has a number of its own
 _known: ContextVar[frozenset[str] | None] = ContextVar("_known", default=None)

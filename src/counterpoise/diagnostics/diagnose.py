@@ -17,7 +17,7 @@ ROUNDING = 1e-6  # of probabilities in single precision
 
 
 def of_mean(mean: float, error: float, carrying: float, clusters: float = math.inf) -> float:
-    """How often something whose true mean is 0 has one as far from it: Student's test, where few rows carry the weights, or few clusters.
+    """How often a mean whose true value is 0 comes out this far from it: Student's test, for few carrying rows or few clusters.
 
     >>> round(of_mean(0.1, 0.05, carrying=400), 4), of_mean(0.0, 0.0, carrying=400)
     (0.0455, 1.0)
@@ -30,7 +30,7 @@ def of_mean(mean: float, error: float, carrying: float, clusters: float = math.i
 
 
 def holm(p: Sequence[float], looks: int | None = None) -> list[float]:
-    """Holm's corrected p values among at least this many tests; nan, of which nothing can be told, stays nan.
+    """Holm's corrected p values among at least this many tests; nan, where nothing could be tested, stays nan.
 
     >>> holm([0.01, 0.04, 0.03], 3)
     [0.03, 0.06, 0.06]
@@ -52,13 +52,13 @@ def holm(p: Sequence[float], looks: int | None = None) -> list[float]:
 class MeanWeight:
     r"""A test of E[w] = 1 that allows for weights with a long tail.
 
-    Weights are skewed, so that their mean is more often too small than too large and its error too small with it. Hall's transformation
-    takes the skewness γ out of t = ū/s,
+    Weights are skewed, so their mean is more often too small than too large, and its error is too small along with it. Hall's
+    transformation takes the skewness γ out of t = ū/s,
 
     .. math:: t + \gamma \left(\frac{t^2}{3} + \frac16\right) + \frac{\gamma^2 t^3}{27},
 
     with γ over √n, and Student's tails, with (E/5)² degrees of freedom (at least 3) where E = n/kurtosis rows carry the weights'
-    variance, allow for the rest. With clusters the error is the jackknife's, and nothing is known of its skewness.
+    variance, allow for the rest. With clusters, the error is the jackknife's, whose skewness is unknown.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class MeanWeight:
 
     @property
     def p_value(self) -> float:
-        """How often weights with a mean of 1 have one as far from it."""
+        """How often weights with a true mean of 1 average this far from it."""
         mean = float(self.excess.middle)
         if abs(mean) <= ROUNDING:  # which is no evidence
             return 1.0
@@ -128,12 +128,12 @@ class Dropped:
 
     @property
     def shift(self) -> float:
-        """By how much the mean reward would be higher with the dropped rows: their share times the gap."""
+        """How much higher the mean reward would be with the dropped rows: their share times the gap."""
         return float(self.left_out.n / max(self.left_out.n + self.kept.n, 1) * self.gap)
 
     @property
     def p_value(self) -> float:
-        """How often rows dropped at random are as unlike the others."""
+        """How often rows dropped at random differ this much from the others."""
         from scipy.special import gammainc, gammaincc, ndtr
 
         m, n = self.left_out.n, self.kept.n
@@ -164,7 +164,7 @@ WRONG_PROPENSITIES = 0.001  # p of the mean weight
 BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 
 
-WHOLE = 10.0  # as an error: a number of rows is written without decimals
+WHOLE = 10.0  # as an error, so that numbers of rows have no decimals
 TITLES = {
     "effective_sample_size": "effective",
     "mean_weight": "mean weight",
@@ -182,14 +182,14 @@ class Diagnostics(Display):
     """What the weights and rewards of one target look like.
 
     `carrying_rows` is how many rows carry the variance of the estimate, those with large weights whose reward is the rarer one;
-    `weight_rows` is how many carry the variance of the weights alone. `top_rows` is one row in a hundred, at least 1 and at most 1,000;
-    `top_share` is the share of the total weight that this many of the heaviest rows carry. `cluster_groups` is the number of hashed
-    groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
-    Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan. `dropped_rewards`
-    counts the dropped rows whose reward is good, `dropped_shift` is by how much the mean reward would be higher with them, and `dropped_p`
-    is how often rows dropped at random are as unlike the others; `unknown_share` is the share of all rows whose reward nobody knows.
-    `length_shift` is by about how many positions lists would be longer if the target chose, and `length_p` is how often it is as far from
-    0 where lengths were fixed before the choice; running products don't mind.
+    `weight_rows` is how many carry the variance of the weights alone. `top_rows` is one row in a hundred, at least 1 and at most
+    1,000; `top_share` is the share of the total weight that this many of the heaviest rows carry. `cluster_groups` is the number
+    of hashed groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are
+    worth, (Σm)²/Σm². Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is
+    nan. `dropped_rewards` counts the dropped rows whose reward is good, `dropped_shift` is by how much the mean reward would be
+    higher with them, and `dropped_p` is how often rows dropped at random are as unlike the others; `unknown_share` is the share
+    of all rows whose reward is unknown. `length_shift` is by about how many positions lists would be longer if the target chose,
+    and `length_p` is how often it is this far from 0 if lengths were fixed before the choice; running products allow for either.
     """
 
     n: int
@@ -220,7 +220,7 @@ class Diagnostics(Display):
     unknown_share: float = 0.0
     length_shift: float = 0.0
     length_p: float = 1.0
-    of_lists: bool = False  # whether lists are counted, not rows: everything in here is a number or a truth value
+    of_lists: bool = False  # whether lists are counted instead of rows: everything here is a number or a boolean
 
     @property
     def unit(self) -> str:
@@ -228,7 +228,7 @@ class Diagnostics(Display):
         return "list" if self.of_lists else "row"
 
     def cells(self) -> dict[str, Cell]:
-        """What there is to say of the weights in a row of a table."""
+        """The weights as a row of a table."""
         has_overlap = self.has_overlap
         return {
             "n": self.n,
@@ -287,7 +287,7 @@ class Diagnostics(Display):
 
 @dataclass(frozen=True)
 class WeightedRows:
-    """What is known of the rows of one target: their moments, their largest weights, and the powers of weights and rewards."""
+    """What is known about the rows of one target: their moments, their largest weights, and the powers of weights and rewards."""
 
     moments: Moments
     tail: Tail
@@ -311,7 +311,7 @@ class Clusters:
 
 @dataclass(frozen=True)
 class Lost:
-    """What is not among the rows, or twice: dropped ones, with the good rewards among them, and duplicates."""
+    """Rows that are missing or repeated: dropped ones, with their good rewards, and duplicates."""
 
     dropped: int = 0
     rewards: Powers = NOTHING

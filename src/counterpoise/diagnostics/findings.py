@@ -8,14 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from counterpoise.engines.rows import collect
 from counterpoise.errors import Sentence, verbatim
 from counterpoise.log.expressions import column
-from counterpoise.log.good import is_propensity
+from counterpoise.log.good import is_number, is_propensity
+from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.rules import Problem
+from counterpoise.moments import Floats
+from counterpoise.readers.files import collect
 
 Severity = Literal["fix", "look", "note"]
 ROUNDING = 0.02  # the relative error of the smallest propensity from which rounding matters
@@ -123,7 +127,7 @@ def about_rewards(column: str | None, rewards: RewardSummary | None) -> list[Fin
 
 
 def about_bad_rows(problem: Problem) -> Finding:
-    """Rows that break a rule, in the words in which `evaluate` refuses them, and what usually is behind it."""
+    """Rows that break a rule, in the words of `evaluate`, and the usual cause."""
     rule = problem.rule
     behind = "" if rule.is_of_lists else _BEHIND.get(rule.part, "")
     return Finding("fix", rule.column, f"{problem.said}{behind}")
@@ -150,7 +154,7 @@ def about_lists(position: str, of: str | None, lists: int) -> Finding:
 
 
 def about_positions(position: str, of: str, missing: int, repeated: int) -> list[Finding]:
-    """Lists whose positions have gaps, or are there twice."""
+    """Lists whose positions have gaps or repeat."""
     findings = []
     for count, what in ((missing, "lack a position above their last"), (repeated, "have a position more than once")):
         if count:
@@ -160,10 +164,10 @@ def about_positions(position: str, of: str, missing: int, repeated: int) -> list
 
 
 def meaning_of(fall: float, error: float, steps: int) -> str | None:
-    """What the propensities of lists are the probabilities of, where the mean of 1/p tells.
+    """What the propensities of lists are probabilities of, if the mean of 1/p can tell.
 
-    It is the number of items that could be at a position. Where an item is shown once, that number is one less at every position below,
-    given what is above; and the same at all, whatever is above.
+    That mean is the number of items that could be at a position. If items are shown once, it falls by one at every position given
+    the items above, and stays the same otherwise.
 
     >>> meaning_of(1.9, 0.2, 2), meaning_of(0.1, 0.2, 2), meaning_of(0.1, 2.0, 2)
     ('item_given_above', 'item_at_position', None)
@@ -194,10 +198,10 @@ def about_meaning(propensity: str, fall: float, error: float, steps: int) -> Fin
 # -- Propensity columns that hold something else, and the expression that makes propensities of them ---------------------
 
 
-VALID = 0.999  # of the values that a reading must make propensities of
+VALID = 0.999  # share of the values that a reading must turn into propensities
 PRECISE = 0.05  # the standard error of a mean weight that proves something
-FEW_VALID = 0.5  # of the values are propensities, where their range alone tells that they are none
-TRIED = 3  # targets whose mean weights tell what a column of propensities holds
+FEW_VALID = 0.5  # at most this share are propensities if the range alone shows that the column holds something else
+TRIED = 3  # targets whose mean weights are used to tell what a column holds
 OFF = 0.1  # how far from 1 the mean weight must be for another reading to be offered
 
 
@@ -229,7 +233,7 @@ class Tried:
 
     @property
     def passes(self) -> bool:
-        """Whether nothing speaks against the reading, and something for it."""
+        """Whether there is evidence for the reading, and none against it."""
         tests = self.means.values()
         return (
             self.valid >= VALID
@@ -239,7 +243,7 @@ class Tried:
 
     @property
     def fails(self) -> bool:
-        """Whether the reading is out of the question."""
+        """Whether the reading is ruled out."""
         return self.valid < VALID or self.is_off
 
     @property
@@ -297,7 +301,7 @@ def _or_nan(value: float | None) -> float:
 def about_misread(named: str | None, tried: Sequence[Tried]) -> list[Finding]:
     """What the column seems to hold, if it is not propensities; `tried` has it as it is, and then by every reading.
 
-    Where there is nothing to test it by (no target, no actions), the range of the values may still tell.
+    If there is nothing to test it with (no target, no actions), the range of the values may still tell.
     """
     if named is None or not tried or not tried[0].fails:
         return []
@@ -331,3 +335,48 @@ def _expression_of(reading: PropensityReading, named: str) -> str:
     """The expression, with a name that needs quotes in quotes."""
     is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", named) is not None
     return reading.expression.format(p=named if is_plain else '"' + named.replace('"', '""') + '"')
+
+
+# -- Columns of the context that leak the reward -----------------------------------------------------------------------
+
+LEAKS = 0.95  # a column that explains this share of the variance is too good to have been known before the choice
+VALUES = 100  # values of a column that are kept apart; with more, hundredths of the rows are
+ENOUGH = 50  # rows it takes to say anything
+
+
+def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> dict[str, float]:
+    """The context columns that give the reward away, and the share of its variance that they explain out of fold.
+
+    >>> import polars as pl
+    >>> rows = pl.LazyFrame({"r": [0.0, 1.0] * 100, "paid": ["no", "yes"] * 100, "age": list(range(200))})
+    >>> leaks(rows, "r", ["paid", "age"]).keys()
+    dict_keys(['paid'])
+    """
+    known = [name for name in context if name in rows.collect_schema().names() and name != reward]
+    if not known:
+        return {}
+    frame = rows.select(reward, *known).collect().filter(is_number(pl.col(reward).cast(pl.Float64)))
+    r = frame.get_column(reward).cast(pl.Float64).to_numpy()
+    if len(r) < ENOUGH or r.std() <= 0:
+        return {}
+    folds = folds_of(row_ids(frame, (), 0), 2)
+    shares = {name: _r2(frame.get_column(name), r, folds) for name in known}
+    return {name: share for name, share in shares.items() if share >= LEAKS}
+
+
+def _r2(values: pl.Series, r: Floats, folds: NDArray[np.int64]) -> float:
+    """The out-of-fold R² of the mean reward by bin of the column: by value, or by hundredths of the rows if there are many values."""
+    if values.dtype.is_nested():
+        return 0.0
+    codes = values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+    if codes.max() > VALUES:
+        if not (values.dtype.is_numeric() or values.dtype.is_temporal()):
+            return 0.0
+        codes = (values.rank("average").fill_null(0).to_numpy() * VALUES / (len(r) + 1)).astype(np.int64)
+    predicted = np.empty(len(r))
+    for fold in (0, 1):
+        own = folds == fold
+        n = np.bincount(codes[~own], minlength=codes.max() + 1)
+        total = np.bincount(codes[~own], r[~own], minlength=codes.max() + 1)
+        predicted[own] = ((total + r[~own].mean()) / (n + 1))[codes[own]]
+    return float(1 - np.square(r - predicted).sum() / np.square(r - r.mean()).sum())

@@ -1,4 +1,4 @@
-"""Whether the arms of a test have the shares of the rows that they were meant to have."""
+"""Whether the arms of a test have the shares of rows that they should have."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ EXACT = 10_000  # rows, up to which two arms are counted by the binomial distrib
 
 @dataclass(frozen=True)
 class SampleRatio:
-    """How many rows every arm has, the share it was meant to have, and how likely such counts are if it has that.
+    """How many rows every arm has, the share it should have, and how likely such counts are by chance.
 
-    A mismatch says that the arms are not what was randomized: a bug in the assignment, rows lost by one arm more than by the other, bots.
-    Differences between such arms mean nothing until the cause is known. `p` is nan where no shares were planned.
+    A mismatch means that the arms are not what was randomized: a bug in the assignment, bots, or one arm losing more rows than another.
+    Differences between such arms mean nothing until the cause is known. `p` is nan if no shares were planned.
     """
 
     rows: Mapping[str, int]

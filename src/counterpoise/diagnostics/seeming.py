@@ -1,4 +1,4 @@
-"""What the rows of a log seem to be, where nobody said: the slots of lists, or rows that were logged twice."""
+"""What the rows of a log seem to be if nobody said: the slots of lists, or rows that were logged twice."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import product
 import polars as pl
 from scipy.special import bdtrc, pdtr
 
-from counterpoise.engines.rows import collect
 from counterpoise.log.expressions import column, columns
+from counterpoise.readers.files import collect
 
 _POSITION = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
 _LIST = re.compile(
@@ -178,7 +178,7 @@ def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
 # -- Rows that were logged twice, where no key tells rows apart -----------------------------------------------------------
 
 
-SURE = 0.001  # p: a log in a thousand may be doubted for nothing
+SURE = 0.001  # p: one log in a thousand may be doubted for nothing
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Repeats:
 
     @property
     def is_odd(self) -> bool:
-        """Whether so many pairs, or so many even numbers, hardly ever come by chance."""
+        """Whether so many pairs, or so many even counts, are unlikely by chance."""
         even = sum(count for k, count in self.times.items() if k % 2 == 0)
         if even and bdtrc(even - 1, self.distinct, 0.5) < SURE:
             return True

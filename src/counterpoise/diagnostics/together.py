@@ -1,4 +1,4 @@
-"""Rows that move together: whether an estimate's terms of one id are alike, and how much wider its interval then is."""
+"""Rows that move together: whether an estimate's terms are alike within ids, and how much wider that makes its interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from counterpoise.diagnostics.verdict import TOGETHER, Caveat
 from counterpoise.moments import Floats
 
 LEVEL = 0.005  # of the doubts of a log, over all of its id columns: benchmarks/verdicts.py rows
-WIDER = 1.1  # times as wide an interval is worth telling
+WIDER = 1.1  # an interval this many times as wide is worth reporting
 PERMUTATIONS = 399  # one of which may be as large: p = 2/400 is the level
 FEWEST = 20  # ids: fewer are a segment
 ENDLESS = 10_000_000  # numbers that are permuted, at most
@@ -29,7 +29,7 @@ class Together:
     rows: int
 
     def caveat(self) -> Caveat:
-        """What to tell whoever relies on the interval."""
+        """What to say to someone who relies on the interval."""
         do = (
             f"Pass `cluster={self.column!r}`: it becomes about {self.factor:.1f} times as wide. "
             "If these rows are independent after all, pass `cluster=False`."
@@ -40,12 +40,12 @@ class Together:
 
 
 def moving_together(column: str, ids: NDArray[np.int64], terms: Floats, *, looks: int = 1) -> Together | None:
-    r"""Whether the terms ψ of an estimate (whose mean is its value less the truth) are alike within ids; None where they are not.
+    r"""Whether the terms ψ of an estimate (whose mean is its value less the truth) are alike within ids; None if they are not.
 
-    Rows that are independent have :math:`E \sum_{i \ne j} \psi_i \psi_j = 0` over the pairs of one id, and this sum has the variance
-    :math:`2 \sum_{i \ne j} E\psi_i^2 E\psi_j^2`, however the terms are distributed. What it is by chance is found in two ways, and the less
-    sure one counts: by terms with their signs drawn anew, which leaves every id its spread, and by terms dealt out to the ids anew, which
-    leaves them their skewness. The errors with and without clusters have the ratio
+    Rows that are independent have :math:`E \sum_{i \ne j} \psi_i \psi_j = 0` over the pairs of one id, and this sum has the
+    variance :math:`2 \sum_{i \ne j} E\psi_i^2 E\psi_j^2`, however the terms are distributed. We find its distribution under
+    chance in two ways and use the more cautious one: with signs redrawn, which keeps every id's spread, and with terms reassigned
+    to ids, which keeps their skewness. The errors with and without clusters have the ratio
 
     .. math:: \sqrt{\sum_g \Big(\sum_{i \in g} \psi_i\Big)^2 \Big/ \sum_i \psi_i^2}.
 
@@ -82,7 +82,7 @@ def _sureness(psi: Floats, ids: NDArray[np.int64], count: int) -> float:
 
 
 def _by_chance(psi: Floats, ids: NDArray[np.int64], count: int, level: float) -> float:
-    """How often terms look as much alike by chance; it stops where that is clear."""
+    """How often terms look this much alike by chance; it stops once that is clear."""
     # not one of the seeds that people simulate their logs with, whose numbers would come again here
     random, sureness = np.random.default_rng([7_919, 104_729, 1_299_709]), _sureness(psi, ids, count)
     whole = float(np.square(np.bincount(ids, psi, count)).sum())

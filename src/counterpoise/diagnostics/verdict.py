@@ -20,14 +20,14 @@ VerdictWord = Literal["ok", "caution", "not identified"]
 WORDS: tuple[VerdictWord, ...] = ("ok", "caution", "not identified")
 
 MISSING = "missing-actions"
-BELOW_ONE = "mean-weight-below-one"  # which only missing actions or wrong numbers explain
+BELOW_ONE = "mean-weight-below-one"  # a mean that only missing actions or wrong numbers explain
 TOGETHER = "rows-move-together"
 OWN_ROWS = "own-training-rows"
 
 
 @dataclass(frozen=True)
 class Code:
-    """What caveats with one code say: how severe they usually are, why, and whether it takes the rows themselves to know."""
+    """What caveats with one code say: how severe they usually are, why, and whether they come from looking at rows."""
 
     severity: Severity
     why: str
@@ -81,9 +81,9 @@ CODES: Mapping[str, Code] = {
 
 @dataclass(frozen=True)
 class Caveat:
-    """Something that makes an answer less sure than its interval says.
+    """A reason to trust an answer less than its interval suggests.
 
-    `code` is its name, one of `CODES`; `text` says what is wrong, and `do` what to do about it, where there is something to do. A `note`
+    `code` is its name, one of `CODES`; `text` says what is wrong, and `do` what you can do about it, if anything. A `note`
     leaves the verdict as it is; the other severities are the best that a verdict with this caveat can be.
 
     >>> wet = Caveat("repeated-keys", "Two rows have the same key.", do="Look at them.")
@@ -95,7 +95,7 @@ class Caveat:
     text: str
     numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
     do: str = ""
-    unusual_severity: Severity | None = field(default=None, repr=False)  # where it is not that of the code
+    unusual_severity: Severity | None = field(default=None, repr=False)  # if it differs from the code's
 
     def __post_init__(self) -> None:
         for part in ("text", "do"):
@@ -103,7 +103,7 @@ class Caveat:
 
     @property
     def severity(self) -> Severity:
-        """How good a verdict can still be."""
+        """The best verdict that this caveat allows."""
         return self.unusual_severity or CODES[self.code].severity
 
     def __str__(self) -> str:
@@ -115,11 +115,11 @@ class Caveat:
         return Sentence(f"{verbatim(self.text)} {verbatim(self.do)}") if self.do else self.text
 
     def of_units(self, unit: str) -> Caveat:
-        """The same said of lists, if those are what is counted."""
+        """The same about lists, if those are what is counted."""
         return replace(self, text=in_units(self.text, unit), do=in_units(self.do, unit))
 
     def about(self, policy: str) -> Caveat:
-        """The same, said of one of several policies."""
+        """The same about one of several policies."""
         return replace(self, text=f"{verbatim(policy)}: {verbatim(self.text)}")
 
     def document(self) -> dict[str, object]:
@@ -144,7 +144,7 @@ class Concern:
 
 @dataclass(frozen=True, repr=False)
 class Verdict:
-    """Its caveats: `verdict` is as good as the worst of them allows, `ok` without any; `reasons` are their texts.
+    """Whether to believe an answer, made of its caveats: `verdict` is as good as the worst of them allows; `reasons` are their texts.
 
     >>> print(Verdict((Caveat("few-clusters", "There are 7 clusters."),)))
     caution: There are 7 clusters.
@@ -160,7 +160,7 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why not `ok`, and what else there is to know, in plain words."""
+        """Why it is not `ok`, and what else you should know, in plain words."""
         return tuple(caveat.reason for caveat in self.caveats)
 
     def __str__(self) -> str:
@@ -187,7 +187,7 @@ FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20  # with which the jackknife's error is itself off by 16 %, 1/√(2·19)
 EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/lists.py early
 HEAVY_TAIL = 0.7  # Pareto k, above which means converge too slowly to rely on: Vehtari et al. (2024)
-UNSUPPORTED = 0.5  # of what a target does: where more is missing than shown, bounds say next to nothing
+UNSUPPORTED = 0.5  # share of what a target does: if more is missing than seen, bounds say next to nothing
 SURE = 3.3  # standard errors: p = 0.001
 MANY_DROPPED = (
     0.05  # of all rows: if their rewards differ by a standard deviation, so does the answer by a twentieth of one
@@ -213,8 +213,8 @@ def judge(diagnostics: Diagnostics) -> Verdict:
 def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Verdict:
     """The verdict on a difference: what is wrong with either policy's weights, and the rows that carry the difference itself.
 
-    `carrying` are those rows, and `differing` is the mean square of the difference of the weights, 0 where no row tells the policies
-    apart. What the two share cancels, so that a difference may be sure where neither value is.
+    `carrying` are those rows, and `differing` is the mean square of the difference of the weights, 0 if the policies agree on
+    every row. What the two share cancels, so a difference may be certain even if neither value is.
     """
     shared = next(iter(policies.values()))
 
@@ -237,7 +237,7 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
 
 
 def resting_on_model(model: str) -> Caveat:
-    """The caveat where propensities are a model's word."""
+    """The caveat for estimated propensities."""
     text = (
         f"The propensities were not logged: the answer rests on those that {model} estimates from the context. It is wrong as far as they "
         "are, which no check of this log can show, above all where the choice and the reward had a common cause that is not in the context."
@@ -246,7 +246,7 @@ def resting_on_model(model: str) -> Caveat:
 
 
 def _fatal(diagnostics: Diagnostics) -> Iterator[Caveat]:
-    """What leaves nothing to be said."""
+    """What makes an answer impossible."""
     weight, error = diagnostics.mean_weight, diagnostics.mean_weight_stderr
     if diagnostics.n == 0:
         yield Caveat("no-rows", "There are no rows.")
@@ -301,7 +301,7 @@ def _of_weights(diagnostics: Diagnostics) -> Iterator[Caveat]:
 
 
 def below_one(diagnostics: Diagnostics) -> Iterator[Caveat]:
-    """A mean weight clearly below 1, which has two readings."""
+    """The caveat for a mean weight clearly below 1, which has two readings."""
     if not diagnostics.is_below_one:
         return
     share = 1.0 - diagnostics.mean_weight
@@ -334,7 +334,7 @@ def _of_evidence(diagnostics: Diagnostics) -> Iterator[Caveat]:
 
 def _of_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Iterator[Caveat]:
     """What is wrong with the rows that carry a difference."""
-    is_none = differing <= 1e-24  # rounding: no row tells the policies apart
+    is_none = differing <= 1e-24  # rounding: the policies agree on every row
     if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
         text = "The policies agree on every row of this log. If they differ at all, then on rows that it has not seen."
         yield Caveat("policies-agree", text)
@@ -347,7 +347,7 @@ def _of_difference(policies: Mapping[str, Diagnostics], carrying: float, differi
 
 
 def _equal_rewards(diagnostics: Diagnostics) -> Iterator[Caveat]:
-    """All rewards are the same, which leaves what others could be to their bounds."""
+    """The caveat for rewards that are all the same, so that only bounds say what others could be."""
     if not diagnostics.has_equal_rewards:
         return
     reward = diagnostics.reward_min
@@ -361,7 +361,7 @@ def _equal_rewards(diagnostics: Diagnostics) -> Iterator[Caveat]:
 
 
 def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
-    """What is wrong with the log, whatever is asked of it."""
+    """What is wrong with the log, whatever the question."""
     groups, effective, repeated = diagnostics.cluster_groups, diagnostics.effective_clusters, diagnostics.duplicates
     if groups is not None and groups < FEW_CLUSTERS:
         text = f"The rows fall into only {groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."

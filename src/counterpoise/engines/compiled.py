@@ -86,7 +86,7 @@ class OnScan(Shortcut):
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """Several answers, each about some lanes, as one answer about all of them."""
+    """Several answers, each about some lanes, joined into one about all of them."""
     numbers = {name: value for answer in answers for name, value in answer.numbers.items()}
     by_lane = [answer.largest for answer in answers]
 
@@ -103,7 +103,7 @@ class Running:
         self._names, self._report = query.names, report
         own = query.own
         self._centers = query.centers if own is None else tuple(float(own[name][0]) for name in query.names.centers)
-        self._parts = [_Part(lane) for lane in lanes]
+        self._parts = [_LaneSums(lane) for lane in lanes]
         columns = {name for part in self._parts for name in (part.target, part.minus, self._reward(part))}
         self._columns = [PROPENSITY, *sorted(columns - {PROPENSITY})]
         self._loop, self._lock = _loop(), Lock()
@@ -115,7 +115,7 @@ class Running:
         return whole.map_batches(self._see_struct, return_dtype=pl.Float64, is_elementwise=True).null_count()
 
     def see(self, piece: pl.DataFrame) -> None:
-        """Take in one more piece; after a bad row (a null is a NaN here), the rest is ignored."""
+        """Add one more piece; after a bad row (a null is a NaN here), the rest is ignored."""
         if self._loop is None or self._bad:
             return
         columns = {name: np.ascontiguousarray(piece.get_column(name).to_numpy()) for name in self._columns}
@@ -149,7 +149,7 @@ class Running:
         largest: dict[Lane, Largest] = {part.lane: {(): part.largest()} for part in self._parts}
         return Answer(numbers, [()], self._rows, True, lambda lane: largest.get(lane, {}))
 
-    def _reward(self, part: _Part) -> str:
+    def _reward(self, part: _LaneSums) -> str:
         return self._names.rewards[part.lane.reward]
 
     def _see_struct(self, piece: pl.Series) -> pl.Series:
@@ -157,7 +157,7 @@ class Running:
         return piece.struct.field(PROPENSITY)
 
 
-class _Part:
+class _LaneSums:
     """The sums of one lane, and the largest weights so far."""
 
     def __init__(self, lane: Lane) -> None:

@@ -48,8 +48,8 @@ def first_look(question: Question) -> Look:
 # -- What the positions of a log's lists are: where they begin and end, and whether rewards seem to be theirs ----------
 
 
-POSITION_ROWS = 2000  # of `ENOUGH` lists of a hundred rows, twice what a list may have
-ENOUGH = 20  # lists with the same reward on all rows, before it seems to be one of the list's
+POSITION_ROWS = 2000  # 40 of the longest lists, twice `ENOUGH`
+ENOUGH = 20  # lists with the same reward on all rows before it looks like a reward of the whole list
 
 
 def lists_of(log: Log) -> Lists:
@@ -92,7 +92,7 @@ def _lean(log: Log, reward: str) -> Log:
 
 
 def _check_rewards(log: Log, lists: Lists) -> None:
-    """Refuse a reward of the whole list that is repeated on each of its rows, which would be counted as often."""
+    """Refuse a reward of the whole list that is repeated on each of its rows, and would be counted once per row."""
     lean = Question(_lean(log, reward=log.reward[0]), (), Own(), segment=(lists.slate,))
     rows = first_rows(lean, POSITION_ROWS)
     r, slate = log.reward[0], lists.slate
@@ -120,7 +120,7 @@ def quoting(log: Log) -> Callable[[str], str]:
     >>> quote("my p"), quote("p / 2")
     ('"my p"', '(p / 2)')
     """
-    if log.data is None or (isinstance(log.data, str) and not log.data):  # a statement is written for a log elsewhere
+    if log.data is None or (isinstance(log.data, str) and not log.data):  # a statement for a log elsewhere
         return lambda text: text if text.isidentifier() else f"({text})"
     names = engine_of(log).quoted_columns(log.but(propensity=None, logger=None, shares=None))
     # behind a comment, a bracket would be part of it
@@ -139,7 +139,7 @@ def baseline_features(log: Log, weight: Weight) -> tuple[Feature, ...]:
     rows = first_rows(probe, FIRST)
     for column, how in log.baseline.items():
         values = rows.get_column(column)
-        if values.dtype != pl.Null:  # which tells nothing of the rows that follow
+        if values.dtype != pl.Null:  # says nothing about the rows that follow
             check_levels(column, how, _kind(values))
     return tuple(
         feature

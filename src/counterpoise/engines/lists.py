@@ -1,6 +1,6 @@
 """Rows made into lists: by any engine, or in one pass where the rows of a list follow each other.
 
-Nothing is taken for granted. Rows that are not in order, or break any rule, are left to the query that works for all.
+Nothing is assumed: rows that are out of order, or break any rule, are left to the query that works for all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.engines.query import Frame, Term, is_fine, numbers_for
+from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number
 from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION, Lists
 from counterpoise.log.question import (
@@ -28,7 +29,7 @@ from counterpoise.log.question import (
     length_of,
     reward_of,
 )
-from counterpoise.log.rules import fault_of, indicator, is_good, list_rules, rules_of
+from counterpoise.log.rules import fault_of, is_good, list_rules, rules_of
 from counterpoise.moments import Floats
 
 # -- One row per list: what lists in long form are made into before anything is added up, by a query that every engine has ---
@@ -59,7 +60,7 @@ def collapse(
     is_whole = nw.all_horizontal(*(rule.holds for rule in list_rules(question, chosen)), ignore_nulls=False)
     values = [name for name, t in zip(names.values, names.targets, strict=False) if t in chosen]
     numbers = [*names.rewards, *chosen, *values, *names.made_of(chosen)]
-    # numbered faults stay, for whoever asks what is wrong
+    # numbered faults stay, for finding out what is wrong
     return by_list.with_columns(*(nw.when(is_whole).then(nw.col(name)).alias(name) for name in numbers))
 
 
@@ -214,7 +215,7 @@ def _sum(terms: Sequence[Term]) -> Term:
 
 
 def _counts(rank: nw.Expr, lists: Lists) -> nw.Expr:
-    """What the rewards count at each rank, where no column says it."""
+    """How much rewards count at each rank if no column says so."""
     if lists.discount is None:
         return rank * 0.0 + 1.0
     counts = nw.lit(lists.counts(lists.depth))
@@ -245,18 +246,18 @@ class OutOfOrderError(Exception):
 
 
 def suits(question: Question) -> bool:
-    """Whether lists need nothing but what is done here."""
+    """Whether lists need only what is done here."""
     lists = question.lists
     return lists is not None and not question.segment and not question.model_value and lists.discount_column is None
 
 
 def in_order(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:
-    """One row per list, as `_one_by_one` makes them, of many small batches at a time: adding up has a price for each."""
+    """One row per list, as `_one_by_one` makes them, many small batches at a time, since adding up has a fixed cost."""
     return in_pieces(_one_by_one(batches, question), TOGETHER)
 
 
 def in_pieces(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
-    """Small frames put together to some of about so many rows.
+    """Small frames joined into larger ones of about so many rows.
 
     >>> [piece.height for piece in in_pieces([pl.DataFrame({"x": [1, 2]})] * 5, 4)]
     [4, 4, 2]

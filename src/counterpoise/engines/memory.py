@@ -49,7 +49,7 @@ def suits(frame: pl.DataFrame, question: Question) -> bool:
 
 @dataclass
 class Short(Shortcut):
-    """The engine for short logs; bad rows are the other engine's business."""
+    """The engine for short logs; bad rows are left to the other engine."""
 
     frame: pl.DataFrame
 
@@ -135,7 +135,7 @@ def _sums(columns: Mapping[str, Floats], lane: Lane, names: Names) -> dict[str, 
 
 
 def survey_frame(frame: pl.DataFrame, question: Question, first_row: int | None = 0) -> Summary:
-    """What is in the rows of a frame under internal names, by whichever engine is fastest for so many."""
+    """The summary of a frame under internal names, by whichever engine is fastest for its size."""
     embedded = partial(Streaming.of, frame, question, first_row)
     if suits(frame, question):
         return survey(Short(embedded, question, frame), question)
@@ -184,7 +184,7 @@ class Batches:
         return Summary(self.total, tuple(self.problems), self.rows, self.left_out)
 
     def finish(self) -> tuple[LogMoments, ...]:
-        """The moments of all batches; raises an error if any row is bad, unless bad rows are to be dropped."""
+        """The moments of all batches; raises an error if any row is bad, unless bad rows may be dropped."""
         return finish(self.summary, self.question, self._duplicates)
 
     def _duplicates(self, n: int) -> int | None:

@@ -27,11 +27,12 @@ from counterpoise.engines.query import (
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature
+from counterpoise.log.expressions import indicator
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.lists import LIST
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question, part_of
-from counterpoise.log.rules import Problem, check_type, indicator, is_good, key_of, rules_of
+from counterpoise.log.rules import Problem, check_type, is_good, key_of, rules_of
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.spread import KEPT
@@ -98,7 +99,7 @@ class PushedDown:
         """The sums of the good rows, a statement for every few targets."""
         parts = [self._ask(query, chunk) for chunk in _chunks(query.names)]
         total = _one({part.total for part in parts})
-        rewards = [f"{name}_count" for name in query.names.rewards]  # of several, each has bad rows of its own
+        rewards = [f"{name}_count" for name in query.names.rewards]  # with several rewards, each has its own bad rows
         is_clean = all(part.n == total and part.counted(rewards) == {total} for part in parts)
         bad = [part.chunk for part in parts if part.n < total]
         if bad and self.question.log.drop_bad_rows and len(self.also) < len(query.names.targets):
@@ -208,7 +209,7 @@ class PushedDown:
     def _culprits(self, chunks: Sequence[_Chunk]) -> tuple[str, ...]:
         """Targets chosen so that every bad row breaks a rule of one of them, or a rule that all targets share.
 
-        Rows are often bad for many targets at once, and then the first of those targets will do.
+        Rows are often bad for many targets at once; then the first of those targets is enough.
         """
         culprits: tuple[str, ...] = ()
         for chunk in chunks:
@@ -287,7 +288,7 @@ def distinct_keys(marked: Frame, question: Question) -> int:
 
 
 def collect(frame: Frame) -> pl.DataFrame:
-    """A small answer, here."""
+    """Fetch a small answer."""
     answer: pl.DataFrame = frame.collect("polars").to_native()
     return answer
 
@@ -370,7 +371,7 @@ def prepare_lists(
 
 
 def _is_one(feature: Feature, names: Mapping[str, str]) -> nw.Expr:
-    """Whether a feature is 1; `indicator` makes 0 of null."""
+    """Whether a feature is 1; `indicator` turns null into 0."""
     if feature.kind == "bucket":
         checksum = checksum_of(feature.column)
         return nw.col(names.get(checksum, checksum)) % feature.buckets == feature.bucket

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
 from counterpoise.log.question import (
     GROUP,
@@ -25,7 +26,7 @@ from counterpoise.log.question import (
     excess_of,
     gain_of,
 )
-from counterpoise.log.rules import Problem, Rule, indicator, is_good
+from counterpoise.log.rules import Problem, Rule, is_good
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
 from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed
@@ -62,9 +63,9 @@ def aggregate(
 ) -> Frame:
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
-    If segments have their own centers, the frame has them as columns, and they are part of the answer. So is the largest value of each of
-    the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing. Without
-    `context`, the sums of a context baseline are left to somebody else.
+    If segments have their own centers, the frame has them as columns, and they are part of the answer. So is the largest value of
+    each of the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing. Without `context`,
+    the sums of a context baseline are computed elsewhere.
     """
     names = query.names
     lanes = names.lanes if lanes is None else lanes
@@ -89,7 +90,7 @@ def aggregate(
         wanted += [product.sum().alias(name) for name, product in (squares | zeros).items()]
     for name in _numbers(names, lanes):
         if name in names.features:
-            continue  # which the sums of their products speak for
+            continue  # covered by the sums of their products
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
     wanted += [nw.col(name).max() for name in peaks]
@@ -118,7 +119,7 @@ def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) ->
     question = names.question
     centers: Sequence[Term | float] = query.centers if query.own is None else [get(name) for name in names.centers]
     made = {names.shifted[j]: get(reward) - centers[j] for j, reward in enumerate(names.rewards)}
-    if names.values:  # of a model, which has one reward
+    if names.values:  # for a model, which has one reward
         if not question.makes_lists:
             made[MODEL_ERROR] = get(names.rewards[0]) - get(MODEL_REWARD)
         used, known = {lane.columns.get("v") for lane in lanes}, _numbers(names, lanes)
@@ -260,7 +261,7 @@ FIRST = 1000  # rows from which a center is taken: it only has to be near the ot
 
 
 def center_of(rewards: pl.Series) -> float:
-    """The median of some rewards, which is near the others whatever a broken row may contain."""
+    """The median of some rewards, which is near the others even if some rows are broken."""
     values = rewards.cast(pl.Float64).to_numpy()
     with np.errstate(invalid="ignore"):
         good = values[is_number(values)]
@@ -274,7 +275,7 @@ def is_fine(part: str, values: Floats) -> NDArray[np.bool_]:
 
 
 def is_clean(numbers: Numbers, names: Names) -> bool:
-    """Whether no row broke a rule, judged by the counts, the extremes and the sums (which a NaN spoils)."""
+    """Whether no row broke a rule, judging by the counts, the extremes and the sums (which a NaN spoils)."""
     n, question = numbers[ROWS], names.question
     if question.features and not (numbers[FEATURES] <= LARGEST**2).all():
         return False

@@ -1,4 +1,4 @@
-"""Every kind of log, and how it is added up and read: the one list of them, to which anybody can add."""
+"""Every kind of log, and how it is added up and read: the one list of them, which anybody can extend."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from counterpoise.threads import check_threads
 
 T = TypeVar("T")
 Batches = Iterator[pl.DataFrame]
-IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # which need not be asked whether they are something else
+IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # no need to ask whether they are something else
 
-LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
+LONG = 5_000_000_000  # bytes times targets above which the compiled loop is worth the half second it takes to start
 
 LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
-SOME = 500  # ids, where nothing but their order tells which to fetch
+SOME = 500  # ids to fetch if only their order says which
 MOST = 100_000  # rows of some ids that are fetched
 
 
 class LogEngine:
-    """How logs of one kind are added up, and read row by row.
+    """How logs of one kind are added up and read row by row.
 
-    For a kind of your own, inherit from it, say which data it `holds`, give their rows as a `frame`, and put an object of it into
-    `ENGINES`. One that adds up where its rows are also has its own `moments`, which `summarize` makes from an `Engine`.
+    For your own kind, inherit from it, say which data it `holds`, return their rows as a `frame`, and put an instance into
+    `ENGINES`. One that adds up rows where they are also has its own `moments`, which `summarize` makes from an `Engine`.
     """
 
     has_order = True  # rows come in the same order whenever they are read
@@ -89,12 +89,12 @@ class LogEngine:
         return next(frames.batches(data, question)).head(rows)
 
     def peek(self, question: Question, rows: int) -> pl.DataFrame:
-        """So many rows at most with what the question names: evenly spaced ones of a log in memory, and else the first."""
+        """At most so many rows with what the question names: evenly spaced if the log is in memory, and otherwise the first."""
         batch = next(frames.batches(self.frame(question.log.data), question))
         return batch.gather_every(max(-(-batch.height // rows), 1))
 
     def sampled(self, question: Question, rows: int) -> pl.DataFrame:
-        """The rows with everything that the question names; so many at most, drawn evenly from all over the log."""
+        """At most so many rows with everything that the question names, drawn evenly from all over the log."""
         return self.over_rows(question, lambda batches: sample_of(batches, rows), None)
 
     def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
@@ -151,11 +151,11 @@ class Frames(LogEngine):
     """Arrays and frames, eager or lazy: whatever no other engine holds."""
 
     def holds(self, data: object) -> bool:
-        """Anything; what is no frame is refused when it is read."""
+        """Anything; what is not a frame is refused when it is read."""
         return True
 
     def scan(self, log: Log) -> pl.LazyFrame:
-        """All rows and columns; those of arrays are put side by side."""
+        """All rows and columns; arrays are put side by side."""
         if not isinstance(log.data, Mapping):
             with frames.errors_told(log.data):
                 scan = super().scan(log)
@@ -165,7 +165,7 @@ class Frames(LogEngine):
         return frames.side_by_side(log.data, list(log.data), numbers).lazy()
 
     def columns(self, log: Log) -> list[str]:
-        """Their names, which a frame in memory tells at once."""
+        """Their names, which a frame in memory has ready."""
         if isinstance(log.data, Mapping):
             return list(log.data)
         with frames.errors_told(log.data):
@@ -237,7 +237,7 @@ class Files(LogEngine):
 
 
 class Elsewhere(LogEngine):
-    """Rows that others add up where they are; they have no order, and no numbers."""
+    """Rows that another system adds up in place; they have no order and no numbers."""
 
     has_order = False
 
@@ -305,7 +305,7 @@ class Databases(Elsewhere):
         return databases.batches(question)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
-        """Sums travel; rows do where a policy only runs here."""
+        """Only sums travel, unless a policy has to run here."""
         if question.needs_python:
             with progress_bar(progress) as report, closing(self.batches(question)) as fetched:
                 rows = frames.with_policies(fetched, question, report)
@@ -438,7 +438,7 @@ def _fetch(native: Any) -> pl.LazyFrame:
         fetched: pl.DataFrame = frame.collect("polars").to_native()
         return fetched.lazy()
     chosen = {name: frame[name] for name in frame.columns}
-    # unknown are decimals too wide for polars, which are numbers
+    # unknown: decimals too wide for polars, which are numbers
     return pl.LazyFrame(
         {name: frames.series_of(column, is_number=column.dtype == nw.Unknown) for name, column in chosen.items()}
     )

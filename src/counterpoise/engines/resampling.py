@@ -15,12 +15,12 @@ from counterpoise.engines.summarize import Answer, assemble
 from counterpoise.log.groups import with_groups
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments.columns import SQUARE
 from counterpoise.moments.log_moments import Label
-from counterpoise.moments.moments import SQUARE
 
 # -- What is drawn again when logs like a given one are drawn: its clusters, its rows, or blocks of its rows, each as its sums ---
 
-MOST = 20_000  # units: so many times so many drawn logs are a matter of seconds
+MOST = 20_000  # units: drawing logs from this many takes seconds
 COPIES = "copies of this row"  # names that no log has
 CLUSTER = "the cluster's id"
 
@@ -181,8 +181,8 @@ def tilted(units: Units, excess: str) -> Units:
 
     .. math:: m_k \to m_k e^{-\lambda u_k}, \qquad \sum_k m_k e^{-\lambda u_k} u_k = 0
 
-    In the world that wrote the log, E[w] = 1, and estimators rely on it. In the log itself the mean is 0.9 or 1.1, so that in logs drawn
-    from it a baseline would add an error that it does not have in the world.
+    In the world that wrote the log, E[w] = 1, and estimators rely on it. In the log itself the mean may be 0.9 or 1.1, so in logs
+    drawn from it a baseline would add an error that it does not have in the world.
 
     References
     ----------
@@ -233,7 +233,7 @@ def _sums_of_logs(units: Units, counts: Floats, groups: int, random: np.random.G
 
 
 def _by_group(counts: Floats, columns: Floats, groups: int, random: np.random.Generator) -> Floats:
-    """Every copy of a unit in a group of its own; the fractions of the log itself stay together."""
+    """Puts every copy of a unit into a group of its own; fractions of the log itself stay together."""
     from scipy.sparse import csr_array
 
     logs, units = counts.shape

@@ -11,12 +11,12 @@ import polars as pl
 
 from counterpoise.engines.registry import engine_of, first_rows
 from counterpoise.engines.streaming import good_rows, prepare
-from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.errors import OptionError
 from counterpoise.log.expressions import only
 from counterpoise.log.groups import integer_ids
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
-from counterpoise.readers import files, frames
+from counterpoise.readers import frames
 
 T = TypeVar("T")
 ID = "the id as a number"
@@ -45,7 +45,7 @@ def over_good_rows(
             "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
         )
     groups = question.groups if question.log.cluster is not None else 1
-    # what decides about no row is not read
+    # columns that rule out no row are not read
     lean = replace(question, log=question.log.but(key=()), segment=(), groups=groups)
     return engine_of(lean.log).over_rows(lean, lambda batches: work(_good(batches, lean, number, cluster)), number)
 
@@ -92,8 +92,8 @@ def good_rows_of_ids(
 ) -> pl.DataFrame | None:
     """All good rows of about one in so many of a column's ids, under the question's own names, with its segments, and numbers for ids.
 
-    They are the rows behind the question's estimates, but for those without an id. Policies are not asked where `is_worth_it` says of
-    the ids that it is not: None.
+    They are the rows behind the question's estimates, except those without an id. If `is_worth_it` says no to the ids, policies
+    are not called and the answer is None.
     """
     some, batch = rows_of_ids(question, column, parts)
     ids = batch.get_column(column)
@@ -112,11 +112,3 @@ def good_rows_of_ids(
         numbers = numbers.rank("dense")
     _, numbered = np.unique(numbers.to_numpy(), return_inverse=True)
     return good.with_columns(pl.Series(ID, numbered))
-
-
-def collect(frame: pl.LazyFrame) -> pl.DataFrame:
-    """The rows of a small answer; damaged files are an error of the log."""
-    try:
-        return frame.collect(engine="streaming")
-    except files.UNREADABLE as error:
-        raise LogError(f"cannot read the log: {first_line(error)}.") from error

@@ -44,7 +44,7 @@ def sample_of(batches: Iterable[pl.DataFrame], rows: int) -> pl.DataFrame:
 
 
 def some_of(rows: pl.LazyFrame, wanted: int, total: int) -> pl.LazyFrame:
-    """About so many of `total` rows, by a hash of their numbers, so that no rhythm of the log decides which; all of a short log.
+    """About so many of `total` rows, by a hash of their numbers, so that no pattern in the log matters; all of a short log.
 
     >>> some_of(pl.LazyFrame({"x": range(10_000)}), 100, 10_000).collect().height
     101
@@ -56,7 +56,7 @@ def some_of(rows: pl.LazyFrame, wanted: int, total: int) -> pl.LazyFrame:
 
 
 def together(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of all batches, of which there must be some; a batch without rows has not got the columns that models add."""
+    """The rows of all batches, at least one of which has rows; an empty batch lacks the columns that models add."""
     some = [batch for batch in batches if batch.height]
     if not some:
         raise LogError("the log has no rows.")
@@ -69,7 +69,7 @@ def of_some_ids(rows: pl.LazyFrame, column: str, parts: int) -> pl.LazyFrame:
 
 
 def rows_of_some_ids(data: Any, names: Sequence[str], column: str, parts: int) -> Any:
-    """The same of some columns of arrays or a frame in memory, as the same kind of thing."""
+    """The same for some columns of arrays or a frame in memory, returned as the same kind of thing."""
     if isinstance(data, Mapping):
         rows = _places(from_array(column, data[column], is_number=False), parts)
         return {name: _take(data[name], rows) for name in names}

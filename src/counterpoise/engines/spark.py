@@ -94,7 +94,7 @@ def partial_moments(
                 partial.add(complete_batch(batch, shipped, f"batch {number} of partition {partition}"))
             answer = _as_text(partial) if partial.rows else ""
         except CounterpoiseError as error:
-            # as an answer: an exception would be tried again four times, and reach the driver without its words at times
+            # as an answer: an exception would be retried four times, and sometimes reach the driver without its message
             answer = json.dumps({"error": str(error)})
         if answer:
             yield pa.RecordBatch.from_pydict({"partial": [answer]})

@@ -114,7 +114,7 @@ def _key(schema: pl.Schema, question: Question) -> list[pl.Expr]:
 
 
 def _indicator(get: Callable[[str], PolarsColumn], feature: Feature) -> PolarsColumn:
-    """Where a feature is 1, which it is not where its column is null."""
+    """Where a feature is 1; null counts as 0."""
     if feature.kind == "bucket":
         return (get(checksum_of(feature.column)) % feature.buckets == feature.bucket).fill_null(False)
     if feature.kind == "truth":
@@ -249,7 +249,7 @@ class Streaming:
             return piece
 
         def watch(rows: Frame) -> Frame:
-            # Of a whole piece at a time: a function inside an expression costs a tenth of the query, whatever it does.
+            # A whole piece at a time: a function inside an expression costs a tenth of the query, whatever it does.
             native: pl.LazyFrame = rows.to_native()
             return nw.from_native(native.map_batches(see, streamable=True, validate_output_schema=False))
 

@@ -73,7 +73,7 @@ class Engine(Protocol):
 
 @dataclass
 class Shortcut:
-    """An engine that has a faster way to add up, where nothing is in the way of it, and leaves all else to the one that it wraps."""
+    """An engine with a faster way to add up plain logs, which leaves everything else to the engine it wraps."""
 
     make_inner: Callable[[], Engine]
     question: Question
@@ -123,7 +123,7 @@ def survey(engine: Engine, question: Question) -> Summary:
     query = Query(names, engine.centers(only_good=False))
     answer = engine.aggregate(query)
     problems: list[Problem] = []
-    # nobody will ask what is wrong
+    # nothing to report
     is_settled = engine.skips_bad_rows and question.log.drop_bad_rows and bool(answer.labels)
     if answer.rows and not answer.is_clean and not is_settled:
         problems = engine.problems()
@@ -140,7 +140,7 @@ def survey(engine: Engine, question: Question) -> Summary:
     check_segments(question, answer.labels, answer.keys, in_database=engine.skips_bad_rows)
     labels = [()] * len(answer.labels) if question.is_binned else answer.labels
     if not is_well_centered(answer.numbers, labels, names):
-        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
+        # segments with very different rewards, or first rows unlike the rest: center every segment on its own mean
         query = query.around(_own_centers(answer, query))
         answer = engine.aggregate(query)
     return Summary(assemble(answer, query, rows), tuple(problems), rows, left_out)
@@ -168,9 +168,9 @@ def finish(
 def check_segments(
     question: Question, labels: Iterable[Label], keys: pl.DataFrame | None = None, *, in_database: bool = False
 ) -> None:
-    """Ask before answering for thousands of segments; and refuse more sums than memory is likely to hold.
+    """Ask before answering for thousands of segments, and refuse more sums than memory is likely to hold.
 
-    `keys` are the segments' columns, where they are at hand: by their types we know what to propose.
+    `keys` are the segments' columns, if at hand: their types tell us what to propose.
     """
     if question.is_binned or not question.segment:
         return
@@ -197,7 +197,7 @@ def check_segments(
 
 
 def _coarser(columns: Sequence[str], keys: pl.DataFrame | None, in_database: bool) -> str:
-    """What to segment by instead: of a point in time the week or the day."""
+    """What to segment by instead: the week or the day, for dates and times."""
     for column, dtype in [] if keys is None else zip(columns, keys.dtypes, strict=False):
         if dtype.is_temporal() and _IS_NAME.fullmatch(column):
             by_week = f"date_trunc('week', {column})" if in_database else f"strftime({column}, '%G-W%V')"

@@ -17,7 +17,7 @@ Clicks = Literal["position", "cascade", "dependent"]
 
 NODES = 200  # of the quadrature, which is exact to 1e-12 for scores within e³ of each other
 LISTS = 50_000  # in memory at a time
-AFTER_CLICK, AFTER_NONE = 0.5, 0.95  # how likely a user of the cascade goes on after a click, and after none
+AFTER_CLICK, AFTER_NONE = 0.5, 0.95  # how likely a user of the cascade is to continue after a click, and after none
 
 
 class SyntheticRanking:
@@ -25,7 +25,7 @@ class SyntheticRanking:
 
     .. math:: \pi(a_k \mid x, a_1, \dots, a_{k-1}) = \frac{e^{f(x, a_k)}}{\sum_{a \notin \{a_1, \dots, a_{k-1}\}} e^{f(x, a)}}
 
-    With ``logging="independent"``, both policies fill every slot without looking at the others, so that an item may be there twice.
+    With ``logging="independent"``, both policies fill every slot without looking at the others, so an item may appear twice.
     Clicks follow one of three models: ``"position"``, the item's attraction times how often its position is looked at; ``"cascade"``, in
     which users read from the top and go on with a probability that depends on whether they clicked; and ``"dependent"``, in which every
     click also depends on all other items of the list, those below included. The new policy's scores are the logging policy's, moved

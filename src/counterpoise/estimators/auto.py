@@ -25,12 +25,13 @@ def auto(moments: Moments) -> Estimate:
     .. math:: \hat V = (1 - \lambda) \hat V_0 + \lambda \hat V_{DM}, \qquad \lambda = \frac{\tau^2}{\tau^2 + \Delta^2}, \qquad
         \Delta = \hat V_{DM} - \hat V_0
 
-    :math:`\hat V_0` is the mix of `optimal_dr` and `beta_ips` in the ratio of E to 30, where E = (Σw)²/Σw² are the effective rows.
-    The squared difference Δ² stands for the squared bias of the model, and τ² for how far the log allows the model to be off without
-    notice: :math:`\tau^2 = (1 + (10/E)^2) (s^2/10 + \sigma^2/2E^2)`, with s the standard error of Δ and σ² the variance of the rewards.
+    :math:`\hat V_0` is the mix of `optimal_dr` and `beta_ips` in the ratio of E to 30, where E = (Σw)²/Σw² are the effective
+    rows. The squared difference Δ² stands for the squared bias of the model, and τ² for how far off the model could be without
+    the log noticing: :math:`\tau^2 = (1 + (10/E)^2) (s^2/10 + \sigma^2/2E^2)`, with s the standard error of Δ and σ² the variance
+    of the rewards.
 
-    The value is never further than τ/2 from :math:`\hat V_0`, which is as good as unbiased, so that a bad model does bounded harm: in a
-    large log that is a sixth of a standard error. With fewer than about five effective rows, the model decides.
+    The value is never further than τ/2 from :math:`\hat V_0`, which is nearly unbiased, so a bad model does bounded harm: in a
+    large log, a sixth of a standard error at most. With fewer than about five effective rows, the model decides.
 
     .. math:: \text{stderr}^2 = s_0^2 + (\hat V - \hat V_0)^2 + \max(1 - \bar w, 0)^2 \sigma^2
 
@@ -40,7 +41,7 @@ def auto(moments: Moments) -> Estimate:
 
     Examples
     --------
-    Three rows with a weight say little, and the model has the word. In a thousand times as many, it does not:
+    Three rows with a weight say little, so the model decides. With a thousand times as many, it does not:
 
     >>> import numpy as np
     >>> w, r = np.array([6.0, 0.0, 3.0, 0.0, 0.0, 0.0, 2.0, 0.0]), np.array([1, 0, 0, 1, 0, 1, 1, 0])
@@ -59,7 +60,7 @@ def auto(moments: Moments) -> Estimate:
 
 
 def auto_without(groups: Moments) -> Floats:
-    """The value without each of the groups, spread as widely as its error: the jackknife sees the bias only if it is told.
+    """The value without each of the groups, spread as widely as its error: the jackknife does not see the bias by itself.
 
     Where the model has most of the weight, leaving out a group moves next to nothing; so the unbiased part is left to move, by the
     factor by which the standard error exceeds its own.

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from counterpoise.display import number
 from counterpoise.errors import OptionError
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.moments import SQUARE, Stacked, Truth
+from counterpoise.moments.columns import SQUARE
+from counterpoise.moments.moments import Stacked, Truth
 
 if TYPE_CHECKING:
     from counterpoise.intervals.method import Interval
@@ -54,7 +55,7 @@ NONE_YET: Any = NoInterval()  # in the place of an `Interval`
 class Estimate:
     """What an estimator says: a value, its standard error, and the baseline(s) it used.
 
-    If the log cannot give the value, it is nan with an infinite standard error, and `identified` is False. For a stack of moments,
+    If the log cannot tell the value, it is nan with an infinite standard error, and `identified` is False. For a stack of moments,
     every field holds arrays; `unstack` takes them apart. The estimates in a result have an `Interval`; estimators know nothing
     about intervals and leave it open.
     """
@@ -211,7 +212,7 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> ControlFit:
 
     The fixed ones are fitted by least squares. Of what they leave, the context's columns take their share by ridge on their correlations,
     whose penalty follows from the same sums. Let a direction of the correlations, with eigenvalue Λ, explain z² of the scatter T that the
-    response has left. If the context had nothing to say, z² would be ν = κT/n on average, where κ says how few rows carry the weights'
+    response has left. If the context explained nothing, z² would be ν = κT/n on average, where κ says how few rows carry the weights'
     variance. Coefficients with variance τ² make that ν + Λτ²; so τ² is what all directions explain beyond ν each, over
     the sum of their Λ, and the penalty is ν/τ²: infinite where they explain no more than noise would.
     """
@@ -235,7 +236,7 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> ControlFit:
     terms = np.einsum("...i,...ij,...j->...", np.abs(rest), np.abs(moments.scatter), np.abs(rest))
     explained = np.where(
         total > 1e-12 * terms, np.minimum(explained, total), 0.0
-    )  # of rounding there is nothing to explain
+    )  # nothing but rounding is left to explain
     share = spread(moments, response[moments.columns.index("s")]) / np.maximum(np.asarray(moments.n), 1)
     noise, rank = share * total, kept.sum(axis=-1)
     signal = np.maximum(explained - _expected(rank) * noise, 0.0) / np.maximum((values * kept).sum(axis=-1), 1.0)
@@ -247,7 +248,7 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> ControlFit:
 
 
 def _expected(rank: Floats) -> Floats:
-    """How many times the noise of one direction so many directions have to explain before they are believed."""
+    """How much this many directions must explain, in units of one direction's noise, before we believe them."""
     return rank + np.sqrt(2.0 * rank)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from counterpoise.estimators.estimate import Estimate, least_squares, linear
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.moments import EXCESS, LENGTH, REWARD, Stacked, Truth
+from counterpoise.moments.columns import EXCESS, LENGTH, REWARD
+from counterpoise.moments.moments import Stacked, Truth
 
 
 def controls_of(moments: Moments) -> Floats:
@@ -21,8 +22,8 @@ def joint_baselines(
 
     .. math:: \hat V = \frac1n \sum_i \sum_k \left[ w_{ik} r_{ik} - \beta_k (w_{ik} - 1) \right]
 
-    Every w_k − 1 has mean 0, so that any β is unbiased. The best is one least-squares fit of the lists' weighted rewards: since positions
-    of a list go together, it is not what each position would choose for itself, and never worse for the list.
+    Every w_k − 1 has mean 0, so that any β is unbiased. The best is one least-squares fit of the lists' weighted rewards: since
+    positions of a list are correlated, it differs from what is best for each position alone, and is never worse for the list.
     """
     form = around.form(*response)
     u, *positions = controls = controls_of(around)
@@ -67,7 +68,7 @@ def longer_lists(moments: Moments) -> Estimate:
 
     .. math:: \hat\Delta = \frac1n \sum_i \sum_k (L_i - \beta_k) (w_{ik} - 1)
 
-    The baselines β take out all that the weights explain of themselves: nothing is left where all lists have the same length L.
+    The baselines β remove what the weights explain by themselves: nothing is left if all lists have the same length L.
     """
     form, at = moments.form(LENGTH), moments.columns.index(LENGTH)
     u, *positions = controls_of(moments)

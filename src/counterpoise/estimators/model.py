@@ -9,8 +9,9 @@ import numpy as np
 from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import Estimate, fit, linear
 from counterpoise.estimators.weighted import from_mean_reward, has_overlap
-from counterpoise.moments import MODEL, ROW, Floats, Moments
-from counterpoise.moments.moments import LENGTH, REWARD, SQUARE, Truth
+from counterpoise.moments import Floats, Moments
+from counterpoise.moments.columns import LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.moments import Truth
 
 
 def dm(moments: Moments) -> Estimate:
@@ -190,7 +191,7 @@ def difference_dr(moments: Moments) -> Estimate:
 
 
 def check_model(moments: Moments) -> None:
-    """The columns of a reward model are there."""
+    """Check that the columns of a reward model are there."""
     if not set(MODEL) <= set(moments.columns):
         raise OptionError(
             "this estimator needs a reward model.",

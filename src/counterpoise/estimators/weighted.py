@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import ControlFit, Estimate, estimate_of, fit, linear
 from counterpoise.estimators.lists import controls_of, joint_baselines, self_normalized
-from counterpoise.moments import MODEL, Floats, Moments
+from counterpoise.moments import Floats, Moments
+from counterpoise.moments.columns import MODEL
 from counterpoise.moments.moments import Stacked, Truth
 
 BaselineChoice = float | Literal["optimal", "plug-in"]
@@ -52,7 +53,7 @@ def snips(moments: Moments) -> Estimate:
 
     .. math:: \hat V = \frac{\sum_i w_i r_i}{\sum_i w_i}
 
-    It stays within the range of the rewards, and it does not mind if you know the propensities only up to a factor. Its bias is of
+    It stays within the range of the rewards, and works even if you know the propensities only up to a factor. Its bias is of
     order 1/n. It is β-IPS with its own value as the baseline. Lists are self-normalized at each position.
 
     Examples
@@ -289,7 +290,7 @@ def estimate_from(
 
 
 def check_context(moments: Moments) -> None:
-    """The columns of a context baseline are there."""
+    """Check that the columns of a context baseline are there."""
     if not moments.context:
         raise OptionError(
             "this estimator needs a baseline that depends on the context.",
@@ -335,8 +336,8 @@ def lift_of_value(moments: Moments) -> Estimate:
 
     .. math:: \hat V_\beta - \bar r = \frac1n \sum_i u_i (r_i - \beta), \qquad \beta = \frac{\mathrm{Cov}(wr, w)}{\mathrm{Var}(w)}
 
-    For weights whose mean is not 1, such as clipped ones: what they leave out is filled in with the baseline, and if the value and the
-    lift had one each, the two would contradict each other. `evaluate` and `compare` report it as the lift by such weights.
+    For weights whose mean is not 1, such as clipped ones: what they leave out is filled in with the baseline, and the value and
+    the lift would contradict each other if each had its own. `evaluate` and `compare` report it as the lift by such weights.
 
     >>> from counterpoise.estimators import beta_ips
     >>> log = Moments.of(weight=[0.5, 1.5, 0.4], reward=[1, 3, 2])

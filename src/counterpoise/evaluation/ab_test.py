@@ -1,4 +1,4 @@
-"""`ab_test`: how much more one arm of a randomized test earns than another, from everything that the log knows."""
+"""`ab_test`: how much more one arm of a randomized test earns than another, from everything the log knows."""
 
 from __future__ import annotations
 
@@ -36,18 +36,11 @@ from counterpoise.engines.registry import columns_of
 from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
-from counterpoise.evaluation.asking import (
-    ONE,
-    RewardMoments,
-    by_value,
-    checked_shares,
-    features_of,
-    groups_of,
-    with_names,
-)
-from counterpoise.evaluation.checks import together_by
+from counterpoise.evaluation.asking import features_of, groups_of
+from counterpoise.evaluation.checks import RewardMoments, together_by
 from counterpoise.evaluation.estimates import IntervalOptions, options_of
 from counterpoise.evaluation.evaluate import compare
+from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
 from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
@@ -81,7 +74,8 @@ NO_CARRY_OVER_POOLED = (
 class Effect:
     """How much more an arm earns per row than the arm it is compared with, by one method.
 
-    `worth` is how much more traffic the difference in means would need to be as sure: 0.5 says that the method is worth 50 % more rows.
+    `worth` is how much more traffic the difference in means would need to be as sure: 0.5 means that the method is worth 50 %
+    more rows.
     """
 
     arm: str
@@ -121,8 +115,8 @@ class Arm:
 class ABTest(Display):
     """The answer of `ab_test`.
 
-    ``test["new"]`` is the effect of an arm by the most certain method that it has, ``test["new", "difference in means"]`` by another;
-    `effects` has all of them and `arms` the arms. `sample_ratio` is the test of the arms' shares, and `moments` are the sums by arm.
+    ``test["new"]`` is the effect of an arm by its most certain method, and ``test["new", "difference in means"]`` by another;
+    `effects` has all of them and `arms` the arms. `sample_ratio` tests the arms' shares, and `moments` are the sums by arm.
     """
 
     effects: tuple[Effect, ...]
@@ -139,7 +133,7 @@ class ABTest(Display):
         if not own:
             known = ", ".join(repr((effect.arm, effect.method)) for effect in self.effects)
             raise OptionError(f"there is no effect {key!r} in this test; it has {known}.")
-        return own[-1]  # later methods use more of what is known
+        return own[-1]  # later methods use more information
 
     @property
     def n(self) -> int:
@@ -163,7 +157,7 @@ class ABTest(Display):
 
     @property
     def disagreements(self) -> tuple[str, ...]:
-        """The arms whose pooled difference is further from their difference in means than chance allows, in words."""
+        """What to say about arms whose pooled difference is further from the difference in means than chance allows."""
         return tuple(said for arm in self.treatments for said in self._apart(arm))
 
     def _apart(self, arm: str) -> Iterator[str]:
@@ -283,28 +277,28 @@ def ab_test(
     r"""How much more the arms of a randomized test earn per row than one of them, by up to three methods.
 
     - The **difference in means**. It is β-IPS with arms as actions and their shares of the rows as propensities, exactly.
-    - **Regression-adjusted** by the columns of `baseline`, known before the choice (CUPED): what they explain of the rewards is noise
-      that the arms need not bear. It is the context baseline of the same difference.
+    - **Regression-adjusted** by the columns of `baseline`, known before the choice (CUPED): the part of the rewards that they explain is
+      noise you can remove. It is the context baseline of the same difference.
     - **Pooled off-policy**, if `propensity` maps every arm to its policy's probability of the logged action: every row of every arm
       counts for every policy, with the weight
 
       .. math:: \frac{\pi_A(a \mid x) - \pi_B(a \mid x)}{\sum_l s_l \, \pi_l(a \mid x)},
 
-      and decisions on which the policies agree cancel. It needs no more traffic where they agree on much, and it knows nothing of
-      what a decision does to later ones.
+      and decisions on which the policies agree cancel. The more they agree, the less traffic it needs; but it ignores what a
+      decision does to later ones.
 
     Parameters
     ----------
     log
         A `Log`, or its data with the parts of a log: `reward`, `baseline`, `cluster` (the unit of randomization), `propensity`, `where`, ….
-        No policy is asked, so that `action`, `context` and `candidates` make no difference.
+        No policy is called, so `action`, `context` and `candidates` make no difference.
     arm
         The column that says which arm a row belongs to.
     against
         The arm that the others are compared with; by default, the first in order.
     shares
-        The planned shares of the arms, such as ``{"A": 0.5, "B": 0.5}``: the test says whether the rows fit them (sample ratio mismatch).
-        Estimates use the shares that the arms have.
+        The planned shares of the arms, such as ``{"A": 0.5, "B": 0.5}``: the test says whether the rows fit them (sample ratio
+        mismatch). Estimates use the shares found in the log.
     interval, level, progress
         As for `evaluate`. ``interval="anytime"`` allows for looking at a running test as often as you like.
 
@@ -399,7 +393,7 @@ def _effects(
 
 
 def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], rival: str) -> dict[str, Together]:
-    """The arms in whose difference in means rows of one id move together: they do where all rows of a user are in the same arm."""
+    """The arms in whose difference in means rows of one id move together, as they do if all rows of a user are in the same arm."""
     if log.is_arrays:
         return {}
     question = ask(log.but(baseline=None), {column: ONE}, weight=Own(), segment=column)
@@ -422,7 +416,7 @@ def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], riv
 
 
 def _with_doubts(effect: Effect, together: Mapping[str, Together]) -> Effect:
-    """An effect whose verdict says that rows move together; the pooled one has been asked itself."""
+    """An effect whose verdict says that rows move together; the pooled one has its own."""
     if effect.method == POOLED or effect.arm not in together:
         return effect
     return replace(effect, verdict=effect.verdict.with_caveats([together[effect.arm].caveat()]))

@@ -14,32 +14,35 @@ from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_
 from counterpoise.diagnostics.verdict import MISSING, below_one
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate, Estimator
-from counterpoise.evaluation.asking import RewardMoments
+from counterpoise.evaluation.checks import RewardMoments
 from counterpoise.evaluation.estimates import (
     Estimates,
     IntervalOptions,
     Lazily,
     View,
+    check_differences,
+    choose,
     diagnostics,
+    differences_of,
     doubtful_baselines,
     estimates,
 )
 from counterpoise.evaluation.ladder import climb
-from counterpoise.evaluation.result import Comparison, Result, Segment, check_differences, choose, differences_of
+from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
 from counterpoise.log.question import Question
-from counterpoise.moments.log_moments import Contrast, LogMoments
+from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 
 Answer = TypeVar("Answer", bound=Result)
 Diagnoses = Lazily[tuple[str, Segment], Diagnostics]
 Verdicts = Lazily[tuple[str, Segment], Verdict]
 
-NOTHING = "not identified"  # the verdict to which nothing is added but what rows say
-SIEVE = 2.0  # standard errors below 1 of a mean weight, without which none is clearly below 1
+NOTHING = "not identified"  # a verdict to which only checks of rows add anything
+SIEVE = 2.0  # a mean weight must be this many standard errors below 1 to be clearly below it
 
 
 def evaluation_of(whole: RewardMoments, options: Sequence[IntervalOptions], names: tuple[str, ...]) -> Result:
-    """The answer of `evaluate` from the moments of one reward or several, the first of which speaks for itself."""
+    """The answer of `evaluate` from the moments of one reward, or of several, the first of which gets the headline."""
     return _together(
         [
             _result(moments, names, how, whole, name)
@@ -120,7 +123,7 @@ def _parts(
             premises.append(climbed.caveat(contrast))
         if judged.verdict != NOTHING:
             mine = (*judged.caveats, *doubts[target][place], *_of_groups(whole.question, contrast))
-            # a segment repeats what everything rests on only if there is nothing else to say
+            # a segment repeats a general caveat only if there is nothing else to say
             judged = Verdict((*premises, *mine) if place is None else mine or tuple(premises[-1:]))
         checks = whole.caveats(contrast, reward, place) if whole.concerns else ()
         return judged.with_caveats(caveat for caveat in checks if caveat.code != MISSING)
@@ -163,14 +166,14 @@ def _judge(view: View, place: Segment, diagnoses: Diagnoses) -> Verdict:
     target, other = view.contrast
     if not other:
         return judge(diagnoses[target, place])
-    # the policy that wrote the log has no weights to judge
+    # the logging policy has no weights to judge
     policies = {name: diagnoses[name, place] for name in view.contrast if (name, place) in diagnoses}
     k = view.place(place)
     return judge_difference(policies, float(view.carrying[k]), float(view.squares[k]))
 
 
 def _of_groups(question: Question | None, names: Contrast) -> Iterator[Caveat]:
-    """The caveat where a target chooses among groups of actions: nothing in the log says what that hides."""
+    """The caveat for a target that chooses among groups of actions: nothing in the log shows what that hides."""
     targets = question.targets if question is not None else ()
     grouped = [target.name for target in targets if target.by_group and target.name in names]
     if grouped:
@@ -182,7 +185,7 @@ def _of_groups(question: Question | None, names: Contrast) -> Iterator[Caveat]:
 
 
 def _where_overlap(own: Estimates, other: str, diagnoses: Diagnoses) -> Estimates:
-    """Differences, marked as such that the log cannot give where either policy has no overlap with it."""
+    """Differences, marked as not identified if either policy has no overlap with the log."""
 
     def estimate(key: tuple[str, str, Segment]) -> Estimate:
         target, _, place = key
@@ -206,7 +209,7 @@ def _bounded(
     options: IntervalOptions,
     estimators: Mapping[str, Estimator],
 ) -> tuple[Estimates, Verdicts]:
-    """The estimates and verdicts of every place, with bounds where something is missing of a target or of its rival."""
+    """The estimates and verdicts of every place, with bounds where actions of a target or its rival are missing."""
     weighted = {name: estimator for name, estimator in estimators.items() if estimator.uses_rewards}
     rewards = rewards_of(log, options.reward_bounds)
 
@@ -243,7 +246,7 @@ def _missing(
     diagnoses: Diagnoses,
     suspects: Mapping[str, set[Segment]],
 ) -> list[Caveat]:
-    """What says that the log lacks some of what a target does; the policy that wrote the log lacks nothing."""
+    """The caveats saying that the log lacks some of a target's actions; for the logging policy, none."""
     checks = whole.caveats((target,), reward, place) if (target, place) in diagnoses else ()
     below = below_one(diagnoses[target, place]) if place in suspects.get(target, ()) else ()
     return [*(caveat for caveat in checks if caveat.code == MISSING), *below]

@@ -16,20 +16,20 @@ from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight, holm
 from counterpoise.diagnostics.findings import Finding
 from counterpoise.display import Block, Cell, Display, Name, Number, PValue, Table, p_value
 from counterpoise.engines.registry import engine_of
-from counterpoise.engines.rows import collect
 from counterpoise.errors import ColumnError, LogError, OptionError, did_you_mean
-from counterpoise.evaluation.asking import of_own_logger
+from counterpoise.evaluation.loggers import of_own_logger
 from counterpoise.intervals.method import degrees_of_freedom
-from counterpoise.log.expressions import Plan, column, columns
+from counterpoise.log.expressions import ReadPlan, column, columns
 from counterpoise.log.good import is_believable, is_probability, is_propensity
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats, Powers
+from counterpoise.readers.files import collect
 from counterpoise.weights import Balanced
 
 # -- Whether actions were taken as often as the logged distribution of all actions says --------------------------------
 
 EDGES = (0.0, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-VARIANCE = 25.0  # of the count in a bin, from which it is normal enough; smaller bins join the next one
+VARIANCE = 25.0  # expected count at which a bin is normal enough; smaller bins join the next one
 UNITS = 10  # clusters per bin that their covariance needs
 
 
@@ -68,7 +68,7 @@ def calibrate(column: str, sums: Mapping[str, float]) -> Calibration:
     actions in the bin; and the products P Pᵀ. With clusters, they have the products d dᵀ over the units, where d is the total of one
     cluster.
 
-    Given the contexts, Y is multinomial with exactly these P, so that V has nothing estimated in it. With clusters, V is the sum of
+    Given the contexts, Y is multinomial with exactly these P, so V contains no estimates. With clusters, V is the sum of
     the squares of their totals. The rank of V counts the degrees of freedom.
 
     References
@@ -226,14 +226,16 @@ def _list(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
 # -- Mean weights of parts of a log against 1 --------------------------------------------------------------------------
 
 
-PARTS_SHOWN = 12  # of those in a table; documents have them all
+PARTS_SHOWN = 12  # in a table; documents have all of them
 Status = Literal["fine", "too large", "too small", "cannot tell", "not always eligible"]
 
 ACTION = "action"
 ALARMS: tuple[Status, ...] = ("too large", "too small")
-LEVEL = 0.01  # of the doctor's alarms: a log in a hundred with right propensities may be doubted
-SURER = 0.1  # means too small must be so much surer: rows with small propensities that have not come up yet make them small too
-FAR = 0.5  # actions with a mean below this are more likely to have been ineligible in some rows than to have propensities twice too large
+LEVEL = 0.01  # for the doctor's alarms: one log in a hundred with right propensities may be doubted
+SURER = (
+    0.1  # means below 1 need stronger evidence: rows with small propensities that have not come up yet also lower them
+)
+FAR = 0.5  # an action with a mean below this was more likely ineligible in some rows than logged with propensities twice too large
 
 
 @dataclass(frozen=True)
@@ -266,7 +268,7 @@ class Audit(Display):
 
     @property
     def alarms(self) -> tuple[Check, ...]:
-        """The checks that speak against the propensities."""
+        """The checks that say the propensities are wrong."""
         return tuple(test for test in self.checks if test.status in ALARMS)
 
     @property
@@ -280,7 +282,7 @@ class Audit(Display):
 
     def blocks(self, *, rows: int | None = PARTS_SHOWN) -> Iterator[Block]:
         """The parts of the log that deviate most from a mean weight of 1, and the calibration of the logged probabilities."""
-        telling = [check for check in self.checks if check.p == check.p]  # nan where nothing can be told
+        telling = [check for check in self.checks if check.p == check.p]  # nan where the log cannot tell
         if self.checks:
             yield ""
             silent = self.looks - len(telling)
@@ -340,8 +342,8 @@ def settle(
 ) -> Audit:
     """The checks with their corrected p and status.
 
-    `looks` counts every part of the log, those too small to be told of included: a rare action that came up often enough to be tested
-    came up too often, and that choice must be paid for too.
+    `looks` counts every part of the log, including those too small to test: a rare action that came up often enough to be tested
+    came up too often, and the correction must pay for that choice.
     """
     raw = [test.p for test in checks] + ([] if calibration is None else [calibration.p])
     corrected = holm(raw, looks + (calibration is not None))
@@ -402,7 +404,7 @@ class Parts:
 def audit(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Audit:
     """The audit of one log, over the rows whose propensity is possible; for a target, over those whose weight is too.
 
-    Rewards decide about no row: a propensity is right or wrong whatever came of the choice.
+    Rewards play no role: a propensity is right or wrong whatever came of the choice.
     """
     day = parts.day or _only_date(schema)
     keys = {name: column(name).cast(pl.String) for name in parts.segment}
@@ -417,7 +419,7 @@ def audit(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Audit:
 
 
 def audit_of(question: Question) -> Audit | None:
-    """The audit of a log that is at hand as files or a frame, by what a question names; None of others, and where rows cannot be read.
+    """The audit of a log in files or a frame, by what a question names; None for other logs, and if rows cannot be read.
 
     >>> from counterpoise import evaluate
     >>> rows = {"r": [1, 0] * 50, "p": [0.5] * 100, "t": [0.6, 0.4] * 50, "item": ["a", "b"] * 50}
@@ -441,7 +443,7 @@ def audit_of(question: Question) -> Audit | None:
         frame = engine_of(log).scan(log)
         known = set(frame.collect_schema()) | chosen
         used = [log.propensity, log.action, log.cluster, *question.segment, *targets]
-        made = Plan((), tuple(name for name in used if name is not None and name not in known))
+        made = ReadPlan((), tuple(name for name in used if name is not None and name not in known))
         frame = made.complete(frame, question)
         parts = Parts(str(log.propensity), list(targets), log.action, log.cluster, question.segment)
         audited = audit(frame, frame.collect_schema(), parts)
@@ -520,7 +522,7 @@ def _by_action(good: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _all_units(good: pl.LazyFrame) -> pl.LazyFrame:
-    """The same of units none of which took the action."""
+    """The same sums for units that never took the action."""
     if UNIT in good.collect_schema():
         sizes = good.group_by(UNIT).agg(m=pl.len().cast(pl.Float64))
     else:
@@ -536,7 +538,7 @@ def _largest(groups: pl.LazyFrame, by: str) -> pl.LazyFrame:
 
 
 def _read(plans: Sequence[pl.LazyFrame], keys: Sequence[str], parts: Parts) -> tuple[list[Check], int]:
-    """The checks, from one pass over the rows, and how many there would have been of all parts."""
+    """The checks, from one pass over the rows, and how many there would be for all parts."""
     table = collect(pl.concat(plans, how="diagonal_relaxed")).to_dicts()
     looked = {row["by"]: row["parts"] for row in table}
     looks = sum(count * (1 if by == ACTION else len(parts.targets)) for by, count in looked.items())

@@ -71,7 +71,7 @@ class Replayed:
 
     @property
     def covered(self) -> bool:
-        """Whether our interval, widened by the error of what was measured, covers that."""
+        """Whether our interval, widened by the outcome's own error, covers the outcome."""
         low, high = self.predicted.interval
         away = self.measured - self.predicted.value
         reach = high - self.predicted.value if away > 0 else self.predicted.value - low
@@ -89,7 +89,7 @@ class Replayed:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the interval of what was measured leaves 0 out."""
+        """Whether the interval of what was measured excludes 0."""
         return 0.0 not in self.interval
 
 
@@ -110,7 +110,7 @@ class Backtest(Display):
 
     @property
     def known(self) -> tuple[Replayed, ...]:
-        """The tests about which their logs said anything."""
+        """The tests whose logs said anything."""
         return tuple(test for test in self.tests if test.is_known)
 
     @property
@@ -125,7 +125,7 @@ class Backtest(Display):
 
     @property
     def sign_agreement(self) -> float:
-        """The share of decided tests, whose own interval leaves 0 out, whose sign we would have said."""
+        """The share of decided tests (whose own interval excludes 0) whose sign we would have called right."""
         return _share(test.same_sign for test in self.known if test.is_decided)
 
     @property
@@ -135,12 +135,12 @@ class Backtest(Display):
 
     @property
     def error_ratio(self) -> float:
-        """How large errors were, in the errors that were said: 1 if those are right, 2 if predictions were off by twice as much."""
+        """How large errors were, in units of the reported ones: 1 if those are right, 2 if predictions were off by twice as much."""
         return math.sqrt(sum(test.off**2 for test in self.known) / len(self.known)) if self.known else math.nan
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether errors so large are within chance (p above 0.01), if those that were said are right."""
+        """Whether errors this large are within chance (p above 0.01) if the reported ones are right."""
         return bool(chdtrc(len(self.known), len(self.known) * self.error_ratio**2) > 0.01) if self.known else False
 
     def table(self) -> pl.DataFrame:
@@ -284,7 +284,7 @@ def backtest(
     """What we would have said about earlier tests from the logs before them, and how that fits what they measured.
 
     Every log is one that was written before (or apart from) its test, by the policy that the new one was then tested against. `compare`
-    predicts the difference; the outcome is what the test measured, with an error of its own, for which coverage allows.
+    predicts the difference; the outcome is what the test measured, whose own error coverage allows for.
 
     Parameters
     ----------

@@ -1,32 +1,76 @@
-"""Checks of a log that sums cannot make: what single rows, their ids and their policies say against an answer."""
+"""Checks of a log that sums cannot make: what single rows, their ids and the policies reveal about an answer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 
 from counterpoise.diagnostics import Caveat, Concern
+from counterpoise.diagnostics.findings import FEW_VALID, about_lists, about_misread, meaning_of, try_readings
+from counterpoise.diagnostics.seeming import fall_of, find_lists, says_list, says_position, shows_once
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
 from counterpoise.diagnostics.verdict import OWN_ROWS
+from counterpoise.engines.registry import columns_of, engine_of
+from counterpoise.engines.rows import ID, first_rows_with, good_rows_of_ids, rows_of_ids
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.support import missing_actions
+from counterpoise.log.expressions import columns
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, ids_among, usual
 from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
+from counterpoise.log.sketches import Lesson, Overlap, row_keys
 from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments.log_moments import Label
+from counterpoise.weights import Balanced
 
-if TYPE_CHECKING:
-    import polars as pl
 
-    from counterpoise.evaluation.asking import RewardMoments
-    from counterpoise.log.sketches import Lesson, Overlap
+@dataclass(frozen=True)
+class RewardMoments:
+    """The moments that answer a question, one for each reward; moments that were handed over have no question."""
+
+    moments: tuple[LogMoments, ...]
+    rewards: tuple[str | None, ...]  # their names, if known
+    question: Question | None = None
+    earlier_rows: int = 0  # of logs before the question's own, which a state held
+    concerns: tuple[Concern, ...] = ()  # what checks of single rows found
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether groups hold clusters."""
+        return self.moments[0].cluster is not None
+
+    @property
+    def is_by_logger(self) -> bool:
+        """Whether several loggers wrote the log, and the last segment says which of them."""
+        how, columns = self.moments[0].weight.how, self.moments[0].segment_columns
+        return bool(columns) and how.startswith(f"{Balanced.__name__}(") and how.endswith(f"logger={columns[-1]!r})")
+
+    @property
+    def rows(self) -> int:
+        """How many rows the question's own log has, without those that were dropped."""
+        return self.moments[0].n - self.earlier_rows
+
+    @cached_property
+    def _by_place(self) -> dict[Label | None, list[Concern]]:
+        """The concerns about single places, of which there may be as many as segments."""
+        concerns: dict[Label | None, list[Concern]] = {}
+        for concern in self.concerns:
+            for place in concern.places or ():
+                concerns.setdefault(place, []).append(concern)
+        return concerns
+
+    def caveats(self, targets: Container[str], reward: str | None, place: Label | None) -> list[Caveat]:
+        """What the checks say about an answer on these targets."""
+        near = [*(concern for concern in self.concerns if concern.places is None), *self._by_place.get(place, ())]
+        return [concern.caveat for concern in near if concern.touches(targets, reward)]
+
 
 # -- Whether a learned policy is judged by the rows that it was learned from, which flatter it -------------------------
 
@@ -34,7 +78,7 @@ SAMPLE = 200_000  # rows of a log in Spark
 
 
 def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    """A caveat for every policy that knows rows of this log from its learning; only policies that remember any are looked at."""
+    """A caveat for every policy that recognizes rows of this log from its training; others are not looked at."""
     lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
     if not lessons or not question.log.context or question.log.action is None:
         return
@@ -47,17 +91,12 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
 
 def _lesson(source: Any) -> Lesson | None:
     """What a target remembers of how it was learned, if it was learned here."""
-    from counterpoise.log.sketches import Lesson
-
     lesson = getattr(source, "lesson_", None)
     return lesson if isinstance(lesson, Lesson) else None
 
 
 def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overlap]:
-    """How the rows of the log fit what each policy remembers; of several rewards, by the one that fits best."""
-    from counterpoise.engines.registry import engine_of
-    from counterpoise.log.sketches import row_keys
-
+    """How the rows of the log fit what each policy remembers; with several rewards, the best fit counts."""
     log = question.log.but(
         propensity=None, key=(), cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None,
         baseline=None, slate=None, position=None, propensity_of=None, discount=None, candidates=None, control=None,
@@ -100,15 +139,15 @@ def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
     return text, "Use that, or evaluate it on other rows."
 
 
-# -- What rows say beside the moments: ids whose rows move together, lists, and propensities that are none -------------
+# -- What rows say beyond the moments: ids whose rows move together, lists, and misread propensities -------------------
 
 
 SAMPLED = 4_000  # rows of whole ids
-ENOUGH, AT_MOST = 200, 40_000  # ids that tell, for which more rows are taken
+ENOUGH, AT_MOST = 200, 40_000  # ids that are enough to tell; until then, more rows are taken
 REPEATED = 1.05  # rows per id, at least
 FIRST = 10_000  # rows that the doctor's cheap checks look at
-RARE = 0.001  # of rows are dropped, and propensities are looked at
-FAR = 0.1  # from 1 is a mean weight that another reading of the propensities may mend
+RARE = 0.001  # once this share of rows is dropped, propensities are looked at
+FAR = 0.1  # a mean weight this far from 1 may have misread propensities
 
 
 def with_concerns(whole: RewardMoments) -> RewardMoments:
@@ -118,7 +157,7 @@ def with_concerns(whole: RewardMoments) -> RewardMoments:
         return whole
     concerns: list[Concern] = []
     for check in _checks_of(question):
-        with suppress(LogError):  # where a check cannot read its sample, the answer stands without it
+        with suppress(LogError):  # if a check cannot read its sample, the answer stands without it
             concerns += check(question, whole)
     return replace(whole, concerns=tuple(concerns))
 
@@ -139,17 +178,14 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
 
 
 def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    """What columns say that nobody named, by their own names at first: ids whose rows move together, and lists."""
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.registry import columns_of
-
+    """What columns that nobody named suggest, first by their names: ids whose rows move together, and lists."""
     columns = columns_of(question.log)
     yield from rows_together(question, whole, columns)
     yield from lists_as_rows(question, whole, columns)
 
 
 def rows_together(question: Question, whole: RewardMoments, columns: Sequence[str]) -> Iterator[Concern]:
-    """Whether rows of one id are alike, where a column looks like ids and nobody said anything of clusters."""
+    """Whether rows of one id are alike, if a column looks like ids and nobody named clusters."""
     contrast = next((contrast for contrast in question.contrasts if contrast[1]), question.contrasts[0])
     rewards = question.log.reward
 
@@ -167,7 +203,7 @@ def together_by(
     terms: Callable[[pl.DataFrame], Mapping[str, tuple[Floats, Floats]]],
     looks: int,
 ) -> dict[str, Together]:
-    """For every estimate, the column of ids whose rows move together the most, if there is one, on a sample of whole ids.
+    """For every estimate, the id column whose rows move together the most, if any, on a sample of whole ids.
 
     `terms` makes of rows each estimate's terms, nan where a reward is bad, and weights; there are so many `looks` at each column.
     """
@@ -177,8 +213,6 @@ def together_by(
     possible = ids_among(columns, _taken(question))
     if not possible:
         return {}
-    from counterpoise.engines.rows import ID, good_rows_of_ids
-
     strongest: dict[str, Together] = {}
     for column, is_sure in possible.items():
         counts: list[int] = []  # of different ids
@@ -193,7 +227,7 @@ def together_by(
         for name, (psi, weights) in terms(sample).items():
             known = ~np.isnan(psi)
             together = moving_together(column, ids[known], psi[known], looks=looks * len(possible))
-            # what is chosen may have a number, too, and its weights move together
+            # an id may be of what was chosen, whose weights move together
             is_unit = is_sure or together is None or moving_together(column, ids, weights) is None
             if together is not None and is_unit and (name not in strongest or together.factor > strongest[name].factor):
                 strongest[name] = together
@@ -201,7 +235,7 @@ def together_by(
 
 
 def _taken(question: Question) -> set[str | None]:
-    """The columns that play a part in which they are no ids of whoever came."""
+    """The columns whose part rules out that they identify visitors."""
     log = question.log
     alone = log.key if len(log.key) == 1 else ()
     parts = [log.action, log.slate, log.position, log.candidates, log.logger, *log.reward, *alone, *question.segment]
@@ -252,17 +286,12 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
 
 
 def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]) -> Iterator[Concern]:
-    """Whether rows are the positions of lists, which nobody said: the doctor's check, on whole lists."""
+    """Whether rows are positions of lists although nobody said so: the doctor's check, on whole lists."""
     log = question.log
     if not question.weight.needs_propensity or not any(map(_may_be_position, names)):
         return
-    if question.propensity_model is not None:  # which has the verdict at most `caution` already
+    if question.propensity_model is not None:  # whose verdict is at most `caution` anyway
         return
-    from counterpoise.diagnostics.findings import about_lists, meaning_of
-    from counterpoise.diagnostics.seeming import fall_of, find_lists, says_list, says_position, shows_once
-    from counterpoise.engines.rows import rows_of_ids
-    from counterpoise.log.expressions import columns
-
     taken = _taken(question)
     free = [name for name in names if name not in taken]
     positions = [name for name in free if says_position(name)]
@@ -285,15 +314,10 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
 
 
 def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    """Whether the propensities of lists are of what they are said to be of: the doctor's check, on the first rows."""
+    """Whether the propensities of lists mean what they are said to mean: the doctor's check, on the first rows."""
     lists, log = question.lists, question.log
     if lists is None or question.is_binned or question.propensity_model is not None:
         return
-    from counterpoise.diagnostics.findings import meaning_of
-    from counterpoise.diagnostics.seeming import fall_of, shows_once
-    from counterpoise.engines.registry import columns_of
-    from counterpoise.engines.rows import first_rows_with
-
     names = [] if log.is_arrays else columns_of(log)
     item = log.action or usual("action", names)
     frame = first_rows_with(question, FIRST, [] if item is None else [item]).lazy()
@@ -301,7 +325,7 @@ def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Con
     meaning = meaning_of(fall, error, steps)
     if meaning in (None, lists.propensity_of):
         return
-    # where items are shown twice, there are as many to choose from below
+    # if items may be shown twice, the number to choose from does not fall
     if meaning == MARGINAL and (item is None or not shows_once(frame, lists.slate, item)):
         return
     what = "it should fall by one with each" if lists.propensity_of == CONDITIONAL else "it should not fall"
@@ -329,7 +353,7 @@ def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[C
 def explanation_of(error: LogError, question: Question) -> LogError:
     """The error about bad rows; if propensities seem to be something else, it says what, and how to read them."""
     misread = None
-    with suppress(CounterpoiseError):  # the first error is the one to tell
+    with suppress(CounterpoiseError):  # report the first error
         misread = _misread(question) if _has_own_propensities(question) else None
     if misread is None or misread[1] >= 1.0:
         return error
@@ -337,10 +361,7 @@ def explanation_of(error: LogError, question: Question) -> LogError:
 
 
 def _misread(question: Question) -> tuple[str, float] | None:
-    """What propensities seem to hold, by the doctor's readings of the first rows, and the share of those that can be propensities."""
-    from counterpoise.diagnostics.findings import FEW_VALID, about_misread, try_readings
-    from counterpoise.engines.rows import first_rows_with
-
+    """What propensities seem to hold, by the doctor's readings of the first rows, and the share that can be propensities."""
     frame = first_rows_with(question, FIRST, ())
     known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     named, targets = (
@@ -378,7 +399,7 @@ def _is_far_from_one(moments: LogMoments) -> bool:
 
 
 def _may_be_position(name: object) -> bool:
-    """Whether a name has one of the words in it that positions have; what it says is looked at only then."""
+    """Whether a name sounds like a position; only then are its values looked at."""
     plain = str(name).lower()
     return any(word in plain for word in ("pos", "rank", "slot"))
 
@@ -387,55 +408,3 @@ def _upper(said: str) -> str:
     """The doctor's finding as a sentence of its own."""
     text = verbatim(said)
     return text[:1].upper() + text[1:]
-
-
-# -- Columns of the context that leak the reward -----------------------------------------------------------------------
-
-LEAKS = 0.95  # the share of the variance from which a column is too good to be known before the choice
-VALUES = 100  # of a column that are told apart; of more, hundredths of the rows are
-ENOUGH = 50  # rows from which there is anything to say
-
-
-def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> dict[str, float]:
-    """The context columns that tell the reward almost exactly, and the share of its variance that they explain out of fold.
-
-    >>> import polars as pl
-    >>> rows = pl.LazyFrame({"r": [0.0, 1.0] * 100, "paid": ["no", "yes"] * 100, "age": list(range(200))})
-    >>> leaks(rows, "r", ["paid", "age"]).keys()
-    dict_keys(['paid'])
-    """
-    import polars as pl
-
-    from counterpoise.log.good import is_number
-    from counterpoise.log.groups import folds_of, row_ids
-
-    known = [name for name in context if name in rows.collect_schema().names() and name != reward]
-    if not known:
-        return {}
-    frame = rows.select(reward, *known).collect().filter(is_number(pl.col(reward).cast(pl.Float64)))
-    r = frame.get_column(reward).cast(pl.Float64).to_numpy()
-    if len(r) < ENOUGH or r.std() <= 0:
-        return {}
-    folds = folds_of(row_ids(frame, (), 0), 2)
-    shares = {name: _r2(frame.get_column(name), r, folds) for name in known}
-    return {name: share for name, share in shares.items() if share >= LEAKS}
-
-
-def _r2(values: pl.Series, r: Floats, folds: NDArray[np.int64]) -> float:
-    """The out-of-fold R² of the mean reward by bin of the column: by value, or by hundredths of the rows where values are many."""
-    import polars as pl
-
-    if values.dtype.is_nested():
-        return 0.0
-    codes = values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
-    if codes.max() > VALUES:
-        if not (values.dtype.is_numeric() or values.dtype.is_temporal()):
-            return 0.0
-        codes = (values.rank("average").fill_null(0).to_numpy() * VALUES / (len(r) + 1)).astype(np.int64)
-    predicted = np.empty(len(r))
-    for fold in (0, 1):
-        own = folds == fold
-        n = np.bincount(codes[~own], minlength=codes.max() + 1)
-        total = np.bincount(codes[~own], r[~own], minlength=codes.max() + 1)
-        predicted[own] = ((total + r[~own].mean()) / (n + 1))[codes[own]]
-    return float(1 - np.square(r - predicted).sum() / np.square(r - r.mean()).sum())

@@ -1,4 +1,4 @@
-"""How often intervals like a result's cover, on logs like its own: a claim that can be checked on the spot."""
+"""How often intervals like a result's cover, on logs like its own: a claim you can check on the spot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from counterpoise.engines.resampling import Units, drawn_again, tilted, units_of
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.evaluation.reading import read
-from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Contrast
@@ -25,16 +24,18 @@ from counterpoise.readers.progress import progress_bar
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from counterpoise.evaluation.result import Result
+
 FEW_CARRYING = 3  # rows; with fewer, what a log looks like says little about the world that wrote it
 FEWEST = 100  # runs
 
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """How one estimate's interval did on `runs` logs that were drawn again, with `truth` as what it should cover.
+    """How one estimate's interval did on `runs` resampled logs; `truth` is what it should cover.
 
-    `lower` and `upper` are the ends of all the intervals. `drawn` says what was drawn: rows, blocks of rows or clusters. Where fewer than
-    three rows carry the answer (`carrying_rows`), the log cannot tell (`can_tell`), and the share means nothing.
+    `lower` and `upper` are the ends of all the intervals. `drawn` says what was drawn: rows, blocks of rows or clusters. If fewer
+    than three rows carry the answer (`carrying_rows`), the log cannot tell (`can_tell`), and the share means nothing.
     """
 
     target: str
@@ -75,7 +76,7 @@ class Coverage:
 
     @property
     def can_tell(self) -> bool:
-        """Whether enough rows carry the answer for logs drawn from this one to be like those of the world."""
+        """Whether enough rows carry the answer for resampled logs to be realistic."""
         return self.runs > 0 and self.carrying_rows >= FEW_CARRYING
 
     def __str__(self) -> str:
@@ -93,7 +94,7 @@ class Coverage:
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The first 100 intervals, those that miss marked. Needs the extra ``plot``."""
+        """The first 100 intervals, with misses marked. Needs the extra ``plot``."""
         return cast("Axes", above().pictures.coverage(self, ax=ax))
 
 
@@ -170,7 +171,7 @@ def _check_rows(result: Result) -> None:
 
 def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Question:
     """The question about some of its targets."""
-    rival = result.against if isinstance(result, Comparison) else ""
+    rival = result.against
     names = {*chosen, rival}
     targets = tuple(target for target in question.targets if target.name in names)
     return part_of(question, targets, tuple(contrast for contrast in question.contrasts if contrast[0] in names))
@@ -179,7 +180,7 @@ def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Quest
 def _coverage_of(
     result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Any
 ) -> Coverage:
-    contrast = (target, result.against if isinstance(result, Comparison) else "")
+    contrast = (target, result.against)
     view = View(replace(result.moments, segment_columns=()), contrast)
     carrying, estimate = _carrying(view, is_difference=result.is_difference(name)), result[target, name]
     about = (target, name, result.level, result.method)
@@ -196,15 +197,14 @@ def _coverage_of(
 
 
 def _carrying(view: View, *, is_difference: bool) -> float:
-    """How many rows carry the answer; none where the policies agree on every row, and the difference rests on rows not seen."""
+    """How many rows carry the answer; none if the policies agree on every row, so that the difference rests on rows not seen."""
     excess = view.excess[0]
     return 0.0 if is_difference and excess.mean(2, 0.0) <= 1e-24 else float(view.carrying[0])
 
 
 def _with_half_rows(units: Units, view: View) -> Units:
-    """The units and one row more that has not come up: it weighs what the rows do that carry the variance, and has half of it a high and
-    half of it a low reward.
-    """
+    """The units and one more row that has not come up: as heavy as those
+    that carry the variance, half with a high and half with a low reward."""
     heavy, low, high = (float(by_place[0]) for by_place in (view.heavy, *view.usual_rewards))
     names, (target, against) = units.question.names, view.contrast
     reward = np.array([low, high, low, high])

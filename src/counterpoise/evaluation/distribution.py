@@ -33,9 +33,8 @@ from counterpoise.display import (
 from counterpoise.engines.first_look import first_look
 from counterpoise.errors import OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.asking import Stored, question_of, read
-from counterpoise.evaluation.estimates import IntervalOptions, View, diagnostics, estimates, options_of
-from counterpoise.evaluation.result import choose, known_target
+from counterpoise.evaluation.asking import Stored, known_target, question_of, read
+from counterpoise.evaluation.estimates import IntervalOptions, View, choose, diagnostics, estimates, options_of
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.table import Frame, frame
 from counterpoise.intervals import Interval, Method, check_level
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 DISTINCT = 200  # rewards with no more distinct values than this have one threshold each
 LIMIT = 1000  # thresholds that may be given
 
-# evenly spaced, and ever closer toward either end, so that the far quantiles have thresholds, too
+# evenly spaced, and ever closer toward either end, so that extreme quantiles have thresholds, too
 _TAILS = 2.0 ** -np.arange(7.5, 17.5, 0.5)
 LEVELS = np.concatenate([_TAILS[::-1], np.arange(1, 128) / 128, 1.0 - _TAILS])
 
@@ -100,7 +99,7 @@ def given_thresholds(thresholds: Any) -> tuple[float, ...]:
 def bin_sql(reward: str, thresholds: Sequence[float]) -> str:
     """SQL for the number of thresholds below a reward, as a tree of comparisons: a database needs about eight of them for a row.
 
-    Literals have an exponent, which makes them floats, not decimals, wherever that is a difference.
+    Literals have an exponent, which makes them floats, not decimals, wherever that matters.
 
     >>> bin_sql('"r"', [0.0, 0.5])
     'CASE WHEN "r" <= 0.5e0 THEN CASE WHEN "r" <= 0.0e0 THEN 0 ELSE 1 END ELSE 2 END'
@@ -191,8 +190,8 @@ def error_of(interval: Interval) -> float:
 
 BETA_IPS = "beta_ips"
 TAIL = 6.0  # mean(d⁴)/mean(d²)² of distances d that fall off exponentially
-VARIANCE = 0.5  # Pareto k of rewards from which on they have none
-OPEN = 0.4  # from which on a mean is open on that side: most logs of rewards without a variance show more, benchmarks/verdicts.py tails
+VARIANCE = 0.5  # Pareto k from which on rewards have no variance
+OPEN = 0.4  # above which a mean is open on that side: most logs of rewards without a variance show more, benchmarks/verdicts.py tails
 COARSE = 0.02  # of the rewards in one bin, if it holds several rewards
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 WORST = (0.1,)
@@ -270,9 +269,9 @@ class Distribution(Display):
 
         .. math:: \text{CVaR}(q) = \max_t \left( t - E_\pi[(t - r)_+] / q \right)
 
-        The maximum is at the q-quantile, so that this is the value of another reward, t − (t − r)₊/q, with the error and interval of
-        its β-IPS there. The upper end is that of the whole interval of the quantile, as each t bounds the CVaR from below. If it is
-        large rewards that are bad, as costs are, negate them.
+        The maximum is at the q-quantile, so that this is the value of another reward, t − (t − r)₊/q, with the error and interval
+        of its β-IPS there. The upper end is that of the whole interval of the quantile, as each t bounds the CVaR from below. If
+        large rewards are bad, as with costs, negate them.
 
         Where the lowest rewards fall off so slowly that they may have no variance (for q = 1, where the highest do, too), no error says how
         far off the mean is: the verdict is ``caution``, and the interval is open on that side if their Pareto k is above 0.4.
@@ -292,7 +291,7 @@ class Distribution(Display):
         best = means[k]
         upper = max(estimate.interval.upper for estimate in means.values())
         made = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside)
-        # where all of the worst rewards are the lowest one, it is the quantile that may be in doubt
+        # if all of the worst rewards equal the lowest one, the quantile may be in doubt
         is_lowest = curve.highest[k] == curve.lowest[0]
         verdict = self._judged(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])
         below, above = self.tails if self.options.reward_bounds is None else (Shape(), Shape())
@@ -374,13 +373,13 @@ class Distribution(Display):
 
     @property
     def _ends(self) -> tuple[float, float]:
-        """Where rewards must lie: as the log promises, within 0 and 1 if nothing else came up, or anywhere."""
+        """Where rewards must lie: as the log promises, within 0 and 1 if nothing else was seen, or anywhere."""
         if self.options.reward_bounds is not None:
             return self.options.reward_bounds
         return (0.0, 1.0) if set(self.bins.seen) <= {0.0, 1.0} else (-math.inf, math.inf)
 
     def _mean(self, name: str, cut: Cut) -> Estimate:
-        """The estimate of the mean of another reward; one that can only have a single value needs none."""
+        """The estimate of the mean of another reward; one that can only have a single value needs no estimate."""
         bounds = self._bounds(cut)
         if bounds is not None and bounds[0] == bounds[1]:
             certain = Interval(cut.beyond, cut.beyond, self.level, self.options.method.name)
@@ -501,8 +500,8 @@ def distribution(
 
     .. math:: F(t) = E_\pi[1\{r \le t\}], \qquad Q(q) = \min\{t : F(t) \ge q\}, \qquad \text{CVaR}(q) = \frac1q \int_0^q Q
 
-    Every threshold t is another reward, 1{r ≤ t}, and one pass over the log gives the β-IPS of all of them. So this holds where the
-    value of `evaluate` does, and fails where that fails: look at the verdicts.
+    Every threshold t is another reward, 1{r ≤ t}, and one pass over the log gives the β-IPS of all of them. So this is right
+    where the value of `evaluate` is, and wrong where that is wrong: look at the verdicts.
 
     Parameters
     ----------

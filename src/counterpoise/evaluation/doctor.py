@@ -25,17 +25,17 @@ from counterpoise.diagnostics.findings import (
     about_positions,
     about_propensities,
     about_rewards,
+    leaks,
     try_readings,
 )
 from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
-from counterpoise.engines.rows import collect, rows_of
+from counterpoise.engines.rows import rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
 from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audit, audit, check_columns, columns_of
-from counterpoise.evaluation.checks import leaks
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_propensity
@@ -44,6 +44,7 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts, target
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Target
+from counterpoise.readers.files import collect
 from counterpoise.weights import list_weight
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ OWN = (
     "lists-as-rows",
     "propensity-meaning",
     "propensities-not-probabilities",
-)  # caveats that the doctor's findings are about
+)  # caveats covered by the doctor's own findings
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
 
@@ -70,7 +71,7 @@ class Column:
 
 @dataclass(frozen=True)
 class TargetOverlap:
-    """The weights of one target, and whether its value can be told."""
+    """The weights of one target, and whether the log can tell its value."""
 
     target: str
     diagnostics: Diagnostics
@@ -118,7 +119,7 @@ class Examination(Display):
             yield Judged(f"{k}. ", finding.severity, (finding.message,), is_listed=True)
 
     def _checks(self) -> Iterator[tuple[str, str]]:
-        """What was looked at, and what it is."""
+        """What was looked at, and what it shows."""
         if (p := self.propensity) is not None:
             yield "propensity: range", f"{number(p.lowest)} to {number(p.highest)}, median {number(p.median)}"
             yield "propensity: outside (0, 1]", f"{p.impossible:,} rows"
@@ -154,7 +155,7 @@ def doctor(
     A target is a column with its probability of the logged action: one name, a list of names, or a mapping of targets to columns.
 
     Parts that say how to estimate (`model`, `items`, `control`, `baseline`, `reward_bounds`, …) make no difference here, nor does
-    `drop_bad_rows`: bad rows are what the doctor looks for. Of propensities that a model is to estimate, nothing is examined.
+    `drop_bad_rows`: bad rows are what the doctor looks for. Propensities to be estimated by a model are not examined.
 
     Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 
@@ -179,7 +180,9 @@ def doctor(
     named = [*segments, day, *columns_of(distribution), reward, propensity, action, *targets, *whole.key]
     check_columns(schema, [name for name in named if name])
     reward, action = reward or usual("reward", names), action or usual("action", names)
-    if propensity is None and whole.propensity is None:  # else a model is to estimate it, whatever columns are called
+    if (
+        propensity is None and whole.propensity is None
+    ):  # otherwise a model estimates it, whatever the columns are called
         propensity = usual("propensity", names)
     targets = targets or targets_among(names, (reward, propensity))
     patient = Patient(whole, frame, schema, reward, propensity, action, targets, segments, day, distribution)
@@ -202,7 +205,7 @@ def doctor(
 
 @dataclass(frozen=True, eq=False)
 class Patient:
-    """A log on the doctor's table: its rows, the column that plays each part (guessed where nobody named it), and what was measured."""
+    """A log on the doctor's table: its rows, the column that plays each part (guessed if nobody named it), and what was measured."""
 
     log: Log
     frame: pl.LazyFrame
@@ -286,9 +289,9 @@ class Patient:
 
     @cached_property
     def judged(self) -> Log:
-        """The log that overlap and rules are judged by: its rows are chosen already, and repeated ones are told of apart."""
+        """The log that overlap and rules are judged by: its rows are already chosen, and repeats are reported separately."""
         rows = self.log.of(self.frame).without("where", "table", "query", "external_access", "key")
-        # overlap needs no bounds, which may be of other rewards
+        # overlap needs no bounds, which may belong to other rewards
         lean = rows.without("model", "items", "value_samples", "reward_bounds")
         reward, propensity = (name if name in self.numbers else None for name in (self.reward, self.propensity))
         return lean.but(reward=reward, propensity=propensity, drop_bad_rows=True)
@@ -315,7 +318,7 @@ class Patient:
 
     @cached_property
     def problems(self) -> list[Problem]:
-        """What is wrong with rows or lists by the rules of `evaluate`, as far as the columns of its parts are there and are numbers."""
+        """What is wrong with rows or lists by the rules of `evaluate`, for parts whose columns exist and hold numbers."""
         log, known = self.judged, self.schema.names()
         control = {name: mean for name, mean in (log.control or {}).items() if name in self.numbers}
         lean = log.without("context", "candidates", "baseline", "model_reward", "model_value", "groups")
@@ -325,7 +328,7 @@ class Patient:
         question = Question(lean, targets, RowWeight() if has_weights else NoWeight())
         if log.reward and has_weights and log.slate in known and log.position in self.numbers:
             groups = 1 if lean.cluster is None else GROUPS
-            with suppress(LogError, OptionError):  # whose positions are no positions, which other findings explain
+            with suppress(LogError, OptionError):  # positions that are not positions, which other findings explain
                 weight = list_weight(None, log.propensity_of)
                 question = replace(question, weight=weight, lists=lists_of(lean), groups=groups)
         if not rules_of(question):
@@ -360,7 +363,7 @@ def misread_propensities(patient: Patient) -> list[Finding]:
 
 
 def leaking_context(patient: Patient) -> Iterator[Finding]:
-    """Context columns that tell the reward."""
+    """Context columns that give the reward away."""
     if patient.rewards is None:
         return
     for name, share in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context).items():
@@ -373,7 +376,7 @@ def leaking_context(patient: Patient) -> Iterator[Finding]:
 
 
 def doubtful_targets(patient: Patient) -> Iterator[Finding]:
-    """What the verdicts say of targets, except for what the doctor's own checks say."""
+    """What the verdicts say about targets, beyond the doctor's own checks."""
     for overlap in patient.overlaps:
         severity: Severity = "fix" if overlap.verdict.verdict == "not identified" else "look"
         for caveat in overlap.verdict.caveats:
@@ -392,7 +395,7 @@ def broken_rules(patient: Patient) -> Iterator[Finding]:
 
 
 def lists_in_rows(patient: Patient) -> Iterator[Finding]:
-    """Whether rows are the positions of lists, which of those are broken (if that is not told yet), and what propensities mean."""
+    """Whether rows are the positions of lists, which of those are broken (unless already reported), and what propensities mean."""
     log, sample = patient.log, patient.sample
     if log.slate in patient.schema and log.position in patient.schema:
         position, of = str(log.position), log.slate
@@ -413,7 +416,7 @@ def lists_in_rows(patient: Patient) -> Iterator[Finding]:
 
 
 def other_rewards(patient: Patient) -> Iterator[Finding]:
-    """Rewards besides the first, which nobody has looked at."""
+    """Rewards beyond the first, which were not examined."""
     rewards = patient.log.reward
     if len(rewards) > 1:
         what = f"this is about {rewards[0]!r}, one of {len(rewards)} rewards. Ask about the others one at a time."

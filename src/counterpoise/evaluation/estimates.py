@@ -1,9 +1,9 @@
-"""The estimates for one view of a log, with their errors and intervals, and what its weights look like."""
+"""Which estimators answer, and the estimates for one view of a log, with their errors and intervals, and what its weights look like."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, TypeVar, cast
@@ -12,19 +12,107 @@ import numpy as np
 
 from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
 from counterpoise.diagnostics.verdict import after_choice
+from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
 from counterpoise.estimators.weighted import lift_of_value
-from counterpoise.evaluation.result import Segment
 from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.log_moments import Contrast, LogMoments
-from counterpoise.moments.moments import CONTEXT, LENGTH
+from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 from counterpoise.moments.spread import UNSMOOTHED, Powers, Smoothed, Tail, carrying_rows, usual_ends, usual_rewards
+
+# -- Which estimators answer: those asked for, or all that the log and the interval allow ------------------------------
+
+# the estimator that answers, if present: the README's advice, then your own, then a model alone, then differences
+PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
+FILLED_IN = "dr"  # the one that answers if a model fills in what weights leave out
+
+
+def foremost(names: Iterable[str], registry: Mapping[str, Estimator], *, mean_is_one: bool = True) -> str:
+    """The estimator that answers, of several; one that is not registered (any more) counts as one of values."""
+
+    def order(name: str) -> tuple[bool, bool, int]:
+        place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
+        place = -1 if name == FILLED_IN and not mean_is_one else place
+        known = registry.get(name)
+        return (False, False, place) if known is None else (known.is_difference, not known.uses_rewards, place)
+
+    return min(names, key=order)
+
+
+def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The names that `estimator` asks for; None asks for all of them."""
+    if estimator is None:
+        return ()
+    if not isinstance(estimator, str | list | tuple):
+        raise OptionError(f"`estimator={estimator!r}` must be a name or a list of names.")
+    return (estimator,) if isinstance(estimator, str) else tuple(estimator)
+
+
+def choose(
+    names: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method, *, mean_is_one: bool = True
+) -> dict[str, Estimator]:
+    """The estimators asked for, or all that the columns, the groups and the method allow.
+
+    If weights have a mean other than 1, a reward model fills in what they leave out, in `dr` and `sndr`; a control variate that
+    assumes a mean of 1 would undo that.
+    """
+    has_model = set(MODEL) <= set(columns)
+    missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
+    for name in names:
+        _check(name, missing, method)
+    if names or method.estimators:
+        return {name: ESTIMATORS[name] for name in names or method.estimators}
+    has_controls = any(
+        name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
+    )
+    # without controls they are beta_ips and context_ips
+    redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
+    if has_model and not mean_is_one:
+        redundant |= {"optimal_dr", "auto", "lift"}
+    return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
+
+
+def has_context(columns: Sequence[str]) -> bool:
+    """Whether there are columns of a context baseline."""
+    return any(name.startswith(CONTEXT) for name in columns)
+
+
+def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
+    """The estimators of a difference that the columns allow."""
+    missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
+    return {name: estimator for name, estimator in DIFFERENCES.items() if not missing.get(estimator.needs, False)}
+
+
+def check_differences(method: Method) -> None:
+    """Raise an error if a method is for values only."""
+    if not method.allows_differences:
+        raise OptionError(
+            f"the {method.name} interval works for values, not for differences: use normal, jackknife or anytime."
+        )
+
+
+def _check(name: str, missing: dict[str, bool], method: Method) -> None:
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        raise OptionError(f"no estimator {name!r}; choose from {', '.join(ESTIMATORS)}.")
+    if method.estimators and name not in method.estimators:
+        raise OptionError(
+            f"the {method.name} interval only works for {' and '.join(method.estimators)}: leave out {name}, or choose another interval."
+        )
+    needs = ESTIMATORS[name].needs
+    if missing[needs]:
+        arguments = {
+            "model": "`model='auto'`, or a model's columns in `model_reward=` and `model_value=`",
+            "groups": "`groups=100`",
+            "context": "`baseline=`, the columns that rewards may depend on",
+        }
+        raise OptionError(f"{name} needs {arguments[needs]}.")
+
 
 # -- `View`: one contrast of a log, first as a whole, then by segment --------------------------------------------------
 
@@ -91,12 +179,12 @@ class View:
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
-        """Where the rewards of every place begin and end, as far as they tell."""
+        """Where the rewards of every place begin and end, as far as the log shows."""
         return usual_ends(*self.reward_range)
 
     @cached_property
     def usual_rewards(self) -> tuple[Floats, Floats]:
-        """A low and a high reward that a row not seen yet may well have, in every place."""
+        """A plausible low and high reward of a row not seen yet, in every place."""
         return usual_rewards(self.rewards, self.ends)
 
     @cached_property
@@ -106,12 +194,12 @@ class View:
 
     @cached_property
     def squares(self) -> Floats:
-        """The mean square of the excess in every place; 0 where no row tells two policies apart."""
+        """The mean square of the excess in every place; 0 if the two policies agree on every row."""
         return np.asarray(self.whole.covariance("u", "u") + np.square(self.whole.average("u")))
 
     @cached_property
     def heavy(self) -> Floats:
-        """The excess of a row that carries the variance; the largest weight there is, where too few rows do to tell; in every place."""
+        """The excess of a row that carries the variance, or the largest there is if too few rows do; in every place."""
         square, fourth = self.excess.mean(2, 0.0), self.excess.mean(4, 0.0)
         is_known = (square > 1e-24) & (self.excess.n / self.excess.kurtosis >= FEW)
         own = [self.log.tails[name, ""] for name in self.contrast if (name, "") in self.log.tails]
@@ -156,7 +244,7 @@ class View:
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-MOST = 0.6  # of its own fit that a heavy row is taken to make
+MOST = 0.6  # share of its own fit that we attribute to a heavy row
 LUCK = 3.0  # errors of the mean weight
 
 
@@ -194,7 +282,7 @@ def options_of(
 
 
 class Lazily(Mapping[Key, Value]):
-    """Values that are made when they are first asked for: a log may have a hundred thousand segments, and few of them are looked at.
+    """Values that are made when they are first asked for: a log may have a hundred thousand segments, few of which anyone looks at.
 
     >>> squares = Lazily(dict.fromkeys(range(10**5), lambda n: n * n))
     >>> squares[3], len(squares)
@@ -261,7 +349,7 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Interval
     target = view.contrast[0]
     # place by place, estimator by estimator: how a reader scans the table
     table = Lazily(dict.fromkeys(((target, name, place) for place in view.places for name in estimators), estimate))
-    table[target, next(iter(estimators)), None]  # at once, so that a method that refuses these rows does so now
+    table[target, next(iter(estimators)), None]  # right away, so that a method that refuses these rows does so now
     return table
 
 
@@ -281,7 +369,7 @@ def evidence_of(view: View, estimator: Estimator, options: IntervalOptions) -> E
 def _consistent(view: View, estimator: Estimator) -> Estimator:
     """The estimator itself; a lift over the logging policy has the baseline of the value where the mean weight is not 1.
 
-    Only where the kind of weight allows that, and by more than luck: a limit that cuts next to nothing changes next to nothing.
+    Only if the kind of weight allows that, and by more than luck: a limit that cuts next to nothing changes next to nothing.
     """
     whole, is_of_logging = view.whole, view.contrast[1] in ("", LOGGING)
     if view.log.weight.mean_is_one or not is_of_logging or whole.ranks:
@@ -305,7 +393,7 @@ def _own(view: View, estimator: Estimator, options: IntervalOptions) -> tuple[Es
 
 
 def _of_propensities(view: View, estimator: Estimator) -> Floats:
-    """By how much the errors of all places change because the propensities were estimated; 1 where they were logged."""
+    """By how much estimating the propensities changes the errors of all places; 1 if they were logged."""
     estimated = view.log.estimated
     if estimated is None:
         return np.ones(len(view.places))
@@ -343,7 +431,7 @@ def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
     """Jackknife errors of all places, and the number of groups with rows.
 
     Rewards far from 0 are shifted there first if the estimator shifts along, because small differences of large values lose their digits.
-    If a value is not identified without one of the groups, it rests on that group alone, and its error is unknown.
+    If a value is not identified without one of the groups, it rests on that group alone and its error is unknown.
     """
     groups, whole = view.around_zero if estimator.follows_rewards else (view.groups, view.whole)
     value = np.asarray(estimator(groups if estimator.needs == "groups" else whole).value)
@@ -432,7 +520,7 @@ def _interval(evidence: Evidence, unseen: Unseen, options: IntervalOptions) -> I
 
 
 def _check_log(view: View, options: IntervalOptions) -> None:
-    """Check that the log keeps within the bounds that were promised, and to what the method takes for granted."""
+    """Check that the log keeps within the promised bounds, and meets the method's assumptions."""
     low, high = view.reward_range
     rewards, weights = (float(low[0]), float(high[0])), view.tail(None).weights
     if options.reward_bounds is not None:
@@ -474,7 +562,7 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
     excess = view.excess
     carried = np.asarray(carrying_rows(excess, view.rewards, view.ends))
     _ = excess.kurtosis, excess.skewness  # of all places at once
-    unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # nobody knows in which segments
+    unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # segments unknown
 
     def of_place(segment: Segment) -> Diagnostics:
         k = view.place(segment)

@@ -1,18 +1,20 @@
-"""`evaluate` and `compare`: what policies would have earned, and how much more than one another."""
+"""`evaluate`, `compare`, `rank` and `sensitivity`: what policies would have earned, and how much more than one another."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from counterpoise.errors import OptionError
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
-from counterpoise.evaluation.asking import RewardMoments, Stored, known_moments, question_of, read
-from counterpoise.evaluation.checks import with_concerns
-from counterpoise.evaluation.estimates import IntervalOptions, options_of
+from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
+from counterpoise.evaluation.checks import RewardMoments, with_concerns
+from counterpoise.evaluation.estimates import IntervalOptions, check_differences, choose, names_of, options_of
 from counterpoise.evaluation.loggers import by_logger, over_loggers, with_carriers
-from counterpoise.evaluation.result import Comparison, Result, check_differences, choose, names_of
+from counterpoise.evaluation.ranking import Ranking, ranking_of
+from counterpoise.evaluation.result import GAMMAS, Comparison, Result
 from counterpoise.intervals import Method, check_level
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
@@ -20,6 +22,9 @@ from counterpoise.log.question import LOGGING, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
 from counterpoise.weights import Weight
+
+if TYPE_CHECKING:
+    from counterpoise.evaluation.sensitivity import Sensitivity
 
 
 @takes_parts("evaluate")
@@ -66,15 +71,15 @@ def evaluate(
         The confidence level of the intervals.
     state, batch
         A file that keeps the moments. This log is added to it under the key `batch`, and the answer covers everything in the file.
-        A key that is already there is refused. Files are known by their content and their path, and need no key. If you pass a state
+        A key that is already there is refused. Files are recognized by content and path, and need no key. If you pass a state
         and nothing else, the answer covers what is in it.
     replace
         Replace what this `batch`, or these files, added to the state earlier; it must be one of the last 31 batches.
     version
-        A text that you change whenever a target changes, for all targets or by target; the state refuses another version. Python
+        Text that you change whenever a target changes, for all targets or by target; the state refuses another version. Python
         policies get one from their code and parameters, if those can be inspected.
     progress
-        Whether to show rows and their rate; by default, only on a terminal.
+        Whether to show a progress bar; by default, only on a terminal.
 
     Examples
     --------
@@ -120,9 +125,9 @@ def compare(
 ) -> Comparison:
     """How much more one policy would have earned than another, from the same rows.
 
-    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. What the two policies share cancels, so
-    the difference is often far more certain than either value. `against` is another target, the name of one of the targets, or (by
-    default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
+    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. Whatever the two policies share
+    cancels out, so the difference is often far more certain than either value. `against` is another target, the name of one of
+    the targets, or (by default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
 
     Examples
     --------
@@ -140,6 +145,118 @@ def compare(
         question = question_of(log, target, weight=weight, against=other, segment=segment, wants_groups=wants_groups)
         whole, against = _moments(log, question, stored, progress), None
     return comparison_of(over_loggers(whole) if whole.is_by_logger else whole, options, against)
+
+
+@takes_parts("rank")
+def rank(
+    log: Log | Data = None,
+    *,
+    target: Targets = None,
+    against: Targets = None,
+    weight: Weight | Columns = None,
+    interval: str | Method | None = None,
+    level: float = 0.95,
+    **parts: Unpack[LogFields],
+) -> Ranking:
+    r"""The candidates of a log, or of a comparison you have already made, best first and corrected for their number m.
+
+    The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level.
+    The chance of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails
+    of the interval's method are right, which `make statistics` checks. Nothing is decided where the verdict on the difference is
+    not ``ok``: such a candidate has p = 1 and stays undecided. The intervals all hold at once with at least the level, because
+    each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with every decision, but they do not
+    all hold at once: the best candidate of many would be cut too close.) So a decision can come a little before its interval
+    excludes 0.
+
+    Examples
+    --------
+    >>> log = {"r": [1.0, 0.0] * 50, "p": [0.5] * 100, "a": [0.9, 0.1] * 50, "b": [0.4, 0.6] * 50}
+    >>> for one in rank(log, reward="r", propensity="p", target=["a", "b"]):
+    ...     print(one.target, round(one.value, 2), one.decision)
+    a 0.4 better
+    b -0.1 worse
+
+    References
+    ----------
+    Holm, "A simple sequentially rejective multiple test procedure", 1979.
+    """
+    if isinstance(log, Comparison):
+        return ranking_of(log)
+    if not isinstance(log, LogMoments):
+        as_log(log, parts).need_only("rank")
+    return ranking_of(
+        compare(log, target=target, against=against, weight=weight, interval=interval, level=level, **parts)
+    )
+
+
+@takes_parts("sensitivity")
+def sensitivity(
+    log: Log | Data = None,
+    *,
+    target: Targets = None,
+    against: Targets = None,
+    gamma: float | Sequence[float] = GAMMAS,
+    level: float = 0.95,
+    progress: bool | None = None,
+    **parts: Unpack[LogFields],
+) -> Sensitivity:
+    r"""What the target policies could have earned if the propensities were wrong, and how wrong they must be for a conclusion to flip.
+
+    The true odds of every logged action may differ from the logged ones by a factor of up to Γ, in whatever way is worst: because of a
+    confounder that the policy saw and the log did not keep, or because of a logger that is a little off.
+
+    .. math:: \frac1\Gamma \le \frac{p^* / (1 - p^*)}{p / (1 - p)} \le \Gamma
+        \quad\Rightarrow\quad w^* = t + \lambda (w - t),\; \lambda \in [1/\Gamma, \Gamma]
+
+    The bounds are the smallest and the largest self-normalized value Σw*r/Σw* over all such λ, one for each row. They are made by a
+    threshold in the reward, so that one pass over the log is enough, for all Γ and the tipping point. They are exact for rewards with
+    few values; others are put into about 170 bins, and all rows of a bin get the same λ.
+
+    Against another target, lifts are the differences of the two values, and their bounds the extremes over odds that are wrong in
+    the same way for both, which are closer together than the bounds of either alone. λ is then the same for rows with similar
+    rewards and a similar ratio of the two targets' probabilities.
+
+    Parameters
+    ----------
+    log, target, level, progress
+        As for `evaluate`; with one reward, and without a reward model.
+    against
+        Another target: the conclusion is then that the targets earn more, or less, than that one. The log is read twice.
+    gamma
+        The factors that `table()` shows. 1 says that the propensities are right.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> new = random.random(20_000) < 0.5
+    >>> reward = (random.random(20_000) < np.where(new, 0.4, 0.2)).astype(float)
+    >>> answer = sensitivity(reward=reward, propensity=np.full(20_000, 0.5), target=np.where(new, 0.9, 0.1), gamma=[1, 2])
+    >>> [round(end, 2) for end in answer.bounds(1.2).lift]
+    [0.03, 0.12]
+    >>> print(answer.tipping())
+    target earns more than the logging policy unless odds of logged actions are wrong by a factor of 1.37 or more (95 %; the estimate
+    itself reaches 0 by a factor of 1.4).
+
+    References
+    ----------
+    Tan, "A distributional approach for causal inference using propensity scores", JASA 101 (2006); Zhao, Small & Bhattacharya,
+    "Sensitivity analysis for inverse probability weighting estimators via the percentile bootstrap", JRSS B 81 (2019).
+    """
+    # imported here: whoever asks for less does not wait for it
+    from counterpoise.evaluation.sensitivity import check_plain, checked_gammas, of_question
+
+    check_level(level)
+    gammas = checked_gammas(gamma)
+    if isinstance(log, LogMoments):
+        raise OptionError("sensitivity needs the log itself: its moments do not tell which rewards have which weights.")
+    whole = as_log(log, parts)
+    whole.need("reward")
+    if against is not None and not (isinstance(against, str) and against == LOGGING):
+        check_plain(question_of(whole, target, against=against))
+        comparison = compare(whole, target=target, against=against, level=level, progress=progress)
+        return comparison.sensitivity(gammas, progress=progress)
+    return of_question(question_of(whole, target), gammas, level, progress)
 
 
 def _start(

@@ -9,8 +9,15 @@ from math import inf
 from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.display import Cell, Name, estimate_cells, number
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
-from counterpoise.evaluation.estimates import IntervalOptions, Lazily, View, diagnostics, estimates
-from counterpoise.evaluation.result import differences_of, foremost
+from counterpoise.evaluation.estimates import (
+    IntervalOptions,
+    Lazily,
+    View,
+    diagnostics,
+    differences_of,
+    estimates,
+    foremost,
+)
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
 
 WIDTH = 0.5  # of SLOPE's intervals to either side, in standard errors
@@ -40,7 +47,7 @@ class Ladder:
         return self.rungs[0]
 
     def rows(self) -> list[dict[str, Cell]]:
-        """A row for each rung, for tables and documents; without a number where there is none."""
+        """A row for each rung, for tables and documents; None where there is no number."""
         return [
             {
                 "target": Name(self.target),
@@ -92,7 +99,7 @@ class Climbed:
 
     moments: LogMoments
     ladders: Mapping[Contrast, Ladder]
-    plain: Mapping[tuple[str, Label | None], Verdict]  # what the plain weights would be judged to be
+    plain: Mapping[tuple[str, Label | None], Verdict]  # the verdict on the plain weights
 
     def view(self, contrast: Contrast) -> View:
         """One contrast, with the weight that it chose."""
@@ -100,12 +107,12 @@ class Climbed:
         return View(replace(self.moments, weight=weight), contrast)
 
     def not_identified(self, contrast: Contrast, place: Label | None) -> Verdict | None:
-        """The verdict where plain weights cannot identify a policy: biased ones cannot either."""
+        """The verdict if plain weights cannot identify a policy: biased ones cannot either."""
         verdicts = (self.plain[name, place] for name in contrast if (name, place) in self.plain)
         return next((verdict for verdict in verdicts if verdict.verdict == "not identified"), None)
 
     def caveat(self, contrast: Contrast) -> Caveat:
-        """What a choice leaves unsure."""
+        """What choosing the weight leaves uncertain."""
         ladder = self.ladders[contrast]
         plain, ours = ladder.unbiased.estimate, ladder.choice.estimate
         low, high = (number(end, plain.stderr) for end in plain.interval)

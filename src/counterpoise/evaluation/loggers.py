@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,24 +11,146 @@ import numpy as np
 
 from counterpoise.diagnostics import Caveat
 from counterpoise.display import Cell, Share, Table, estimate_cells
-from counterpoise.errors import OptionError
-from counterpoise.estimators import Estimate
-from counterpoise.evaluation.answer import evaluation_of
-from counterpoise.evaluation.asking import RewardMoments, Stored, of_own_logger, read
-from counterpoise.evaluation.estimates import options_of
-from counterpoise.evaluation.result import Result
+from counterpoise.engines.first_look import quoting
+from counterpoise.engines.registry import moments_of
+from counterpoise.errors import LogError, OptionError
+from counterpoise.estimators import ESTIMATORS, Estimate
+from counterpoise.evaluation.estimates import View, estimates, options_of
+from counterpoise.evaluation.table import frame
 from counterpoise.intervals.method import normal
-from counterpoise.log.question import Question, lean
+from counterpoise.log.log import Log
+from counterpoise.log.question import Question, ask, lean
 from counterpoise.moments import LogMoments, Moments
-from counterpoise.moments.log_moments import in_order
+from counterpoise.moments.log_moments import as_label, in_order
 from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED
 from counterpoise.moments.weighed import PLAIN
-from counterpoise.weights import Balanced
+from counterpoise.weights import Balanced, Own, Ratio, Weight
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from counterpoise.evaluation.checks import RewardMoments
+    from counterpoise.evaluation.result import Result
+
 BETA_IPS = "beta_ips"
+
+# -- Logs that several policies wrote: their shares, and their mixture as one propensity --------------------------------
+
+
+ONE = "2.0"  # a weight whose excess is 1
+
+
+def by_value(log: Log, column: str, *, groups: int = 1, features: tuple[Any, ...] = ()) -> tuple[LogMoments, ...]:
+    """The sums of the rewards by the values of a column, with an excess of 1 in every row; in one pass."""
+    plain = log.but(propensity=None, logger=None, shares=None, model_reward=None, model_value=None, control=None)
+    question = ask(plain, {column: ONE}, weight=Own(), segment=column, groups=groups, features=features)
+    return moments_of(question)
+
+
+def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
+    """The log with the mixture of its loggers as its propensity, and the weight that says so."""
+    if type(weight) is not Ratio:
+        raise OptionError(
+            f"a log of several loggers has the balanced weight, and not {weight!r}: leave out the weight."
+        )
+    if log.logger is None:
+        raise OptionError("`propensity=` has several loggers.", do="Say which of them wrote a row, with `logger=`.")
+    loggers, logger, quote = log.propensity, str(log.logger), quoting(log)
+    names = tuple(loggers)
+    shares = _shares(with_names(log), names) if log.shares is None else checked_shares(log.shares, names)
+    mixed = balanced_sql(loggers, shares, logger, quote)
+    return log.but(propensity=mixed, logger=None, shares=None), Balanced(names, tuple(loggers.values()), logger)
+
+
+def with_names(log: Log) -> Log:
+    """A log of arrays turned into columns, so that expressions can use them."""
+    return log.of(dict(log.data)) if log.is_arrays else log
+
+
+def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
+    """The loggers' shares of the rows, in a pass of its own; rows that will be dropped are not counted."""
+    if log.data is None or (isinstance(log.data, str) and not log.data):
+        raise OptionError("the loggers' shares of the rows cannot be counted without the rows.", do="Pass `shares=`.")
+    even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quoting(log))
+    good = log.but(where=even_where(log.where, even)) if log.drop_bad_rows else log
+    moments = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
+    (stack,) = moments.moments.values()
+    rows = {str(label[0]): int(n) for label, n in zip(moments.segments, stack.n.sum(axis=1), strict=True)}
+    known = {name: rows.get(str(name), 0) for name in names}
+    unknown = [name for name in rows if name not in set(map(str, names))]
+    if unknown and not log.drop_bad_rows:
+        raise LogError(
+            f"{sum(rows[name] for name in unknown):,} rows were written by {unknown[0]!r}, a logger that was not named.",
+            do="`propensity=` needs a column for each logger, or drop such rows with `where=`.",
+        )
+    absent = [name for name, n in known.items() if not n]
+    if absent:
+        raise LogError(
+            f"no row was written by {absent[0]!r}; the log has {', '.join(map(repr, rows))}.",
+            do="Leave it out of `propensity=`, or give `shares=`.",
+        )
+    total = sum(known.values())
+    return {name: n / total for name, n in known.items()}
+
+
+def even_where(where: str | None, mixed: str) -> str:
+    """A condition that also requires the mixture to be known."""
+    return f"({mixed}) > 0" if where is None else f"({where}) AND ({mixed}) > 0"
+
+
+def of_own_logger(question: Question) -> Question:
+    """The same question, with the probability that a row's own logger gave its action, so that weights average 1 by logger."""
+    weight = question.weight
+    own = own_sql(dict(zip(weight.loggers, weight.columns, strict=True)), weight.logger, quoting(question.log))
+    return replace(question, log=question.log.but(propensity=own), weight=Ratio())
+
+
+# -- The probability with which several loggers took an action together, as SQL of their columns -----------------------
+
+
+Quote = Callable[[str], str]  # a column or an expression, as it stands inside an expression of the log's SQL
+
+
+def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
+    """Shares by name, scaled to add up to 1: 50 and 50 will do.
+
+    >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
+    {'a': 0.75, 'b': 0.25}
+    """
+    by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
+    if set(by_name) != set(map(str, names)):
+        expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
+        raise OptionError(f"`shares=` needs one entry for each of {expected}; found {entries}.")
+    is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
+    if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
+        raise OptionError(f"`shares=` holds something that isn't a positive number: {by_name!r}.")
+    total = sum(by_name.values())
+    return {name: by_name[str(name)] / total for name in names}
+
+
+def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
+    """The probability that the row's own logger gave the logged action.
+
+    >>> own_sql({"a": "p_a", 2: "p_b"}, "who", '"{}"'.format)
+    '(CASE WHEN "who" = \\'a\\' THEN "p_a" WHEN "who" = 2 THEN "p_b" END)'
+    """
+    cases = (f"WHEN {quote(logger)} = {_literal(name)} THEN {quote(column)}" for name, column in propensity.items())
+    return f"(CASE {' '.join(cases)} END)"
+
+
+def balanced_sql(propensity: Mapping[Any, str], shares: Mapping[Any, float], logger: str, quote: Quote) -> str:
+    """Σ s·p over the loggers; null if one of the probabilities is invalid, or the row's own logger could not have written it."""
+    columns = {name: quote(column) for name, column in propensity.items()}
+    mixed = " + ".join(f"{shares[name]:.17e} * {column}" for name, column in columns.items())
+    ranges = " AND ".join(f"{column} >= 0 AND {column} <= 1" for column in columns.values())
+    return f"CASE WHEN {own_sql(propensity, logger, quote)} > 0 AND {ranges} THEN {mixed} END"
+
+
+def _literal(name: Any) -> str:
+    if isinstance(name, bool):
+        return "TRUE" if name else "FALSE"
+    return repr(name) if isinstance(name, int | float) else "'" + str(name).replace("'", "''") + "'"
+
 
 # -- Moments by logger, and over all of them ---------------------------------------------------------------------------
 
@@ -90,7 +212,7 @@ def with_carriers(result: Result, by_logger: LogMoments) -> Result:
 
 
 def _carrier(log: LogMoments, target: str) -> Caveat:
-    """The logger whose rows have most of a target's weight."""
+    """The logger whose rows carry most of a target's weight."""
     carried, rows = _weights_of(log, target), dict.fromkeys(_loggers(log), 0)
     for name, n in zip(_loggers(log), log.moments[target, ""].n.sum(axis=1), strict=True):
         rows[name] += int(n)
@@ -119,9 +241,6 @@ def _loggers(log: LogMoments) -> list[str]:
 
 def logger_table(result: Result, target: str) -> pl.DataFrame:
     """See `Result.loggers`."""
-    # imported here, so that importing counterpoise does not import polars
-    from counterpoise.evaluation.table import frame
-
     question = result.asked()
     weight = question.weight
     if not isinstance(weight, Balanced):
@@ -131,22 +250,26 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
         )
     balanced = result[target, BETA_IPS]
     plain = replace(lean(question), segment=())
-    (moments,) = read(by_logger(plain), Stored(), False).moments
+    (moments,) = moments_of(by_logger(plain))
     carried = _weights_of(moments, target)
-    naive = replace(of_own_logger(plain), segment=(weight.logger,))
-    options = options_of(
+    (naive,) = moments_of(replace(of_own_logger(plain), segment=(weight.logger,)))
+    (options,) = options_of(
         result.interval_method,
         result.level,
         (result.reward,),
         is_clustered=moments.cluster is not None,
         reward_bounds=result.reward_bounds,
     )
-    apart = evaluation_of(read(naive, Stored(), False), options, (BETA_IPS,))
-    each = {str(name): apart[target, BETA_IPS, name] for name in weight.loggers}
+    apart = estimates(View(naive, (target, "")), {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)
+    each = {
+        str(name): apart[target, BETA_IPS, as_label(name)]
+        for name in weight.loggers
+        if as_label(name) in naive.segments
+    }
     total = sum(carried.values()) or math.nan
     rows = [
         _row("balanced", balanced),
-        _row("naive pooling", apart[target, BETA_IPS]),
+        _row("naive pooling", apart[target, BETA_IPS, None]),
         _row("inverse variance", _mean(list(each.values()), result.level)),
     ]
     rows += [
@@ -164,7 +287,7 @@ def _row(how: str, estimate: Estimate) -> dict[str, Cell]:
 
 
 def _mean(parts: Sequence[Estimate], level: float) -> Estimate:
-    """The mean of estimates by their inverse variances, which are themselves estimated: of loggers with few large weights, too small."""
+    """The mean of estimates by inverse variance; those variances are estimates, and too small for loggers with few large weights."""
     known = [part for part in parts if part.identified and 0 < part.stderr < math.inf]
     mass = sum(part.stderr**-2 for part in known)
     value = sum(part.value * part.stderr**-2 for part in known) / mass if mass else math.nan

@@ -19,9 +19,17 @@ from counterpoise.display import ROWS, Block, Cell, Display, Judged, Number, Sha
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
-from counterpoise.evaluation.estimates import MOST, IntervalOptions, View, evidence_of, extremes
+from counterpoise.evaluation.estimates import (
+    MOST,
+    IntervalOptions,
+    View,
+    check_differences,
+    evidence_of,
+    extremes,
+    foremost,
+)
 from counterpoise.evaluation.evaluate import compare, evaluate
-from counterpoise.evaluation.result import Comparison, Result, check_differences
+from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.intervals import Evidence, Method, strategy
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
@@ -37,9 +45,10 @@ MOST_ROWS = 10**15
 
 @dataclass(frozen=True)
 class Needs:
-    """How many rows it takes to know the value and the difference to ± the difference asked for, and to have the power to see it.
+    """How many rows it takes to know the value and the difference to within ± the difference asked for, and to have the power to see it.
 
-    Each comes from a variance that is itself estimated, and its range (low, high) is what the log knows of it, at the level of the plan.
+    Each comes from a variance that is itself estimated, and its range (low, high) is what the log knows about it, at the level of
+    the plan.
     """
 
     value_rows: float
@@ -63,8 +72,8 @@ class Exploration:
 class Plan(Display):
     """How many rows like those of the log a question needs; infinite if the log cannot tell.
 
-    The verdict of `evaluate` on so many rows is ``ok`` from `ok_rows` on; never, if that is infinite, because something is wrong that more
-    rows would not change. `interval` is the method that was planned with.
+    The verdict of `evaluate` is ``ok`` from `ok_rows` on; if that is infinite, something is wrong that more rows would not fix.
+    `interval` is the method that was planned with.
     """
 
     target: str
@@ -122,7 +131,7 @@ class Plan(Display):
         )
 
     def _verdict_later(self) -> str:
-        """What the verdict will be on the rows that were asked for."""
+        """What the verdict will be on that many rows."""
         if math.isinf(self.ok_rows):
             return "More rows alone will not make the verdict ok: see below."
         if self.ok_rows <= min(self.needs.value_rows, self.needs.difference_rows, self.needs.power_rows):
@@ -138,7 +147,7 @@ def _mixture(mixture: Exploration) -> dict[str, Cell]:
 
 
 def _count(rows: float) -> Number:
-    """A number of rows, to the row; none where no number is large enough."""
+    """A number of rows, to the row; none if no number is large enough."""
     return Number(rows if math.isfinite(rows) else None, 10.0)
 
 
@@ -171,7 +180,7 @@ def plan(
     σ̂²ν/χ² at both ends of the level, with ν = max(3, E) degrees of freedom (at most one less than the
     effective clusters). The t quantile has as many.
 
-    The verdict on a log of that size may not be ``ok`` yet: `ok_rows` tells from how many rows on it is.
+    The verdict on a log of that size may not be ``ok`` yet: `ok_rows` says how many rows it takes.
 
     If you pass the number of `actions` K, it also tells you what exploring would save. Logging with :math:`\pi_\epsilon =
     (1 - \epsilon)\pi_0 + \epsilon/K` instead would change the variances, and by weighting its rows the same log tells us to what:
@@ -260,7 +269,7 @@ class Wish:
 
     @cached_property
     def _factors(self) -> tuple[float, float]:
-        """What an estimated variance may be too large and too small by."""
+        """By what factors an estimated variance may be too large and too small."""
         low, high = (self.freedom / float(chdtri(self.freedom, (1 + side * self.level) / 2)) for side in (-1, 1))
         return low, high
 
@@ -316,8 +325,8 @@ def _grow(evidence: Evidence, rows: int) -> Evidence:
 
 
 def _ok_rows(diagnostics: Diagnostics, verdict: Verdict) -> float:
-    """From how many rows of the same kind on the verdict is `ok`."""
-    # there may be reasons that are not of rows, such as a model's propensities
+    """How many rows of the same kind it takes for the verdict to be `ok`."""
+    # some reasons have nothing to do with rows, such as a model's propensities
     if len(verdict.reasons) > len(judge(diagnostics).reasons):
         return math.inf
     few = [FEW_CARRYING / diagnostics.carrying_rows, FEW_ROWS / diagnostics.effective_sample_size]
@@ -361,8 +370,8 @@ def _best(log: Log | None) -> str:
     """The estimator of the value: with a reward model, or with a baseline that depends on the context, if the log has either."""
     if log is None:
         return "beta_ips"
-    has_model = log.model is not None or log.model_reward is not None
-    return "optimal_dr" if has_model else "context_ips" if log.baseline else "beta_ips"
+    has = {"optimal_dr": log.model is not None or log.model_reward is not None, "context_ips": bool(log.baseline)}
+    return foremost(["beta_ips", *(name for name, is_there in has.items() if is_there)], ESTIMATORS)
 
 
 def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:
@@ -393,7 +402,7 @@ def _means(batches: Iterator[pl.DataFrame], actions: int, center: float) -> dict
 
 @dataclass(frozen=True)
 class Explored:
-    """What the rows say of logs of a policy that explores more: `means` over rows, with rewards around a center.
+    """What the rows say about logs of a policy that explores more: `means` over rows, with rewards around a center.
 
     `evidence` is that of the log itself, on the value and the difference, and `alike` is by how much clusters make their variances grow.
     """
@@ -428,7 +437,7 @@ class Explored:
 
 
 def _explore(explored: Explored, actions: int, wish: Wish) -> Iterator[Exploration]:
-    """What a log of each share would need."""
+    """How many rows a log with each share would need."""
     means = explored.means
     _check_actions(actions, means["ones"], math.sqrt(max(means["squares"] - means["ones"] ** 2, 0.0) / means["n"]))
     v = means["target"]

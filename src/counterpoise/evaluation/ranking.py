@@ -5,27 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
+import narwhals as nw
 import numpy as np
+import polars as pl
 
 from counterpoise.diagnostics.diagnose import holm
 from counterpoise.display import ROWS, Block, Display, Name, Number, PValue, Table, estimate_cells, finite, percent
+from counterpoise.engines.rows import over_good_rows
 from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
 from counterpoise.evaluation.estimates import IntervalOptions, View, interval_at
-from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.result import Comparison, Segment
-from counterpoise.intervals import Interval, Method
-from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
+from counterpoise.intervals import Interval
 from counterpoise.log.question import LOGGING, PROPENSITY, Question
-from counterpoise.log.targets import Targets
-from counterpoise.moments import LogMoments, Moments
-from counterpoise.weights import Weight
+from counterpoise.moments import Moments
+from counterpoise.moments.log_moments import Segment
 
 if TYPE_CHECKING:
-    import polars as pl
+    from counterpoise.evaluation.result import Result
 
 SMALLEST = 1e-15  # p-values below it are given as it
 
@@ -74,46 +72,8 @@ class Driver:
     stderr: float
 
 
-@takes_parts("rank")
-def rank(
-    log: Log | Data = None,
-    *,
-    target: Targets = None,
-    against: Targets = None,
-    weight: Weight | Columns = None,
-    interval: str | Method | None = None,
-    level: float = 0.95,
-    **parts: Unpack[LogFields],
-) -> Ranking:
-    r"""The candidates of a log, or of a comparison you have already made, best first and corrected for their number m.
-
-    The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level. The
-    chance of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails of the
-    interval's method are right; `make statistics` shows how far. Nothing is decided where the verdict on the difference is not ``ok``:
-    such a candidate has p = 1 and stays undecided. The intervals all hold at once with at least the level, because each is made for
-    1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with every decision, but they do not all hold at once: the
-    best candidate of many would be cut too close.) So a decision can come a little before its interval leaves 0.
-
-    Examples
-    --------
-    >>> log = {"r": [1.0, 0.0] * 50, "p": [0.5] * 100, "a": [0.9, 0.1] * 50, "b": [0.4, 0.6] * 50}
-    >>> for one in rank(log, reward="r", propensity="p", target=["a", "b"]):
-    ...     print(one.target, round(one.value, 2), one.decision)
-    a 0.4 better
-    b -0.1 worse
-
-    References
-    ----------
-    Holm, "A simple sequentially rejective multiple test procedure", 1979.
-    """
-    if isinstance(log, Comparison):
-        comparison = log
-    else:
-        if not isinstance(log, LogMoments):
-            as_log(log, parts).need_only("rank")
-        comparison = compare(
-            log, target=target, against=against, weight=weight, interval=interval, level=level, **parts
-        )
+def ranking_of(comparison: Result) -> Ranking:
+    """The candidates of a comparison, best first; `rank` says how they are corrected for their number."""
     names = comparison.targets
     differences = [(comparison.estimates[name, comparison.best, None], _at_level(comparison, name)) for name in names]
     known = [comparison.verdicts[name, None].verdict == "ok" for name in names]
@@ -132,7 +92,7 @@ def rank(
     return Ranking(best_first)
 
 
-def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
+def drivers(comparison: Result, target: str | None = None) -> list[Driver]:
     r"""Where a difference comes from, largest part first.
 
     .. math:: \hat\Delta = \sum_s \frac{n_s}{n} \cdot \frac{1}{n_s} \sum_{i \in s} u_i (r_i - \beta)
@@ -179,7 +139,7 @@ def _with_baseline(moments: Moments, baseline: Baseline) -> Estimate:
     return linear("difference", moments, 0.0, {"us": 1.0, "u": moments.center, **positions}, baseline=baseline)
 
 
-def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
+def _at_level(comparison: Result, target: str) -> Callable[[float], Interval]:
     """The interval of a difference as a function of its level, made in the same way as the comparison's own."""
     estimate = comparison.estimates[target, comparison.best, None]
     bounds = estimate.interval
@@ -201,7 +161,7 @@ def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval
 
 
 def _p_value(interval: Callable[[float], Interval]) -> float:
-    """The smallest 1 − level at which the interval leaves 0, by bisection of its logarithm."""
+    """The smallest 1 − level at which the interval excludes 0, by bisection of its logarithm."""
     low, high = math.log(SMALLEST), math.log(1 - 1e-9)
     if 0.0 in interval(1 - math.exp(high)):
         return 1.0
@@ -218,7 +178,7 @@ def _p_value(interval: Callable[[float], Interval]) -> float:
 
 ROW = "row number in the log"  # a name that no log has
 WEIGHT, OTHER = "its weight", "the other weight"
-MOST_ROWS = 100_000  # among which the largest one in a hundred are told
+MOST_ROWS = 100_000  # of which the largest one in a hundred are reported
 
 
 @dataclass(frozen=True)
@@ -261,25 +221,20 @@ def heaviest(question: Question, *, target: str, against: str = LOGGING, baselin
     """The rows whose parts (w₁ − w₂)(r − β)/n in a difference are largest, among the rows behind the question's estimates.
 
     >>> import polars as pl
+    >>> from counterpoise import compare
     >>> log = pl.DataFrame({"r": [1.0, 0.0, 9.0], "p": [0.5, 0.5, 0.1], "new": [0.5, 0.4, 0.8]})
     >>> asked = compare(log, reward="r", propensity="p", target="new").question
     >>> heavy = heaviest(asked, target="new", baseline=0.0, count=1)
     >>> heavy.rows[0].row, round(heavy.rows[0].part, 6)
     (2, 21.0)
     """
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    import narwhals as nw
-    import polars as pl
-
-    from counterpoise.engines.rows import over_good_rows
-
     columns = dict(zip(question.target_names, question.names.targets, strict=True))
     r, p, w, v = (nw.col(name) for name in (question.names.rewards[0], PROPENSITY, WEIGHT, OTHER))
     made = {WEIGHT: question.weight.weight(nw.col(columns[target]), p)}
     made[OTHER] = nw.lit(1.0) if against == LOGGING else question.weight.weight(nw.col(columns[against]), p)
     wanted = [nw.col(ROW), r.alias("r"), p.alias("p"), w, v, ((w - v) * (r - baseline)).alias("part")]
     size = pl.col("part").abs()
-    order = [size, pl.col(ROW)]  # of rows with equal parts the first
+    order = [size, pl.col(ROW)]  # the first of rows with equal parts
 
     def largest(batches: Iterator[pl.DataFrame]) -> Heaviest:
         n, total, top = 0, 0.0, pl.DataFrame()

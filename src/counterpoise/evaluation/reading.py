@@ -6,18 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from counterpoise.diagnostics.verdict import MISSING
 from counterpoise.display import Name, Number, breakable, counted, level_of, percent
 from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
-from counterpoise.evaluation.ranking import Ranked, rank
-from counterpoise.evaluation.result import FILLED_IN, Comparison, Result
+from counterpoise.evaluation.estimates import FILLED_IN, IntervalOptions, View, estimates
+from counterpoise.evaluation.ranking import Ranked, ranking_of
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.intervals import Interval
 from counterpoise.log.question import LOGGING
 
-LIFT = "lift"  # the estimator of what a target earns more than what ran
+if TYPE_CHECKING:
+    from counterpoise.evaluation.result import Result
+
+LIFT = "lift"  # the estimator of how much more a target earns than what ran
 
 TARGETS_DRAWN = 8
 TARGETS_LISTED = 200
@@ -26,7 +29,7 @@ TARGETS_WITH_ALL_ESTIMATORS = 20
 
 @dataclass(frozen=True)
 class Reading:
-    """A result, with everything you need to know to show it; whatever takes time is computed when you ask for it."""
+    """A result, with everything you need to show it; whatever takes time is computed when you ask for it."""
 
     result: Result
 
@@ -37,7 +40,7 @@ class Reading:
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Those of values or of differences, as the primary one."""
+        """The estimators of the same kind as the primary one: values or differences."""
         return tuple(name for name in self.result.estimators if self.result.is_difference(name) == self.is_difference)
 
     @cached_property
@@ -51,13 +54,13 @@ class Reading:
         return self.primary if self.is_difference else LIFT
 
     def lift(self, target: str) -> Estimate | None:
-        """The lift of one target, as in `lifts`; None where no interval of the result's kind exists."""
+        """The lift of one target, as in `lifts`; None if no interval of the result's kind exists."""
         return _lifts(self.result, (target,), self.lift_estimator).get(target)
 
     @cached_property
     def ranked(self) -> dict[str, Ranked]:
         """For a comparison: decisions and intervals that allow for all targets, best target first."""
-        return {ranked.target: ranked for ranked in rank(self.result)} if isinstance(self.result, Comparison) else {}
+        return {ranked.target: ranked for ranked in ranking_of(self.result)} if self.is_comparison else {}
 
     @cached_property
     def logged(self) -> tuple[float, float]:
@@ -73,18 +76,18 @@ class Reading:
 
     @property
     def unit(self) -> str:
-        """What is counted: rows, or lists."""
+        """What is counted: rows or lists."""
         return self.result.moments.weight.unit
 
     @property
     def is_comparison(self) -> bool:
         """Whether the estimates are differences between two policies."""
-        return isinstance(self.result, Comparison)
+        return bool(self.result.against)
 
     @property
     def against(self) -> str:
         """The other policy of a comparison."""
-        return self.result.against if isinstance(self.result, Comparison) else ""
+        return self.result.against
 
     @property
     def is_difference(self) -> bool:
@@ -137,7 +140,7 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
     is_reported = estimator in result.estimators
     if not is_reported and not result.moments.weight.mean_is_one and FILLED_IN in result.estimators:
         return {}
-    if isinstance(result, Comparison) or (not is_reported and not result.interval_method.allows_differences):
+    if result.against or (not is_reported and not result.interval_method.allows_differences):
         return {}
     if is_reported and len(result.targets) == 1:
         return {target: result[target, estimator] for target in targets}
@@ -214,7 +217,7 @@ def _cannot_say(reading: Reading, best: str) -> list[Part]:
 
 
 def _between(reading: Reading, best: str) -> list[Part]:
-    """The bounds of a target of which the log lacks some actions."""
+    """The bounds of a target some of whose actions the log lacks."""
     estimate = reading.result[best, reading.primary]
     lower, upper = (Number(end, estimate.stderr, is_signed=reading.is_difference) for end in estimate.interval)
     said: list[Part] = [" would have earned between ", lower, " and ", upper, f" per {reading.unit}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
-from counterpoise.display import ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
+from counterpoise.display import ESTIMATE, ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
+from counterpoise.evaluation.estimates import foremost, has_context
+from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
-from counterpoise.moments import MODEL, ROW
-from counterpoise.moments.log_moments import Label, LogMoments, as_label
-from counterpoise.moments.moments import CONTEXT, EXCESS, LENGTH, REWARD, SQUARE
+from counterpoise.moments.columns import MODEL
+from counterpoise.moments.log_moments import WHOLE, LogMoments, Segment, as_label, segment_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,100 +30,10 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.sensitivity import Sensitivity
     from counterpoise.models import PropensityQuality, Quality
 
-# -- Which estimators answer: those asked for, or all that the log and the interval allow ------------------------------
-
-# the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
-PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
-FILLED_IN = "dr"  # the one that answers where weights leave something out and a model fills it in
-
-
-def foremost(names: Iterable[str], registry: Mapping[str, Estimator], *, mean_is_one: bool = True) -> str:
-    """The estimator that answers, of several; one that is not registered (any more) is taken to be of values."""
-
-    def order(name: str) -> tuple[bool, bool, int]:
-        place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
-        place = -1 if name == FILLED_IN and not mean_is_one else place
-        known = registry.get(name)
-        return (False, False, place) if known is None else (known.is_difference, not known.uses_rewards, place)
-
-    return min(names, key=order)
-
-
-def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names that `estimator` asks for; None asks for all of them."""
-    if estimator is None:
-        return ()
-    if not isinstance(estimator, str | list | tuple):
-        raise OptionError(f"`estimator={estimator!r}` must be a name or a list of names.")
-    return (estimator,) if isinstance(estimator, str) else tuple(estimator)
-
-
-def choose(
-    names: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method, *, mean_is_one: bool = True
-) -> dict[str, Estimator]:
-    """The estimators asked for, or all that the columns, the groups and the method allow.
-
-    Where weights have another mean than 1, a reward model fills in what they leave out, in `dr` and `sndr`; a control variate that takes
-    their mean for 1 would undo that.
-    """
-    has_model = set(MODEL) <= set(columns)
-    missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
-    for name in names:
-        _check(name, missing, method)
-    if names or method.estimators:
-        return {name: ESTIMATORS[name] for name in names or method.estimators}
-    has_controls = any(
-        name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
-    )
-    # without controls they are beta_ips and context_ips
-    redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
-    if has_model and not mean_is_one:
-        redundant |= {"optimal_dr", "auto", "lift"}
-    return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
-
-
-def has_context(columns: Sequence[str]) -> bool:
-    """Whether there are columns of a context baseline."""
-    return any(name.startswith(CONTEXT) for name in columns)
-
-
-def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
-    """The estimators of a difference that the columns allow."""
-    missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
-    return {name: estimator for name, estimator in DIFFERENCES.items() if not missing.get(estimator.needs, False)}
-
-
-def check_differences(method: Method) -> None:
-    """Raise an error if a method is for values only."""
-    if not method.allows_differences:
-        raise OptionError(
-            f"the {method.name} interval works for values, not for differences: use normal, jackknife or anytime."
-        )
-
-
-def _check(name: str, missing: dict[str, bool], method: Method) -> None:
-    if not isinstance(name, str) or name not in ESTIMATORS:
-        raise OptionError(f"no estimator {name!r}; choose from {', '.join(ESTIMATORS)}.")
-    if method.estimators and name not in method.estimators:
-        raise OptionError(
-            f"the {method.name} interval only works for {' and '.join(method.estimators)}: leave out {name}, or choose another interval."
-        )
-    needs = ESTIMATORS[name].needs
-    if missing[needs]:
-        arguments = {
-            "model": "`model='auto'`, or a model's columns in `model_reward=` and `model_value=`",
-            "groups": "`groups=100`",
-            "context": "`baseline=`, the columns that rewards may depend on",
-        }
-        raise OptionError(f"{name} needs {arguments[needs]}.")
-
-
 # -- `Result` and `Comparison`: what `evaluate` and `compare` return ---------------------------------------------------
 
 
-Segment = Label | None  # None is the whole log
-WHOLE = "(all)"
-COLUMNS = ("value", "stderr", "lower", "upper")  # of an estimate, in the order in which they are read
+GAMMAS = (1.0, 1.2, 1.5, 2.0)  # how far odds may be wrong, where nobody says
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,14 +54,15 @@ class Result(Display):
     verdicts: Mapping[tuple[str, Segment], Verdict]
     level: float
     interval_method: Method
-    reward_bounds: tuple[float, float] | None = None  # what rewards can be, if that was said
+    reward_bounds: tuple[float, float] | None = None  # the range of possible rewards, if given
     reward: str | None = None  # the reward's name; stored moments have forgotten it
-    question: Question | None = None  # what was asked, of which log; stored moments have forgotten it, too
-    others: Mapping[str, Self] = field(default_factory=dict)  # those of further rewards, by their names
+    question: Question | None = None  # what was asked of which log; stored moments have forgotten it, too
+    others: Mapping[str, Self] = field(default_factory=dict)  # results of further rewards, by name
     earlier_rows: int = 0  # that came from a state, and not from the question's log
     ladders: Mapping[str, Ladder] = field(default_factory=dict)  # by target, where a weight's constant was chosen
     model: Quality | None = None  # how good the reward model is, if one was fitted
     propensity_model: PropensityQuality | None = None  # how good it is, where propensities were not logged
+    against: str = ""  # the other policy of a comparison
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -172,7 +84,7 @@ class Result(Display):
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
     def asked(self, target: str | None = None) -> Question:
-        """What was asked of the log about this reward, for those who look at its rows once more; with the weight that a `target` chose."""
+        """What was asked of the log about this reward, for another look at its rows; with the weight that a `target` chose."""
         if self.question is None:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
@@ -196,7 +108,7 @@ class Result(Display):
         return self.others[reward]
 
     def __getstate__(self) -> dict[str, Any]:
-        # a policy in the question may be a lambda or hold a connection, which do not travel; the numbers do
+        # a policy in the question may be a lambda or hold a connection, which cannot be pickled; the numbers can
         return {**self.__dict__, "question": None}
 
     @property
@@ -248,12 +160,20 @@ class Result(Display):
             self._tips[name] = f"By weights and rewards alone, as sensitivity is judged: {tip}" if helped else tip
         return verdict.with_caveats([Caveat("sensitivity", self._tips[name])])
 
+    def with_tipping_points(self) -> Self:
+        """The same result, whose verdicts on the whole log say how wrong propensities must be for the conclusion to flip."""
+        verdicts = dict(self.verdicts)
+        for name in self.targets:
+            verdicts[name, None] = self.verdict(name, sensitivity=True)
+        others = {name: other.with_tipping_points() for name, other in self.others.items()}
+        return replace(self, verdicts=verdicts, others=others)
+
     @cached_property
     def _tips(self) -> dict[str, str]:
         return {}  # made when they are first asked for
 
     def worth(self, target: str | None = None) -> float:
-        """What the control variates of `optimal_dr` bought beyond a constant baseline: 0.25 is as good as 25 % more rows.
+        """What the control variates of `optimal_dr` gained over a constant baseline: 0.25 is worth 25 % more rows.
 
         It is (stderr of `beta_ips` / stderr of `optimal_dr`)² − 1, over the whole log.
         """
@@ -278,12 +198,12 @@ class Result(Display):
         return foremost(self.estimators, self.registry, mean_is_one=self.moments.weight.mean_is_one)
 
     def is_difference(self, estimator: str) -> bool:
-        """Whether an estimator is of differences between two policies. One that is not registered (any more) is taken to be of values."""
+        """Whether an estimator is about differences between two policies. One that is not registered (any more) counts as one of values."""
         known = self.registry.get(estimator)
         return known is not None and known.is_difference
 
     def is_model_only(self, estimator: str) -> bool:
-        """Whether an estimator is a reward model's word alone, which the verdict on the log's weights is not about."""
+        """Whether an estimator rests on a reward model alone, which the verdict on the log's weights does not cover."""
         known = self.registry.get(estimator)
         return known is not None and not known.uses_rewards
 
@@ -300,13 +220,11 @@ class Result(Display):
 
     def table(self) -> pl.DataFrame:
         """Everything as a tidy polars frame, with one row per target, segment and estimator."""
-        from counterpoise.evaluation.table import frame
-
         return frame(self.cells(self.estimates))
 
     def cells(self, keys: Iterable[tuple[str, str, Segment]]) -> Table:
         """The table of these estimates; `n` and `baseline` are for frames alone."""
-        shown = ("target", *(["segment"] if self.moments.segment_columns else []), "estimator", *COLUMNS, "verdict")
+        shown = ("target", *(["segment"] if self.moments.segment_columns else []), "estimator", *ESTIMATE, "verdict")
         return Table([self._row(*key) for key in keys], shown=shown)
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
@@ -320,8 +238,6 @@ class Result(Display):
 
         For results with ``weight=Slope(…)``, which chose one of these rungs for each target.
         """
-        from counterpoise.evaluation.table import frame
-
         if not self.ladders:
             raise OptionError(
                 "this result has a single weight, and no ladder to choose it from.",
@@ -344,11 +260,14 @@ class Result(Display):
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
         }
 
-    def document(self) -> dict[str, Any]:
-        """What `counterpoise evaluate --json` (or `compare --json`) prints; `counterpoise.evaluation.documents.schema` describes it."""
-        from counterpoise.evaluation.documents import document
+    def document(self, more: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
+        """What `counterpoise evaluate --json` (or `compare --json`) prints; `counterpoise.evaluation.showing.schema` describes it.
 
-        return document(self)
+        `more` is what else to put into the document of each reward.
+        """
+        from counterpoise.evaluation.showing import document
+
+        return document(self, more)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The forest plot: an interval for every target, or for every estimator of a single one. Needs the extra ``plot``."""
@@ -373,11 +292,11 @@ class Result(Display):
     ) -> CoverageCheck:
         """How often intervals like these cover, on logs like this one.
 
-        The log is read once more, and so many logs are drawn from its rows (or its clusters, if it has any) with replacement. On each of
-        them, we make the interval of a `target` (all of them, unless you name one) by an `estimator` (the one behind the headline) in the
-        same way, and count whether it covers the value that the estimator has on what was drawn from. That is the log itself, its rows a
-        little more or less likely so that weights have mean 1, and one row more that has not come up yet, as in Student's interval. If
-        fewer than three rows carry the answer, the log cannot tell.
+        The log is read once more, and `runs` logs are drawn from its rows (or its clusters, if it has any) with replacement. On
+        each of them, we make the interval of a `target` (all of them, unless you name one) by an `estimator` (the one behind the
+        headline) in the same way, and count whether it covers the value that the estimator has on what was drawn from. That is
+        the log itself, with rows a little more or less likely so that weights have mean 1, and one more row that has not come up
+        yet, as in Student's interval. If fewer than three rows carry the answer, the log cannot tell.
 
         Logs of more than 20,000 different rows are dealt into blocks of rows first. The same `seed` draws the same logs.
         """
@@ -387,22 +306,22 @@ class Result(Display):
 
     def sensitivity(
         self,
-        gamma: float | Sequence[float] = (1.0, 1.2, 1.5, 2.0),
+        gamma: float | Sequence[float] = GAMMAS,
         *,
         target: str | Sequence[str] | None = None,
         progress: bool | None = None,
     ) -> Sensitivity:
         """What the targets (all, unless you name some) could have earned if the propensities were wrong: see `sensitivity`.
 
-        The log is read once more. Of a comparison of two targets, it is about their difference.
+        The log is read once more. For a comparison of two targets, it is about their difference.
         """
         from counterpoise.evaluation.sensitivity import of_result
 
         return of_result(self, gamma, target, progress)
 
     def loggers(self, target: str | None = None) -> pl.DataFrame:
-        """Several loggers side by side: the balanced estimate of a target, naive pooling (the weight by the row's own logger alone), each
-        logger's own estimate, and their mean by inverse variance.
+        """Several loggers side by side: the balanced estimate of a target, naive pooling (weights by each row's
+        own logger), each logger's own estimate, and their mean by inverse variance.
 
         The log is read once more. `weight_share` is the part of all balanced weights that a logger's rows have.
         """
@@ -421,10 +340,9 @@ class Result(Display):
     ) -> Path:
         """Write one HTML file for people to read, and return its path.
 
-        It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows` are read
-        again, for a histogram of the weights, a plot of the estimate as rows come in, and what it would be if the propensities were
-        wrong. `coverage` is what `check_coverage` returned,
-        for a section about it (a list, if there are several rewards).
+        It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows`
+        are read again, for a histogram of the weights, a plot of the estimate as rows come in, and a section on wrong
+        propensities. `coverage` is what `check_coverage` returned, for a section about it (a list, if there are several rewards).
         """
         made = above().write_report(self, path, title=title, command=command, rows=rows, coverage=coverage)
         return cast("Path", made)
@@ -439,8 +357,6 @@ class Comparison(Result):
     """
 
     registry: ClassVar[Mapping[str, Estimator]] = DIFFERENCES
-
-    against: str = ""
 
     @property
     def difference(self) -> Estimate:
@@ -470,19 +386,6 @@ class Comparison(Result):
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Cell]:
         row = super()._row(target, estimator, segment)
         return {"target": row.pop("target"), "against": Name(self.against), **row}
-
-
-def segment_text(label: Segment) -> str:
-    """A segment as people read it: its values, separated by slashes."""
-    return " / ".join("(missing)" if value is None else str(value) for value in label or ())
-
-
-def known_target(target: str | None, targets: Sequence[str]) -> str:
-    """A target by its name, or the first one."""
-    name = targets[0] if target is None else target
-    if name not in targets:
-        raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, targets))}.")
-    return name
 
 
 def _choice(name: str, known: set[str]) -> str:

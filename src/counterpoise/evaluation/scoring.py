@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.readers.policies import ActionTable, chosen
 
 NEEDED = ("action", "reward", "propensity")
 OPTIONAL = ("cluster",)
@@ -20,7 +21,7 @@ def logged(
 ) -> NDArray[np.void]:
     """What was logged with every context, as one array: the `y` of scikit-learn's `fit(X, y)`.
 
-    It is a structured array, so that whatever splits rows splits it, too. A frame with columns of these names will do as well.
+    It is a structured array, so anything that splits rows can split it. A frame with columns of these names works, too.
 
     Examples
     --------
@@ -70,9 +71,9 @@ def value_scorer(
 ) -> float:
     """What a fitted policy would have earned on held-out rows: a scorer for `GridSearchCV`, `cross_val_score` and others.
 
-    The policy is anything with `predict_proba` and `classes_`: a `PolicyLearner`, a pipeline that ends in one, a classifier. `y` is what
-    `logged` returns. The score is off-policy: an `estimator` of `ESTIMATORS`, or the `bound` of its interval; the lower one prefers
-    policies that the log can tell something about. Pass options with `functools.partial`:
+    The policy is anything with `predict_proba` and `classes_`: a `PolicyLearner`, a pipeline that ends in one, a classifier. `y`
+    is what `logged` returns. The score is off-policy: an `estimator` of `ESTIMATORS`, or the `bound` of its interval; the lower
+    one prefers policies that the log can say something about. Pass options with `functools.partial`:
     ``scoring=partial(cp.value_scorer, bound="lower")``.
 
     An action that the policy does not know has probability 0.
@@ -89,15 +90,10 @@ def value_scorer(
     >>> value_scorer(Careful(), np.zeros((200, 1)), y, bound="lower") < 0.625
     True
     """
-    from counterpoise.readers.policies import (
-        Table,
-        chosen,
-    )  # late: it needs polars, and a learner, which imports this, does not
-
     if bound not in (None, "lower", "upper"):
         raise OptionError(f"`bound=` must be 'lower', 'upper' or None; found {bound!r}.")
     parts = parts_of(y)
     table = np.asarray(policy.predict_proba(X), dtype=np.float64)
-    target = chosen(Table(np.asarray(policy.classes_), table), parts.pop("action"))
+    target = chosen(ActionTable(np.asarray(policy.classes_), table), parts.pop("action"))
     estimate = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)["policy", estimator]
     return float(estimate.value if bound is None else getattr(estimate.interval, bound))

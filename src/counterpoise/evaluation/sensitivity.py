@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import narwhals as nw
 import numpy as np
@@ -35,21 +35,16 @@ from counterpoise.engines.first_look import first_look
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
-from counterpoise.evaluation.asking import Stored, question_of, read, with_errors
+from counterpoise.evaluation.asking import Stored, known_target, read, with_errors
 from counterpoise.evaluation.distribution import bin_sql, thresholds_of
 from counterpoise.evaluation.estimates import IntervalOptions, View, diagnostics, estimates, options_of
-from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.result import Comparison, Result, known_target
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.table import frame
-from counterpoise.intervals import Interval, check_level
+from counterpoise.intervals import Interval
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.groups import with_groups
-from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
-from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.bins import DIFFERENCE, OWN_VALUE, Bins, Cut, OddsBins, PairBins
 from counterpoise.weights import Ratio
@@ -58,12 +53,11 @@ from counterpoise.weights.biased import AllOdds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-R = TypeVar("R", bound=Result)
+    from counterpoise.evaluation.result import Result
 
 # -- `Sensitivity`: bounds of values and lifts, and the factor at which a conclusion flips ------------------------------
 
-GAMMAS = (1.0, 1.2, 1.5, 2.0)
-MOST = 1e4  # a larger tipping point is as good as none
+MOST = 1e4  # anything larger counts as no tipping point
 PRECISION = 1e-6  # of a tipping point, relative
 
 
@@ -87,8 +81,8 @@ class Bounds:
 class TippingPoint:
     """The factor Γ at which odds that are wrong could flip a conclusion: that a target earns more, or less, than another policy.
 
-    `point` is the least Γ at which the bounds of the lift reach 0. `sure` is the least at which their interval does, and 1 if the
-    interval of the lift has 0 in it even if the propensities are right. Both are infinite if no Γ is large enough.
+    `point` is the smallest Γ at which the bounds of the lift reach 0. `sure` is the smallest at which their interval does, and 1
+    if the interval of the lift contains 0 even with right propensities. Both are infinite if no Γ is large enough.
     """
 
     target: str
@@ -118,12 +112,12 @@ class TippingPoint:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sensitivity(Display):
-    """How far the answers about every target rest on the propensities being right; see `sensitivity`."""
+    """How much the answers about every target depend on the propensities being right; see `sensitivity`."""
 
     log: LogMoments
     options: IntervalOptions
     targets: tuple[str, ...]
-    gammas: tuple[float, ...] = GAMMAS
+    gammas: tuple[float, ...]
     against: str = ""  # the target that lifts are over; the policy that wrote the log, if none is named
     caveats: Mapping[str, Sequence[Caveat]] = field(default_factory=dict)  # what checks of single rows say of a target
     _known: dict[tuple[str, float, Which], tuple[End, End]] = field(default_factory=dict, init=False)
@@ -159,7 +153,7 @@ class Sensitivity(Display):
 
     @property
     def tipping_point(self) -> float:
-        """The least Γ at which the first target's conclusion, more or less than was logged, could flip; sampling is allowed for."""
+        """The smallest Γ at which the first target's conclusion, more or less than was logged, could flip, allowing for sampling."""
         return self.tipping().sure
 
     def tipping(self, target: str | None = None) -> TippingPoint:
@@ -246,7 +240,7 @@ class Sensitivity(Display):
     def _stretches(self) -> dict[tuple[str, Which], tuple[float, float]]:
         """How many errors the interval reaches to either side: as many as that of `evaluate`, and at Γ = 1 at least as far.
 
-        Propensities that were estimated have an error of their own, which is in the interval of `evaluate` and in no error here.
+        Estimated propensities have an error of their own, which the interval of `evaluate` includes and the errors here do not.
         """
         return {(name, which): self._stretch(name, which) for name in self.targets for which in (VALUE, LIFT)}
 
@@ -255,7 +249,7 @@ class Sensitivity(Display):
         lower, upper = plain.interval
         if not (plain.identified and 0.0 < plain.stderr < math.inf and math.isfinite(upper - lower)):
             return usual, usual
-        value, error = self._extreme(name, 1.0, which, upper=True)  # as it is if the propensities are right
+        value, error = self._extreme(name, 1.0, which, upper=True)  # the plain log, with right propensities
         below, above = (side / error if error > 0 else 0.0 for side in (value - lower, upper - value))
         return max((plain.value - lower) / plain.stderr, below), max((upper - plain.value) / plain.stderr, above)
 
@@ -305,7 +299,7 @@ _LIKE: dict[Which, str] = {VALUE: "snips", LIFT: "lift"}
 
 
 def _crossing(height: Callable[[float], float]) -> float:
-    """The least Γ at which a falling function is no longer above 0; by bisection of its logarithm."""
+    """The smallest Γ at which a falling function is no longer above 0; by bisection of its logarithm."""
     if not height(1.0) > 0.0:
         return 1.0
     low, high = 1.0, 1.5
@@ -381,7 +375,7 @@ REWARD = "r0"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DifferenceSensitivity(Sensitivity):
-    """How far what every target earns more than one other, `against`, rests on the propensities being right; see `sensitivity`.
+    """How much the lead of every target over another, `against`, depends on the propensities being right; see `sensitivity`.
 
     It reads like a `Sensitivity`; its lifts are over that other target, with the same wrong odds for both.
     """
@@ -412,7 +406,7 @@ class DifferenceSensitivity(Sensitivity):
         return View(self.log, (name, ""))
 
 
-def of_comparison(result: Comparison, question: Question, names: Sequence[str], **fields: Any) -> DifferenceSensitivity:
+def of_comparison(result: Result, question: Question, names: Sequence[str], **fields: Any) -> DifferenceSensitivity:
     """The sensitivity of the differences between some targets and another, from one more pass over the rows of the log."""
     places = {name: question.target_names.index(name) for name in (*names, result.against)}
 
@@ -487,75 +481,7 @@ def _groups(batch: pl.DataFrame, question: Question) -> NDArray[np.int64]:
     return groups
 
 
-# -- `sensitivity` itself ----------------------------------------------------------------------------------------------
-
-
-@takes_parts("sensitivity")
-def sensitivity(
-    log: Log | Data = None,
-    *,
-    target: Targets = None,
-    against: Targets = None,
-    gamma: float | Sequence[float] = GAMMAS,
-    level: float = 0.95,
-    progress: bool | None = None,
-    **parts: Unpack[LogFields],
-) -> Sensitivity:
-    r"""What the target policies could have earned if the propensities were wrong, and how wrong they must be for a conclusion to flip.
-
-    The true odds of every logged action may differ from the logged ones by a factor of up to Γ, in whatever way is worst: because of a
-    confounder that the policy saw and the log did not keep, or because of a logger that is a little off.
-
-    .. math:: \frac1\Gamma \le \frac{p^* / (1 - p^*)}{p / (1 - p)} \le \Gamma
-        \quad\Rightarrow\quad w^* = t + \lambda (w - t),\; \lambda \in [1/\Gamma, \Gamma]
-
-    The bounds are the smallest and the largest self-normalized value Σw*r/Σw* over all such λ, one for each row. They are made by a
-    threshold in the reward, so that one pass over the log is enough, for all Γ and the tipping point. They are exact for rewards with
-    few values; others are put into about 170 bins, and all rows of a bin get the same λ.
-
-    Against another target, lifts are the differences of the two values, and their bounds the extremes over odds that are wrong in the
-    same way for both, which are closer together than the bounds of either alone. λ is then the same for rows of like rewards that are
-    as much more likely under one as under the other.
-
-    Parameters
-    ----------
-    log, target, level, progress
-        As for `evaluate`; with one reward, and without a reward model.
-    against
-        Another target: the conclusion is then that the targets earn more, or less, than that one. The log is read twice.
-    gamma
-        The factors that `table()` shows. 1 says that the propensities are right.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> random = np.random.default_rng(0)
-    >>> new = random.random(20_000) < 0.5
-    >>> reward = (random.random(20_000) < np.where(new, 0.4, 0.2)).astype(float)
-    >>> answer = sensitivity(reward=reward, propensity=np.full(20_000, 0.5), target=np.where(new, 0.9, 0.1), gamma=[1, 2])
-    >>> [round(end, 2) for end in answer.bounds(1.2).lift]
-    [0.03, 0.12]
-    >>> print(answer.tipping())
-    target earns more than the logging policy unless odds of logged actions are wrong by a factor of 1.37 or more (95 %; the estimate
-    itself reaches 0 by a factor of 1.4).
-
-    References
-    ----------
-    Tan, "A distributional approach for causal inference using propensity scores", JASA 101 (2006); Zhao, Small & Bhattacharya,
-    "Sensitivity analysis for inverse probability weighting estimators via the percentile bootstrap", JRSS B 81 (2019).
-    """
-    check_level(level)
-    gammas = checked_gammas(gamma)
-    if isinstance(log, LogMoments):
-        raise OptionError("sensitivity needs the log itself: its moments do not tell which rewards have which weights.")
-    whole = as_log(log, parts)
-    whole.need("reward")
-    if against is not None and not (isinstance(against, str) and against == LOGGING):
-        question = question_of(whole, target, against=against)
-        _check(question)
-        comparison = compare(whole, target=target, against=against, level=level, progress=progress)
-        return of_result(comparison, gammas, None, progress)
-    return of_question(question_of(whole, target), gammas, level, progress)
+# -- Of a result, and of a question ----------------------------------------------------------------------------------------------
 
 
 def of_result(
@@ -578,7 +504,7 @@ def of_result(
     log = plain.log.but(reward_bounds=result.reward_bounds, max_segments=None)  # it is about the whole log
     lean_question = replace(plain, log=log, smoothings=())
     if is_of_two(result):
-        _check(lean_question)
+        check_plain(lean_question)
         return of_comparison(
             result, lean_question, chosen, options=_options(lean_question, result.level), gammas=gammas
         )
@@ -586,26 +512,16 @@ def of_result(
     return of_question(replace(lean_question, targets=targets, contrasts=()), gammas, result.level, progress)
 
 
-def with_tipping_points(result: R) -> R:
-    """A result whose verdicts on the whole log say how wrong propensities must be for the conclusion to flip, for every reward."""
-    verdicts = dict(result.verdicts)
-    for target, segment in result.verdicts:
-        if segment is None:
-            verdicts[target, None] = result.verdict(target, sensitivity=True)
-    others = {name: with_tipping_points(other) for name, other in result.others.items()}
-    return replace(result, verdicts=verdicts, others=others)
-
-
-def is_of_two(result: Result) -> TypeGuard[Comparison]:
-    """Whether a result is the difference between two targets, and not one from the policy that wrote the log."""
-    return isinstance(result, Comparison) and result.against != LOGGING
+def is_of_two(result: Result) -> bool:
+    """Whether a result is the difference between two targets, not one from the logging policy."""
+    return result.against not in ("", LOGGING)
 
 
 def of_question(
     question: Question, gammas: tuple[float, ...], level: float, progress: bool | None = None
 ) -> Sensitivity:
     """The sensitivity of what was asked of a log, which is read once more."""
-    _check(question)
+    check_plain(question)
     options = _options(question, level)
     look = first_look(question)
     bins = bin_sql(look.sql, thresholds_of(look.rewards))
@@ -627,7 +543,7 @@ def _options(question: Question, level: float) -> IntervalOptions:
     return options
 
 
-def _check(question: Question) -> None:
+def check_plain(question: Question) -> None:
     question.log.need_only("sensitivity")
     if not isinstance(question.weight, Ratio):
         raise OptionError(

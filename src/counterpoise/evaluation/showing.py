@@ -1,16 +1,36 @@
-"""What a result shows of itself: the headline, the rows that matter most, and the verdicts, in at most 40 lines of text."""
+"""What a result shows of itself: in at most 40 lines of text, with everything on the command line, and as a JSON document."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 from counterpoise.diagnostics import WRONG_PROPENSITIES
-from counterpoise.display import ROWS, Block, Cell, Judged, Name, Number, Phrase, Share, Table, counted, shortened
-from counterpoise.evaluation.ranking import Driver, drivers, rank
+from counterpoise.display import (
+    ESTIMATE,
+    ROWS,
+    Block,
+    Cell,
+    Judged,
+    Name,
+    Number,
+    Phrase,
+    Share,
+    Table,
+    counted,
+    finite,
+    shortened,
+)
+from counterpoise.evaluation.ranking import Driver, drivers, ranking_of
 from counterpoise.evaluation.reading import Reading, basis, headline, read
-from counterpoise.evaluation.result import Comparison, Result, Segment, segment_text
+from counterpoise.moments.log_moments import Segment, segment_text
+
+if TYPE_CHECKING:
+    from counterpoise.evaluation.result import Result
 
 VERDICTS = 6  # of targets over the whole log
 DOUBTS = 3  # of segments
@@ -42,7 +62,7 @@ def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
     if rows is not None:
         yield from other_rewards(result)
     yield ""
-    if rows is None and isinstance(result, Comparison):
+    if rows is None and result.against:
         yield from _comparison(result)
     else:
         yield estimates(reading, rows)
@@ -80,14 +100,14 @@ def important(reading: Reading, limit: int) -> list[Key]:
     small ones. The other estimators are shown if there is room for all of them.
     """
     result, order = reading.result, reading.foremost(limit)
-    names = sorted(_estimators(result), key=lambda name: name != reading.primary)
+    names = sorted(result.estimators, key=lambda name: name != reading.primary)
     places = sorted({place for _, place in result.verdicts if place is not None}, key=segment_text)
     first = names[:1]
     whole, parts = names, names
     if len(order) * (len(whole) + len(places) * len(parts)) > limit:
         parts = first
     if len(order) * (len(whole) + len(places)) > limit >= len(order) * (1 + len(places)):
-        whole = first  # whoever asks for segments would rather see all of them than other estimators
+        whole = first  # someone who asks for segments would rather see all of them than other estimators
     if len(order) * len(whole) > (limit / 2 if places else limit):
         whole = first
     kept: list[Key] = [(target, name, None) for target in order for name in whole]
@@ -97,13 +117,9 @@ def important(reading: Reading, limit: int) -> list[Key]:
     return sorted([*kept, *rest[: limit - len(kept)]], key=lambda key: (rank[key[0]], key[2] is not None))
 
 
-def _estimators(result: Result) -> list[str]:
-    return list(dict.fromkeys(name for _, name, _ in result.estimates))
-
-
-def _comparison(result: Comparison) -> Iterator[Block]:
+def _comparison(result: Result) -> Iterator[Block]:
     """The ranking, and what drives the difference of each target."""
-    ranked = rank(result)
+    ranked = ranking_of(result)
     if len(ranked) > 1:
         yield "These intervals hold for all targets at once:"
     yield ranked.cells()
@@ -158,7 +174,7 @@ def verdicts(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
 
 
 def _wrong_segments(result: Result) -> Iterator[str]:
-    """What is wrong with segments whose weights do not average 1, where all weights do."""
+    """What is wrong with segments whose weights do not average 1 although all weights do."""
     tested = {
         key: diagnostics.mean_weight_p for key, diagnostics in result.all_diagnostics.items() if diagnostics.mean_is_one
     }
@@ -176,3 +192,103 @@ def _count(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> st
     counts = Counter(result.verdicts[key].verdict for key in keys)
     said = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     return f"… and {counted(len(keys), f'more {what}')}: {said}"
+
+
+# -- Documents: the same in plain values, and null where there is no finite number ---------------------------------------
+
+DIAGNOSTICS = (
+    "effective_sample_size",
+    "mean_weight",
+    "mean_weight_p",
+    "max_weight",
+    "pareto_k",
+    "zero_weight_share",
+    "carrying_rows",
+    "effective_clusters",
+)
+
+
+def document(result: Result, more: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
+    """A result as the command line prints it in JSON; with several rewards, the first one's, and the others' by name.
+
+    `more` is what a command adds to the document of each.
+    """
+    each = {}
+    for name, answer in result.by_reward.items():
+        named = {"reward": name} if result.others else {}
+        written = _compared(answer) if answer.against else evaluation(answer)
+        each[name] = named | written | (more(answer) if more is not None else {})
+    first = each.pop(result.reward)
+    return first | ({"others": each} if each else {})
+
+
+def evaluation(result: Result) -> dict[str, Any]:
+    """What `counterpoise evaluate --json` prints about one reward; `schema` describes it.
+
+    >>> from counterpoise import evaluate
+    >>> printed = evaluation(evaluate(reward=[1.0, 0.0], propensity=[0.5, 0.5], target=[0.0, 0.0]))
+    >>> printed["estimates"][0]["value"], printed["verdicts"][0]["verdict"]
+    (None, 'not identified')
+    """
+    rows = zip(result.cells(result.estimates).records(), result.estimates.items(), strict=True)
+    estimates = [
+        {
+            "target": target,
+            "segment": _segment(segment),
+            "estimator": estimator,
+            **{name: row[name] for name in ESTIMATE},
+            "level": estimate.interval.level,
+            "baseline": estimate.baseline,
+        }
+        for row, ((target, estimator, segment), estimate) in rows
+    ]
+    diagnostics = [
+        {"target": target, "segment": _segment(segment)} | {name: getattr(measured, name) for name in DIAGNOSTICS}
+        for (target, segment), measured in result.all_diagnostics.items()
+    ]
+    models = {"model": result.model, "propensity_model": result.propensity_model}
+    said = {"n": result.n, "estimates": estimates, "diagnostics": diagnostics} | _rest(result)
+    return finite(said | {name: model for name, model in models.items() if model is not None})
+
+
+def _compared(result: Result) -> dict[str, Any]:
+    """What `counterpoise compare --json` prints about one reward: the ranking, and what drives each difference."""
+    differences = [
+        {
+            "target": policy.target,
+            "difference": policy.value,
+            "stderr": policy.stderr,
+            "lower": result.estimates[policy.target, result.best, None].interval.lower,
+            "upper": result.estimates[policy.target, result.best, None].interval.upper,
+            "corrected_lower": policy.interval.lower,
+            "corrected_upper": policy.interval.upper,
+            "corrected_p": policy.p,
+            "decision": policy.decision,
+            "segments": [
+                vars(driver) | {"segment": _segment(driver.segment)} for driver in drivers(result, policy.target)
+            ],
+        }
+        for policy in ranking_of(result)
+    ]
+    said = {"n": result.n, "against": result.against, "level": result.level, "differences": differences}
+    return finite(said | _rest(result))
+
+
+def _rest(result: Result) -> dict[str, Any]:
+    """What both documents end with; the bias ladder only where the log chose a weight's constant."""
+    rungs = [row for ladder in result.ladders.values() for row in ladder.rows()]
+    verdicts = [
+        {"target": target, "segment": _segment(segment)} | verdict.document()
+        for (target, segment), verdict in result.verdicts.items()
+    ]
+    return {"verdicts": verdicts, "dropped_rows": result.dropped_rows} | ({"ladder": rungs} if rungs else {})
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of `evaluation`."""
+    text = files("counterpoise").joinpath("schema", "evaluate.schema.json").read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def _segment(segment: Segment) -> str | None:
+    return None if segment is None else segment_text(segment)

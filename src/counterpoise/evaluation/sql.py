@@ -41,7 +41,7 @@ def sql(
 ) -> str:
     """The aggregate statement that `evaluate` would run, as text for a database that only you can reach.
 
-    Describe the log by its table, which nobody needs to open from here: ``Log(table="logs", reward="click", …)``. Run the statement, and
+    Describe the log by its table, which is never opened from here: ``Log(table="logs", reward="click", …)``. Run the statement, and
     pass its answer to `from_sums`. Any dialect of sqlglot will do ("bigquery", "snowflake", "trino", "postgres", …). Names of columns are
     quoted; anything else is taken as an expression in that dialect. Choose a `center` near the mean reward, because sums of rewards far
     from it lose digits.
@@ -86,7 +86,7 @@ def from_sums(
 ) -> LogMoments:
     """The moments of a log, from the answer to the statement that `sql` wrote for the same log, targets and segments.
 
-    `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Sums give you the largest weight and no more, so the shape of
+    `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Sums only include the largest weight, so the shape of
     the tail stays unknown.
     """
     question = _question(log, parts, target, weight, segment)

@@ -1,4 +1,4 @@
-"""What a target does and the log never did: found action by action on a sample of rows, and the bounds that are left of an answer."""
+"""What a target does and the log never did, found action by action on a sample of rows, and the bounds that remain."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.diagnostics import Caveat, Concern, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
+from counterpoise.engines.registry import engine_of
 from counterpoise.errors import CounterpoiseError, verbatim
 from counterpoise.estimators import Estimate, Estimator
-from counterpoise.evaluation.result import foremost
+from counterpoise.evaluation.estimates import foremost
 from counterpoise.intervals import Interval
+from counterpoise.log.expressions import columns, of_64_bits
 from counterpoise.log.question import Question, lean
 from counterpoise.log.targets import Chosen, Probabilities, Target
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label, as_label
+from counterpoise.readers.policies import table_of
 from counterpoise.weights import Balanced
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from counterpoise.evaluation.asking import RewardMoments
+    from counterpoise.evaluation.checks import RewardMoments
 
 PLAIN = "beta_ips"  # whose baseline is a constant
 
 ROWS = 20_000  # of the sample
 CELLS = 4_000_000  # of a policy's probabilities of all actions, rows times actions
-FEWEST_ROWS = 200  # of a sample that can still tell
+FEWEST_ROWS = 200  # the smallest sample that can tell
 LEVELS = 30  # of a column of the context, the most frequent ones
-CHANCE = 0.01  # that any action of a right log looks missing anywhere
+CHANCE = 0.01  # chance that any action of a right log looks missing anywhere
 BEYOND = 4.0  # standard errors
-HARDLY = 0.25  # of what the target takes of an action, below which the log hardly ever takes it
-FEWEST_HITS = 3.0  # expected, below which an action's absence proves nothing
-SEGMENTS = 1000  # that have a caveat of their own
+HARDLY = 0.25  # share of what the target takes of an action, below which the log hardly takes it
+FEWEST_HITS = 3.0  # expected rows, below which an action's absence proves nothing
+SEGMENTS = 1000  # with a caveat of their own
 
 NUMBER = "counterpoise number"
 CODES = NDArray[np.int64]
@@ -50,14 +52,14 @@ CODES = NDArray[np.int64]
 
 
 def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    r"""The targets that take actions which the log never takes, there where they take them.
+    r"""The targets that take actions the log never takes, and where they take them.
 
-    Of n rows with contexts x, a target takes the action a about :math:`T_a = \sum_i \pi(a \mid x_i)` times. Where the log can take it, too,
-    the weights of the rows in which it did, :math:`X_a = \sum_{i: a_i = a} w_i`, have that very mean, and are about T/ω rows with a
-    weight of ω each. We call an action missing where X is at most a quarter of T, and so little that a Poisson number of rows would
-    be as small once in a hundred logs, over all actions and places that we look at. For ω we take the largest weights that the
-    log has for what the target takes (only 5 % of the target's own choices have larger ones), and the action's own. So an action that
-    the log takes with a probability as small as any of its others is not missing just because it has not come up.
+    Of n rows with contexts x, a target takes the action a about :math:`T_a = \sum_i \pi(a \mid x_i)` times. Where the log can
+    take it, too, the weights of the rows in which it did, :math:`X_a = \sum_{i: a_i = a} w_i`, have the same mean, and are about
+    T/ω rows with a weight of ω each. We call an action missing where X is at most a quarter of T, and so little that a Poisson
+    number of rows would be as small once in a hundred logs, over all actions and places that we look at. For ω we take the
+    largest weights that the log has for what the target takes (only 5 % of the target's own choices have larger ones), and the
+    action's own. So an action that the log takes as rarely as any other is not called missing just because it has not come up.
 
     The places are the segments, and the values (or quarters) of each column of the context.
     """
@@ -77,7 +79,7 @@ def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Concer
 
 
 def missing_by_target(question: Question, whole: RewardMoments) -> dict[str, list[Caveat]]:
-    """What is missing in the whole log, target by target, for verbs whose answers have no bounds."""
+    """What is missing in the whole log, by target, for verbs whose answers have no bounds."""
     concerns = [
         concern for concern in missing_actions(replace(question, segment=()), whole) if concern.target is not None
     ]
@@ -85,10 +87,7 @@ def missing_by_target(question: Question, whole: RewardMoments) -> dict[str, lis
 
 
 def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
-    """Some rows with everything that tells actions, weights and places; None where there is nothing to learn from them."""
-    from counterpoise.engines.registry import engine_of
-    from counterpoise.log.expressions import of_64_bits
-
+    """Some rows with their actions, weights and places; None if there is nothing to learn from them."""
     places = dict.fromkeys([*question.segment, *question.log.context])
     plain = lean(question)
     plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(places), groups=1, contrasts=())
@@ -100,17 +99,17 @@ def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a target takes: for row after row, which actions (by number) and how probably."""
+    """What a target takes in each row: which actions (by number), and with what probability."""
 
     row: CODES
     action: CODES
     mass: Floats
     logged: CODES  # the number of the action that was logged in each row, or -1 if the target does not know it
-    probability: Floats  # the target's, of that one
+    probability: Floats  # the target's probability of it
     names: Sequence[Any]
 
     def of(self, rows: Any) -> Taken:
-        """The same of some rows."""
+        """The same for some of the rows."""
         number = np.cumsum(rows) - 1
         kept = rows[self.row]
         of_rows = self.logged[rows], self.probability[rows]
@@ -118,9 +117,7 @@ class Taken:
 
 
 def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing | None:
-    """What a target takes and the log does not; None if nothing, or if nobody can tell."""
-    import polars as pl
-
+    """What a target takes and the log does not; None if nothing is missing, or if we cannot tell."""
     try:
         rows, taken = _choices(target, rows, question)
     except (CounterpoiseError, TypeError, ValueError, pl.exceptions.PolarsError):
@@ -136,10 +133,6 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
 
 def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
     """The rows that can be looked at, and what a target takes in them."""
-    import polars as pl
-
-    from counterpoise.readers.policies import table_of
-
     action = str(question.log.action)
     if isinstance(target.source, Chosen):
         rows = rows.filter(pl.col(target.source.column).is_not_null())
@@ -167,9 +160,6 @@ def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl
 
 def _table(target: Target, rows: pl.DataFrame, question: Question) -> tuple[Any, Floats]:
     """A target's actions, and its probabilities of all of them in each row; a policy is asked once for contexts that are alike."""
-    from counterpoise.log.expressions import columns
-    from counterpoise.readers.policies import table_of
-
     names = list(question.log.context)
     contexts = rows.select(columns(names))
     if isinstance(target.source, Probabilities) or question.log.candidates or any(map(_is_nested, contexts.dtypes)):
@@ -183,8 +173,6 @@ def _table(target: Target, rows: pl.DataFrame, question: Question) -> tuple[Any,
 
 
 def _is_nested(dtype: pl.DataType) -> bool:
-    import polars as pl
-
     return dtype.is_nested() or dtype == pl.Object
 
 
@@ -199,8 +187,6 @@ class Place:
 
 def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
     """The segments, and every column of the context."""
-    from counterpoise.log.expressions import columns
-
     places = []
     if question.segment:
         labels = [as_label(row) for row in rows.select(columns(question.segment)).rows()]
@@ -211,9 +197,7 @@ def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
 
 
 def _by_column(values: pl.Series) -> Place:
-    """The values of a column; of many different numbers their quarters, and of many texts the most frequent ones."""
-    import polars as pl
-
+    """The values of a column; its quarters if there are many numbers, the most frequent ones if there are many texts."""
     if _is_nested(values.dtype):
         return Place(np.full(len(values), -1), [])
     counts = values.value_counts(sort=True)
@@ -277,7 +261,7 @@ class Missing:
 
     @property
     def segments(self) -> list[Label]:
-        """The segments in which something is missing; of very many those with most of it."""
+        """The segments in which something is missing; the worst of them, if there are very many."""
         at, labels = self.places[0].at[self.taken.row[self.lacks]], self.places[0].labels or ()
         mass = np.bincount(at, self.taken.mass[self.lacks], len(labels))
         return [labels[int(k)] for k in np.argsort(-mass)[:SEGMENTS] if mass[k] > 0]
@@ -311,7 +295,7 @@ class Missing:
         return Caveat(MISSING, text, numbers, unusual_severity="not identified" if share >= UNSUPPORTED else None)
 
     def _where(self, mass: Floats, there: Any) -> str:
-        """The value of a column that has most of what is missing, if any stands out."""
+        """The value of a column where most is missing, if one stands out."""
         best, said = 0.0, ""
         for place in self.places:
             width = len(place.said)
@@ -330,7 +314,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class RewardRange:
-    """What rewards can be: what the log promises, or what it has."""
+    """The range of rewards: as the log promises, or as it has them."""
 
     low: float
     high: float
@@ -343,12 +327,12 @@ class RewardRange:
 
     @property
     def do(self) -> str:
-        """What to do if that is not so."""
+        """What to do if that is wrong."""
         return "" if self.is_promised else "If they can be anything else, pass `reward_bounds=`."
 
 
 def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> RewardRange:
-    """What the rewards of a log can be."""
+    """The range of a log's rewards."""
     if promised is not None:
         return RewardRange(*promised, is_promised=True)
     return RewardRange(float(np.nanmin(moments.reward_min)), float(np.nanmax(moments.reward_max)), is_promised=False)
@@ -364,7 +348,7 @@ class Gap:
     """
 
     share: float
-    has_point: bool  # whether the estimate is still one reading of the log
+    has_point: bool  # whether the estimate is still a possible reading of the log
 
     def moves(self, baseline: float | None, rewards: RewardRange, sign: float) -> tuple[float, float]:
         """By how much the lower and the upper end of an interval move; `sign` is −1 for the policy that is compared with.
@@ -379,8 +363,8 @@ class Gap:
 
 
 def gap_of(caveats: Sequence[Caveat]) -> Gap | None:
-    """What caveats say is missing of a target, unless that is too little to matter."""
-    ordered = sorted(caveats, key=lambda caveat: caveat.code != MISSING)  # which also knows what it is
+    """The missing share that caveats report for a target, unless it is too small to matter."""
+    ordered = sorted(caveats, key=lambda caveat: caveat.code != MISSING)  # which also knows which actions
     first = next((caveat for caveat in ordered if _leaves_a_gap(caveat, MISSING, BELOW_ONE)), None)
     return None if first is None else Gap(first.numbers["share_upper"], has_point=first.code == BELOW_ONE)
 
@@ -388,7 +372,7 @@ def gap_of(caveats: Sequence[Caveat]) -> Gap | None:
 def bounded(
     estimate: Estimate, estimator: Estimator, rewards: RewardRange, gap: Gap | None, other: Gap | None = None
 ) -> Estimate:
-    """An estimate as bounds that allow for what is missing of a target, and of the one that it is compared with."""
+    """An estimate turned into bounds that allow for missing actions of a target and of its rival."""
     if (gap is None and other is None) or not estimate.identified:
         return estimate
     baseline = _constant(estimate, estimator)
@@ -430,7 +414,7 @@ def with_bounds(
     answers = {name: bounded(estimate, estimators[name], rewards, *gaps) for name, estimate in estimates.items()}
     if gaps == (None, None):
         return verdict, answers
-    # the same value, and what fills in its missing part is known
+    # the same value, with a known baseline in place of the missing part
     if PLAIN in answers and not answers[PLAIN].identified:
         alike = [name for name in answers if estimators[name].estimand == estimators[PLAIN].estimand]
         several = [name for name in alike if _constant(answers[name], estimators[name]) is None]
@@ -441,13 +425,13 @@ def with_bounds(
 
 
 def _settle(caveat: Caveat, little: float) -> Caveat:
-    """A caveat that is a note where the actions it misses are too few to matter."""
+    """The caveat, as a note if too few actions are missing to matter."""
     is_little = caveat.code == MISSING and caveat.numbers["share_upper"] <= little
     return replace(caveat, unusual_severity="note") if is_little else caveat
 
 
 def _leaves_a_gap(caveat: Caveat, *codes: str) -> bool:
-    """Whether it says that something is missing that matters."""
+    """Whether a caveat reports a gap that matters."""
     return caveat.code in codes and caveat.severity != "note"
 
 

@@ -13,7 +13,7 @@ class Frame(pl.DataFrame):
     cells: Table | None = None
 
     def _cells(self) -> Table:
-        """The cells that it was made of; once it is changed, those of its own values."""
+        """The cells it was made from; once it has changed, cells of its own values."""
         if self.cells is not None and self.equals(_as_frame(self.cells)):
             return self.cells.whole()
         return Table(self.to_dicts(), shown=self.columns)

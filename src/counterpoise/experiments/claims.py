@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoise.errors import ResultFileError, verbatim
-from counterpoise.experiments.figures import CellKey, Runs
-from counterpoise.experiments.ope import OURS, PUBLISHED, RECIPE, SEEDS, by_cell
+from counterpoise.errors import OptionError, ResultFileError, verbatim
+from counterpoise.experiments.ope import OURS, PUBLISHED, RECIPE, SEEDS, Cell, CellKey, Runs, by_cell, run_cells
 from counterpoise.experiments.result_file import Key, Recipe, Row, read_rows, write_atomically
 
 COMPARED = ("IPS", "SNIPS", "DR", "beta-IPS")
@@ -192,3 +191,14 @@ def _coverage(runs: Runs, temperature: float) -> str:
     names = [name for name in next(iter(covered.values())) if name != "DM"]
     rows = [("n", *names)] + [(f"{n:,}", *(f"{of[name]:.0%}" for name in names)) for n, of in covered.items()]
     return f"Nominal 95 % normal intervals at inverse temperature {temperature:g} cover:\n{columns(rows)}"
+
+
+def check_published(published: Path, out: Path, *, digits: int = 8, jobs: int | None = None) -> tuple[list[str], str]:
+    """Run every published cell again: the numbers that differ in the first digits, and how many were compared."""
+    expected = read_rows(published, RECIPE)
+    if not expected:
+        raise OptionError(f"{str(published)!r} has no rows: name a file of published runs.")
+    file = run_cells([Cell(*key) for key in expected], out, jobs=jobs)  # type: ignore[arg-type]
+    lines = differences(file.rows, expected, digits)
+    numbers = sum(2 * len(rows) for rows in expected.values())
+    return lines, f"{len(expected):,} runs, {numbers:,} numbers: {len(lines):,} differ in the first {digits} digits."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
-from counterpoise.experiments.result_file import write_atomically
+from counterpoise.experiments.claims import Cells, cells_from, read_cells, summary_of, write_cells
+from counterpoise.experiments.ope import RECIPE, CellKey, Runs, Scale, by_cell, cells_of, run_cells
+from counterpoise.experiments.result_file import read_rows, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Quantity = Literal["squared_error", "variance"]
-CellKey = tuple[float, int, int]
-Runs = Mapping[CellKey, Mapping[str, np.ndarray]]
 Styles = Mapping[str, tuple[str, str, str]]  # estimator → label, color, marker
 Published = Mapping[tuple[CellKey, str], float]
 
@@ -160,3 +160,41 @@ def _figure_class() -> type[Figure]:
             "The numbers are in the CSV file all the same."
         ) from error
     return Figure
+
+
+# -- From runs to files: what the commands do --------------------------------------------------------------------------------
+
+QUANTITIES: dict[str, Quantity] = {"figure4": "squared_error", "figure5": "variance"}
+
+
+def run_figure(
+    name: str, scale: Scale, out: Path, *, jobs: int | None = None, published: Path | None = None
+) -> Iterator[object]:
+    """Run the cells of a scale, as far as they have not been run, and draw one figure of them: what to print, line by line."""
+    cells = read_cells(published) if published else {}
+    wanted = cells_of(scale)
+    check_available()
+    file = run_cells(wanted, out / f"ope_{scale}.csv", jobs=jobs)
+    runs = by_cell({key: file.rows[key] for key in wanted})
+    yield from _files(runs, out / f"{name}_{scale}", QUANTITIES[name], cells)
+    yield summary_of(runs, cells)
+
+
+def draw_runs(results: Path, out: Path, *, published: Path | None = None) -> Iterator[object]:
+    """Draw both figures from whatever runs there are, and write the means per cell beside them."""
+    runs = by_cell(read_rows(results, RECIPE))
+    if not runs:
+        raise OptionError(f"{str(results)!r} has no rows: name a file of runs.")
+    cells = read_cells(published) if published else {}
+    for name, quantity in QUANTITIES.items():
+        yield from _files(runs, out / name, quantity, cells)
+    write_cells(out / "cells.csv", cells_from(runs), runs)
+    yield out / "cells.csv"
+
+
+def _files(runs: Runs, path: Path, quantity: Quantity, cells: Cells) -> Iterator[Path]:
+    """The files of a figure with the paper's estimators, and of one with ours."""
+    column = 0 if quantity == "squared_error" else 2
+    points = {(cell, name): of[name][column] for cell, of in cells.items() for name in of}
+    for suffix, styles in (("", PAPER), ("_ours", OURS)):
+        yield from save(draw(runs, quantity, styles=styles, published=points), path.with_name(path.name + suffix))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.experiments.figures import check_available
+from counterpoise.errors import OptionError
+from counterpoise.experiments.figures import check_available, save
+from counterpoise.experiments.learning import Mode, read_curves, run_mode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -161,3 +164,40 @@ def _by_panel(curves: Mapping[Any, tuple[float, float, int]], mode: str, quantit
             half = 1.96 * sd / runs**0.5 if runs > 1 else 0.0
             panels.setdefault((rate, method), []).append((epoch + 1, mean, half))
     return {key: np.array(rows).T for key, rows in panels.items()}
+
+
+# -- From runs to files: what the commands do --------------------------------------------------------------------------------
+
+
+def run_figure(
+    name: str, mode: Mode, quantity: str, *, scale: str, device: str, out: Path, published: Path | None
+) -> list[Path]:
+    """Run the curves of a mode, as far as they have not been run, and draw one figure of them: its files."""
+    check_available()
+    theirs = read_curves(published) if published else None
+    path = out / f"{mode}_{scale}.csv"
+    run_mode(mode, path, scale=scale, device=device)
+    return save(draw(read_curves(path), mode, quantity, published=theirs), out / f"{name}_{scale}")
+
+
+def compare_files(curves: Path, published: Path) -> tuple[list[str], bool]:
+    """What there is to say about curves beside the published ones, and whether they agree with them and with the paper's claim."""
+    ours, theirs = read_curves(curves), read_curves(published)
+    agreement = compare(ours, theirs)
+    if not agreement.compared:
+        raise OptionError(
+            f"{str(curves)!r} and {str(published)!r} have no curve in common at the epochs that are compared."
+        )
+    lines = [
+        *agreement.off,
+        *agreement.noisy,
+        f"{agreement.compared:,} numbers compared with the published ones: {len(agreement.off):,} too far off, "
+        f"{len(agreement.noisy):,} gradient variances off by more than a factor {FACTOR:g} but within their Monte Carlo error.",
+        largest(ours, theirs),
+    ]
+    wrong: list[str] = []
+    if {"beta-IPS", "BanditNet", "IPS"} <= {key[3] for key in ours if key[:2] == ("mini_batch", "gradient_variance")}:
+        places, wrong = order(ours)
+        lines += wrong
+        lines.append(f"gradient variance of β-IPS < BanditNet < IPS at {places - len(wrong)} of {places} epochs.")
+    return lines, not agreement.off and not wrong

@@ -6,7 +6,7 @@ library's own estimators agree with them wherever the value is identified, and s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
@@ -22,6 +22,10 @@ from counterpoise.experiments.result_file import Key, Recipe, ResultFile, Row, r
 from counterpoise.moments import Moments
 
 Floats = NDArray[np.float64]
+
+CellKey = tuple[float, int, int]
+
+Runs = Mapping[CellKey, Mapping[str, np.ndarray]]
 
 # -- The five estimators and their variances as the paper's released code computes them --------------------------------
 

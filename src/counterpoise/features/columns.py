@@ -49,7 +49,7 @@ class Scaling:
 
     @classmethod
     def of(cls, table: ArrayLike) -> Scaling:
-        """That of the rows of one table."""
+        """The scaling of one table's rows."""
         x = np.asarray(table, dtype=np.float64)
         if not len(x):
             return cls(0, np.zeros(x.shape[1]), np.zeros(x.shape[1]))
@@ -77,7 +77,7 @@ class Scaling:
         return np.where(scale > VARIES * np.abs(self.mean), scale, 1.0)
 
     def leaving(self, columns: NDArray[np.bool_]) -> Scaling:
-        """The same with mean 0 and scale 1 for some columns, which so stay as they are: standardized, a rare level would be a huge number.
+        """The same with mean 0 and scale 1 for some columns, which leaves them alone: standardized, a rare level would be huge.
 
         >>> Scaling.of([[0.0, 10.0], [1.0, 30.0]]).leaving(np.array([True, False])).standardized(np.array([[1.0, 30.0]])).tolist()
         [[1.0, 1.0]]
@@ -92,8 +92,8 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Number:
-    """A column of numbers: whether some were missing, the unit of what were points in time, and its mean and scale.
+class Numeric:
+    """A column of numbers: whether some were missing, the unit if they were dates or times, and its mean and scale.
 
     A description has the mean only if some were missing, and never the scale, which a policy keeps in a layer of its own.
     """
@@ -154,7 +154,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories: the values that are told apart, and whether missing ones have a column of their own."""
+    """A column of categories: the values that are kept apart, and whether missing ones have their own column."""
 
     name: str
     levels: tuple[str, ...]
@@ -224,17 +224,17 @@ class Vector:
         return {"name": self.name, "kind": self.kind, "length": self.width}
 
 
-Column = Number | Category | Vector
+Column = Numeric | Category | Vector
 
 
 def column_of(description: object) -> Column:
-    """The column that was described; a ValueError if it is none."""
+    """The column that was described; a ValueError if it is something else."""
     match description:
-        case {"name": str(name), "kind": Number.kind, **more}:
+        case {"name": str(name), "kind": Numeric.kind, **more}:
             missing, mean, unit = more.get("missing", False), more.get("mean", 0.0), more.get("unit")
             units = (None, *UNITS.values())
             if isinstance(missing, bool) and isinstance(mean, int | float) and np.isfinite(mean) and unit in units:
-                return Number(name, missing, unit, float(mean))
+                return Numeric(name, missing, unit, float(mean))
             raise ValueError(f"column {name!r} of the context is not encoded as numbers are")
         case {"name": str(name), "kind": Category.kind, "levels": list(levels), "missing": bool(missing)} if all(
             isinstance(level, str) for level in levels
@@ -254,7 +254,7 @@ def kind_of(values: pl.Series) -> type[Column]:
         if dtype.inner.is_numeric() or dtype.inner == pl.Null:
             return Vector
     elif dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.Boolean, pl.Null):
-        return Number
+        return Numeric
     raise ColumnError(
         f"column {values.name!r} has {dtype}; models and policies take numbers, text, truth values, points in time and lists of numbers.",
         do="Make numbers or text of it, for which an SQL expression will do, or leave it out.",
@@ -271,7 +271,7 @@ def is_missing(values: pl.Series) -> NDArray[np.bool_]:
 
 
 def numbers_of(values: pl.Series) -> Floats:
-    """A column as float64, NaN where it is missing, infinite or as good as; points in time are microseconds from 1970.
+    """A column as float64, NaN where it is missing, infinite or nearly so; dates and times are microseconds from 1970.
 
     >>> from datetime import date, datetime
     >>> bool(numbers_of(pl.Series([date(2026, 1, 1)])) == numbers_of(pl.Series([datetime(2026, 1, 1)], dtype=pl.Datetime("ns"))))

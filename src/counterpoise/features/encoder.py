@@ -20,7 +20,7 @@ from counterpoise.features.columns import (
     UNITS,
     Category,
     Column,
-    Number,
+    Numeric,
     Scaling,
     Vector,
     column_of,
@@ -33,8 +33,8 @@ from counterpoise.features.columns import (
 from counterpoise.moments import Floats
 from counterpoise.readers.frames import from_table, series_of
 
-LEVELS = 200  # of a category that are told apart, the most frequent ones
-MOST = 1_000_000  # different texts that are counted before we say that they are ids
+LEVELS = 200  # of a category that are kept apart, the most frequent ones
+MOST = 1_000_000  # distinct texts that are counted before we call them ids
 COVERED = 0.1  # the share of the rows that must have one of the levels that are kept
 
 
@@ -42,11 +42,11 @@ COVERED = 0.1  # the share of the rows that must have one of the levels that are
 class Encoder:
     """How columns become numbers, in their order; learned once, and kept with the model or policy.
 
-    It has three forms. `native` is for trees: one column for each, categories as codes, and NaN for what is missing. `plain` is for models
-    of numbers: standardized, a column of 0 and 1 for every level, and nothing missing. `table` is for policies, which standardize their
-    inputs themselves: numbers as they are; where the log lacked some, those are at the mean of the others, and a second column marks them.
-    In all of them, points in time are numbers of microseconds, only the most frequent levels of a text are told apart ("other" has 0 in
-    the columns of all), and a list has a column for each of its numbers.
+    It has three forms. `native` is for trees: one column for each, categories as codes, and NaN for what is missing. `plain` is
+    for models of numbers: standardized, a column of 0 and 1 for every level, and nothing missing. `table` is for policies, which
+    standardize their inputs themselves: numbers as they are; where the log lacked some, those are at the mean of the others, and
+    a second column marks them. In all of them, dates and times are microseconds, only the most frequent levels of a text are kept
+    apart ("other" is 0 in all of its columns), and a list has a column for each of its numbers.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Encoder:
 
     @classmethod
     def of(cls, rows: pl.DataFrame, names: Sequence[str]) -> Encoder:
-        """The encoder of a model, which takes rows as they come: what is infinite is missing, and missing text is no level."""
+        """The encoder of a model, which takes rows as they come: infinite counts as missing, and missing text is not a level."""
         return cls(tuple(column.of_model for column in _summaries([rows], names, most=math.inf)))
 
     @classmethod
@@ -81,7 +81,7 @@ class Encoder:
 
     @classmethod
     def of_description(cls, description: object) -> Encoder:
-        """The encoder that was `described`; a ValueError if it is none."""
+        """The encoder that was `described`; a ValueError if it is something else."""
         if not isinstance(description, list) or not description:
             raise ValueError("its encoding of contexts is not a list of columns")
         return cls(tuple(column_of(column) for column in description))
@@ -121,8 +121,8 @@ class Encoder:
 
     @property
     def marks_gaps(self) -> bool:
-        """Whether a column of numbers was lacking some."""
-        return any(isinstance(column, Number) and column.has_gaps for column in self.columns)
+        """Whether a column of numbers had missing values."""
+        return any(isinstance(column, Numeric) and column.has_gaps for column in self.columns)
 
     def native(self, rows: pl.DataFrame) -> Floats:
         """One column for each: categories as codes, missing values as NaN."""
@@ -180,14 +180,14 @@ class _Summary:
     def __init__(self, name: str, most: float) -> None:
         self.name, self.most = name, most
         self.kind: type[Column] | None = None
-        self.empty: type[Column] = Number  # what it is by its type, if there is no value at all
+        self.empty: type[Column] = Numeric  # what it is by its type, if there is no value at all
         self.unit: str | None = None
         self.levels: Counter[str] = Counter()
         self.scaling = Scaling.of(np.empty((0, 1)))  # of the numbers that are finite
         self.rows = self.missing = self.width = 0
 
     def add(self, values: pl.Series) -> None:
-        """Take in some rows; a column without a single value says nothing yet."""
+        """Add some rows; a column without a single value says nothing yet."""
         self.rows += len(values)
         self.missing += int(is_missing(values).sum())
         kind = kind_of(values)
@@ -242,9 +242,9 @@ class _Summary:
         kept = heapq.nsmallest(LEVELS, self.levels.items(), key=lambda level: (-level[1], level[0]))
         return tuple(sorted(level for level, _ in kept))
 
-    def _number(self, gaps: int) -> Number:
+    def _number(self, gaps: int) -> Numeric:
         mean, scale = float(self.scaling.mean[0]), float(self.scaling.scale[0])
-        return Number(self.name, gaps > 0 and self.scaling.rows > 0, self.unit, mean, scale)
+        return Numeric(self.name, gaps > 0 and self.scaling.rows > 0, self.unit, mean, scale)
 
     def _ids(self) -> ColumnError:
         return ColumnError(
@@ -299,7 +299,7 @@ def _columns(context: object, known: Sequence[Column]) -> dict[str, object]:
 
 
 def _is_alone(value: Any, is_list: bool) -> bool:
-    """Whether this is what one row has in a column."""
+    """Whether this is a single row's value."""
     if isinstance(value, str) or value is None:
         return True
     if not is_list or np.ndim(value) == 0:

@@ -13,7 +13,7 @@ from counterpoise.intervals.student import heavier
 from counterpoise.moments.spread import below
 
 FEWEST = 6  # rows with the outcome that matters, for an answer: benchmarks/intervals.py anytime
-SURE = 0.999  # that the mean weight is off, whatever the interval's own level, so that levels nest
+SURE = 0.999  # for the mean-weight test, whatever the interval's own level, so that levels nest
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Anytime(Method):
         return is_clustered
 
     def unvaried(self, evidence: Evidence, level: float) -> Interval:
-        """The score has all there is to say of rewards that were not seen; the weights must have been."""
+        """The score covers rewards that were not seen; the weights must have been."""
         note = self._unseen_weights(evidence)
         if note:
             return Interval(-math.inf, math.inf, level, self.name, note)
@@ -49,10 +49,11 @@ class Anytime(Method):
     def interval(self, evidence: Evidence, level: float) -> Interval:
         r"""The interval of `anytime` with Student's tails, or the whole line while too few rows carry the answer.
 
-        The theorem behind `anytime` is about many rows. Before that, the heavy rows that matter may not have come up, and then nothing in
-        the log shows how far off it is. So there is no answer before six of them have the outcome that matters (`outcome_rows`), nor while
-        the mean weight is further from 1 than it may ever be. After that the normal tail at the factor of the confidence sequence becomes
-        that of Student's distribution with :math:`\max(3, (E/5)^2)` degrees of freedom, as in `student`.
+        The theorem behind `anytime` is about many rows. Before that, the heavy rows that matter may not have come up, and then
+        nothing in the log shows how far off it is. So there is no answer until six of them have the outcome that matters
+        (`outcome_rows`), nor while the mean weight is further from 1 than chance allows. After that the normal tail at the factor
+        of the confidence sequence becomes that of Student's distribution with :math:`\max(3, (E/5)^2)` degrees of freedom, as in
+        `student`.
         """
         outcomes = evidence.outcomes
         note = (
@@ -67,7 +68,7 @@ class Anytime(Method):
         return symmetric(evidence.value, half, level, self.name)
 
     def _unseen_weights(self, evidence: Evidence) -> str:
-        """A note if the mean weight is off by more than it ever is where propensities are right and the heavy rows came up."""
+        """A note if the mean weight is further off than it would be with right propensities once the heavy rows have come up."""
         moments = evidence.moments
         if not evidence.mean_is_one or "u" not in moments.columns or not evidence.n:
             return ""

@@ -90,7 +90,7 @@ class Bernstein(Method):
 
     @classmethod
     def from_options(cls, options: Mapping[str, object] | None = None) -> Self:
-        """Both bounds must be among the options: there are no usual ones. Python has no option for the second, and writes the object."""
+        """The method from its options, which must have both bounds, as there are no defaults. In Python, pass the object instead."""
         chosen: Mapping[str, Any] = options or {}
         reward_bounds, max_weight = chosen.get("reward_bounds"), chosen.get("max_weight")
         if reward_bounds is None or max_weight is None:
@@ -144,7 +144,7 @@ def bernstein(
 
     .. math:: \frac1n\sum_i w_i r_i \pm \left( \sqrt{\frac{2 S^2 L}{n}} + \frac{7 R L}{3 (n - 1)} \right)
 
-    L is log(4/(1 − level)), S² the sample variance of w·r and R its range. It does not rely on large numbers, and pays for that: the
+    L is log(4/(1 − level)), S² the sample variance of w·r and R its range. It does not rely on large samples, and pays for that: the
     second term alone is R·10/n at 95 %, often several times the normal interval. Its `note` says how many times.
 
     Examples

@@ -1,4 +1,4 @@
-"""Jackknife intervals: what we learn by leaving out one group of clusters after another."""
+"""Jackknife intervals: what we learn from leaving out one group of clusters at a time."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class LogSmoothing(Method):
 
     @property
     def score(self) -> None:
-        """None, because the bound holds whatever was not seen."""
+        """None, because the bound already allows for what was not seen."""
         return
 
     def check(self, *, rewards: tuple[float, float], max_weight: float, is_clustered: bool) -> None:
@@ -73,11 +73,11 @@ def log_smoothing(smoothed: Smoothed, n: int, level: float = 0.95, *, scale: flo
     .. math:: V \ge \frac{e^{\lambda S} - 1}{\lambda} \ge S, \qquad
         S = \frac1n \sum_i \frac{\log(1 + \lambda w_i r_i)}{\lambda} - \frac{\log(1/\delta)}{\lambda n}, \qquad \delta = 1 - \text{level}
 
-    For rewards of 0 and more, :math:`\prod_i (1 + \lambda w_i r_i)` is not negative and has mean :math:`(1 + \lambda V)^n`, because rows
-    are independent and E[wr] = V. By Markov's inequality it is at most :math:`(1 + \lambda V)^n / \delta` with probability 1 − δ at
-    least, and the logarithm of that is the bound. It needs neither bounds on weights nor a variance, but a λ that was chosen without a
-    look at the rows: it is the power of 4 nearest to :math:`1/(\text{scale} \sqrt n)`. With weights that were cut off, E[wr] ≤ V, and
-    the bound holds all the more. It is for one look, at an n that the rewards did not decide.
+    For rewards of 0 and more, :math:`\prod_i (1 + \lambda w_i r_i)` is not negative and has mean :math:`(1 + \lambda V)^n`,
+    because rows are independent and E[wr] = V. By Markov's inequality it is at most :math:`(1 + \lambda V)^n / \delta` with
+    probability 1 − δ at least, and the logarithm of that is the bound. It needs neither bounds on weights nor a variance, but a λ
+    chosen without looking at the rows: it is the power of 4 nearest to :math:`1/(\text{scale} \sqrt n)`. With weights that were
+    cut off, E[wr] ≤ V, and the bound holds all the more. It is valid for one look, at an n chosen without regard to the rewards.
 
     Examples
     --------

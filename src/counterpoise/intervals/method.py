@@ -1,4 +1,4 @@
-"""Intervals: what one is, what its method is given, what rows cannot show, and the plainest of them."""
+"""Intervals: what one is, what its method works from, what rows cannot show, and the simplest method."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ PACE = 5.0  # (E/5)² of them, by simulation: benchmarks/intervals.py jackknife
 
 
 def degrees_of_freedom(carrying: ArrayLike, clusters: ArrayLike = math.inf) -> Floats:
-    """Degrees of freedom, from the rows that carry an error and the clusters that they come from; with either, arrays will do.
+    """Degrees of freedom, from the rows that carry an error and the clusters they come from; both may be arrays.
 
     >>> float(degrees_of_freedom(100.0)), float(degrees_of_freedom(100.0, clusters=11.0))
     (400.0, 10.0)
@@ -254,7 +254,7 @@ class Evidence:
 
     `groups` is the number of hashed groups with rows, or 0 if the error does not come from them; `clusters` is how many clusters of equal
     size the rows are worth. `carrying` is how many rows carry the variance, `extremes` are the smallest and the largest term that a
-    row may have, and `leverage` is how much of its own fit a heavy row makes. `mean_is_one` says whether the mean of the weights must be 1,
+    row may have, and `leverage` is a heavy row's share in its own fit. `mean_is_one` says whether the mean of the weights must be 1,
     `smoothed` are the sums for a method's `smoothings`, and `spread` are the powers of the excess and of the rewards, and their ends.
     """
 
@@ -273,7 +273,7 @@ class Evidence:
 
     @property
     def outcomes(self) -> float:
-        """How many rows with a large weight have the outcome that matters, however much each of them carries; see `outcome_rows`."""
+        """How many rows with a large weight have the outcome that matters, however much each contributes; see `outcome_rows`."""
         if self.spread is None or math.isinf(self.carrying):
             return self.carrying
         return float(outcome_rows(*self.spread) * self.n / max(self.spread[0].n, 1))
@@ -306,14 +306,14 @@ class Method(Protocol):
     name: ClassVar[str]
     about: ClassVar[str] = ""  # one sentence for those who read the report
     needs_groups: ClassVar[bool] = False  # rows or clusters must be hashed into groups
-    allows_differences: ClassVar[bool] = True  # and not values alone
+    allows_differences: ClassVar[bool] = True  # not just values
     needs_known_propensities: ClassVar[bool] = False  # it bounds weights rather than estimating their error
-    estimators: ClassVar[tuple[str, ...]] = ()  # the only ones it is for; none: all
+    estimators: ClassVar[tuple[str, ...]] = ()  # the only estimators it works with; empty: all
     smoothings: ClassVar[tuple[float, ...]] = ()  # every λ whose sum of log(1 + λwr)/λ it needs
 
     @classmethod
     def from_options(cls, options: Mapping[str, object] | None = None) -> Self:
-        """The method that its name stands for; a front end that takes a method's options separately passes all of them."""
+        """The method behind a name; a front end that takes options separately passes all of them."""
         own = getattr(cls, "__dataclass_fields__", {})
         chosen = {name: value for name, value in (options or {}).items() if name in own and value is not None}
         return cls(**chosen)
@@ -328,7 +328,7 @@ class Method(Protocol):
         return self.needs_groups
 
     def check(self, *, rewards: tuple[float, float], max_weight: float, is_clustered: bool) -> None:
-        """Raise an error if the log's extreme rewards or its largest weight break what the method takes for granted."""
+        """Raise an error if the log's extreme rewards or its largest weight violate the method's assumptions."""
         return
 
     def unvaried(self, evidence: Evidence, level: float) -> Interval:
@@ -336,7 +336,7 @@ class Method(Protocol):
         return self.interval(evidence, level)
 
     def ends(self, evidence: Evidence, level: float) -> tuple[Floats, Floats] | None:
-        """Both ends for a stack of estimates at once, whose evidence has arrays in its fields; None if each is made on its own."""
+        """Both ends for a whole stack of estimates, whose evidence has arrays in its fields; None if each is made on its own."""
         return None
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Student's intervals with rows that were not seen: the default, made to cover where few rows carry the answer."""
+"""Student's intervals with rows not seen yet: the default, made to cover even if few rows carry the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Student(Method):
         return is_clustered
 
     def unvaried(self, evidence: Evidence, level: float) -> Interval:
-        """The score has all there is to say of rewards that were not seen, so that no row is added for them."""
+        """The score covers rewards that were not seen, so no row is added for them."""
         if evidence.groups:
             plain = jackknife(evidence.value, evidence.stderr, evidence.groups, level, clusters=evidence.clusters)
         else:
@@ -55,7 +55,7 @@ def student(evidence: Evidence, level: float = 0.95) -> Interval:
     where E is the number of rows that carry the variance (`carrying_rows`) and h = kurtosis(u)/n is the leverage of the rows that the
     baseline was fitted to. With clusters, the variance is the jackknife's, and ν is at most one less than the effective clusters.
 
-    The half rows are what makes an interval of a log without a click, or without one on a heavy row, wide enough. The degrees of
+    The half rows make the interval wide enough for a log without a click, or without one on a heavy row. The degrees of
     freedom are an empirical rule: `make statistics` shows the coverage it has.
 
     Examples

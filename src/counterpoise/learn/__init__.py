@@ -10,7 +10,7 @@ from counterpoise.learn.actions import item_features
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import EpochEnd, LogTo
 from counterpoise.learn.contenders import Direct, Reduction, portfolio
-from counterpoise.learn.files import export_onnx, load_policy, save_policy
+from counterpoise.learn.files import export_onnx, load_policy
 from counterpoise.learn.forest import Forest
 from counterpoise.learn.judging import LearningWarning, judge
 from counterpoise.learn.learner import PolicyLearner
@@ -18,7 +18,7 @@ from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.options import Hardware, Optimization, Schedule, Terms
 from counterpoise.learn.plackett_luce import PlackettLuce, Shown
 from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policy import Policy, save_policy
 from counterpoise.learn.race import Found
 from counterpoise.learn.ranking import RankingLearner
 from counterpoise.learn.search import learn_policy

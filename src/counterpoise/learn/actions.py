@@ -1,7 +1,7 @@
-"""What a policy chooses among: actions by their ids and places, the candidates of each row, and what is known of items.
+"""What a policy chooses among: actions by their ids and places, the candidates of each row, and what is known about items.
 
-Inside, candidates are the places of actions, a row of them for each row of the log, filled up with −1; for users, they are a list of ids
-per row, or a table of truth values with a column per action.
+Inside, candidates are the places of actions, one row of them for each row of the log, padded with −1. For users, they are a list of ids
+per row, or a boolean table with a column per action.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from counterpoise.readers.frames import from_table
 Ids = NDArray[np.int64]
 Names = NDArray[np.object_]
 Places = NDArray[np.int64]  # of actions among the classes of a policy
-NONE = -1  # the place of what is not there
-MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and every one of them costs a logit per row
+NONE = -1  # the place of anything absent
+MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and each costs a logit per row
 
 
 def as_ids(column: NDArray[Any]) -> Ids:
@@ -61,7 +61,7 @@ class DistinctIds:
         self.ids: Ids = np.empty(0, dtype=np.int64)
 
     def add(self, action: Ids) -> None:
-        """Take in some rows; anything that is not an id is reported elsewhere."""
+        """Add some rows; anything that is not an id is reported elsewhere."""
         some = np.unique(action)
         fresh = some[(places(self.ids, some) < 0) & (some >= 0)]
         if len(fresh):
@@ -95,7 +95,7 @@ def places(classes: NDArray[Any], actions: Any) -> Places:
 
 
 def places_of_rows(classes: NDArray[Any], action: Any, rows: int) -> Places:
-    """The places of one action per row, as a user gives them."""
+    """The places of one action per row, as the user passes them."""
     actions = np.asarray(action)
     if actions.shape != (rows,):
         raise OptionError(f"there must be one `action=` per context ({rows:,}); found shape {actions.shape}.")
@@ -116,7 +116,7 @@ def placed(ids: Ids | None, action: Tensor) -> Tensor:
 
 
 def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids | Names:
-    """Ids or names, checked to be ones that a policy can have: one for each of its actions, in their order."""
+    """Ids or names, checked to suit a policy: one for each of its actions, in order."""
     if ids.dtype.kind in "UOT" and ids.shape == (n_actions,) and all(isinstance(name, str) for name in ids):
         names = ids.astype(object)
         if (names[:-1] < names[1:]).all():
@@ -139,14 +139,14 @@ def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids | Names:
 
 
 Mask = NDArray[np.bool_]
-FEW = 4  # times as many actions as candidates, from which only the logits of candidates are computed
-APART = "|"  # what stands between candidates in a text, as a CSV file has them
+FEW = 4  # with this many times more actions than candidates, only the candidates' logits are computed
+APART = "|"  # what separates candidates in the text of a CSV file
 
 
 def among(logits: Tensor, candidates: Tensor | None) -> Tensor:
     """Logits with −∞ for every action that is not a candidate, so that a softmax has probability 0 there.
 
-    Candidates are a table of truth values, or a row of places each, filled up with −1; without any, logits stay as they are.
+    Candidates are a boolean table, or rows of places padded with −1; without any, logits stay as they are.
 
     >>> among(torch.zeros(2, 3), torch.tensor([[0, 2], [1, -1]])).tolist()
     [[0.0, -inf, 0.0], [-inf, 0.0, -inf]]
@@ -160,12 +160,12 @@ def among(logits: Tensor, candidates: Tensor | None) -> Tensor:
 
 
 def are_few(candidates: Tensor | None, n_actions: int) -> bool:
-    """Whether there are so few candidates in a row that the other actions are better left out altogether."""
+    """Whether a row has so few candidates that the other actions are better left out altogether."""
     return candidates is not None and FEW * candidates.shape[1] <= n_actions
 
 
 def logits_at(layer: nn.Linear, features: Tensor, candidates: Tensor) -> Tensor:
-    """The logits of each row's candidates alone, without those of all other actions; −∞ where a row only is filled up.
+    """The logits of each row's candidates alone, without those of all other actions; −∞ where a row is padded.
 
     >>> layer = nn.Linear(2, 1000)
     >>> h, candidates = torch.randn(3, 2), torch.tensor([[5, 999], [7, -1], [0, 1]])
@@ -180,14 +180,14 @@ def logits_at(layer: nn.Linear, features: Tensor, candidates: Tensor) -> Tensor:
 
 
 def mask_of_places(candidates: Tensor, n_actions: int) -> Tensor:
-    """Candidates by their places as a table of truth values with a column per action."""
-    # a column more, which takes in what only fills up the rows
+    """Candidates by their places as a boolean table with a column per action."""
+    # one more column, which absorbs the padding
     wide = torch.zeros(len(candidates), n_actions + 1, dtype=torch.bool, device=candidates.device)
     return wide.scatter_(1, torch.where(candidates < 0, n_actions, candidates), True)[:, :n_actions]
 
 
 def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
-    """What a user calls the candidates of some rows, or their mask, as a table of truth values with a column per action.
+    """The candidates of some rows, or their mask, as a boolean table with a column per action.
 
     They may be such a table already (or one row of it, for all), or a list of actions for every row. Actions that the policy does not know
     are left out: it never takes them. A row without any that it knows is an error.
@@ -198,7 +198,7 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
     mask = _truth_values(candidates)
     if mask is None and _looks_like_truth(candidates, (rows, len(classes))):
         raise OptionError(
-            "`mask=` holds zeros and ones, a column per action, which could also be ids of actions.",
+            "`mask=` holds zeros and ones, a column per action, which could be ids of actions.",
             do="Pass truth values: mask.astype(bool).",
         )
     if mask is None and isinstance(candidates, np.ndarray) and candidates.dtype.kind == "f":
@@ -221,7 +221,7 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
 
 
 def _truth_values(candidates: Any) -> Tensor | None:
-    """Candidates that are truth values, as a tensor; None if they are something else."""
+    """Candidates that are booleans, as a tensor; None if they are something else."""
     if isinstance(candidates, Tensor):
         return candidates.detach().cpu() if candidates.dtype == torch.bool else None
     if isinstance(candidates, list | tuple) and len(candidates):
@@ -233,7 +233,7 @@ def _truth_values(candidates: Any) -> Tensor | None:
 
 
 def _looks_like_truth(candidates: Any, shape: tuple[int, int]) -> bool:
-    """Whether whole numbers are as many as truth values would be, 0 and 1 alone, and some of them twice in a row."""
+    """Whether whole numbers look like booleans: as many as there are actions, only 0 and 1, and some repeated within a row."""
     numbers = candidates.detach().cpu().numpy() if isinstance(candidates, Tensor) else candidates
     if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "iu" or numbers.shape != shape:
         return False
@@ -251,7 +251,7 @@ def _misshapen(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> Op
 
 
 def lists_of(name: str, values: Any) -> pl.Series:
-    """A column of candidates as a series of lists; text is a JSON list, or has a | between candidates, because CSV has no lists.
+    """A column of candidates as a series of lists; text is a JSON list, or separates candidates with |, because CSV has no lists.
 
     >>> lists_of("pool", ["a|b", '["c"]', None]).to_list()
     [['a', 'b'], ['c'], None]
@@ -286,7 +286,7 @@ def _parsed(name: str, text: str | None) -> list[str] | None:
 
 
 def places_of(lists: pl.Series, classes: NDArray[Any]) -> Places:
-    """The places of all candidates among the actions, row after row; −1 for those that are not there."""
+    """The places of all candidates among the actions, row after row; −1 for unknown ones."""
     flat = flat_of(lists)
     return places(classes, whole_numbers(flat) if classes.dtype.kind in "iu" else flat)
 
@@ -304,12 +304,12 @@ def whole_numbers(flat: pl.Series) -> pl.Series:
 
 
 def padded(lists: pl.Series, flat: Places) -> Places:
-    """A row of numbers for every list, from the numbers of all of them in order; filled up with −1."""
+    """A row of numbers for every list, from the numbers of all of them in order; padded with −1."""
     return _in_rows(lists.list.len().fill_null(0).to_numpy().astype(np.int64), flat)
 
 
 def ids_of_mask(mask: Mask, ids: Sequence[int] | Places) -> Places:
-    """A table of truth values as rows of ids, filled up with −1.
+    """A boolean table as rows of ids, padded with −1.
 
     >>> ids_of_mask(np.array([[True, False, True], [False, True, False]]), [5, 7, 9]).tolist()
     [[5, 9], [7, -1]]
@@ -325,7 +325,7 @@ def _in_rows(lengths: Places, flat: Places) -> Places:
 
 
 def one_below_the_other(first: Tensor, second: Tensor) -> Tensor:
-    """Rows of candidates, followed by others, both filled up to the same width."""
+    """Rows of candidates, followed by others, both padded to the same width."""
     width = max(first.shape[1], second.shape[1])
     return torch.cat([nn.functional.pad(rows, (0, width - rows.shape[1]), value=NONE) for rows in (first, second)])
 
@@ -344,8 +344,8 @@ class Items:
 def item_features(items: Any, *, action: str = "action") -> Items:
     """The items of a frame as a policy takes them: `classes` in ascending order, and `features` with a row for each.
 
-    Their ids are in the column called as the log's action is, or else in the first. Numbers are standardized, text becomes a column per
-    level, and lists of numbers (embeddings) stay as they are. Ids that are missing or there twice are refused.
+    Their ids are in the column with the name of the log's action, or else in the first column. Numbers are standardized, text
+    becomes a column per level, and lists of numbers (embeddings) stay as they are. Missing or repeated ids are refused.
 
     Examples
     --------

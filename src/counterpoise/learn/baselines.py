@@ -23,7 +23,7 @@ def gradient_sums(squared_norms: Tensor, reward: Tensor, propensity: Tensor) -> 
 
 
 def baseline_of(sums: Tensor) -> Tensor:
-    """β* from its two sums; 0 if no row has a gradient, because then one baseline is as good as another.
+    """β* from its two sums; 0 if no row has a gradient, because then any baseline will do.
 
     >>> baseline_of(torch.tensor([3.0, 4.0])).item(), baseline_of(torch.tensor([0.0, 0.0])).item()
     (0.75, 0.0)
@@ -62,7 +62,7 @@ class RunningBaseline:
         return torch.where(self.sums[1] > 0, baseline_of(self.sums), initial)
 
     def update(self, sums: Tensor) -> None:
-        """Take in the sums of a batch, after its step."""
+        """Add the sums of a batch, after its step."""
         self.sums = self.decay * self.sums + sums.detach()
 
 

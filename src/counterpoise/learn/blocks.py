@@ -19,7 +19,7 @@ from torch import Tensor, nn
 BLOCK = {"cpu": 2**19, "cuda": 2**24}  # logits of a block: what stays in a core's cache, or keeps a GPU busy
 ROWS = 1024  # of a block at most
 LEAST = 2**12  # items of a part
-PARTS = 32  # at most, whatever the number of threads, so that this does not change the result
+PARTS = 32  # at most, whatever the number of threads, so that the result does not depend on it
 BITS = 1 / math.log(2)
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Logits:
     contexts: Tensor
     items: Tensor
     bias: Tensor | None = None
-    unit: float = 1.0  # what contexts are multiplied with already, and biases are when their block comes
+    unit: float = 1.0  # already applied to contexts; biases get it when their block comes
 
     @property
     def size(self) -> tuple[int, torch.device]:
@@ -152,9 +152,9 @@ def summary(logits: Logits, action: Tensor, *, mean: bool) -> ItemSummary:
     return ItemSummary(logits.of(action), log_total, squares, torch.stack(means).sum(0) if mean else None)
 
 
-@torch.no_grad()  # which every thread has to say for itself
+@torch.no_grad()  # each thread has to say so for itself
 def _sums(logits: Logits, mean: bool) -> _Sums:
-    """In place as far as possible: blocks are small, so that every operation counts."""
+    """The sums of one part, in place where possible: blocks are small, so every operation counts."""
     contexts = logits.contexts
     top = torch.full_like(contexts[:, 0], -torch.inf)
     total, squares = torch.zeros_like(top), torch.zeros_like(top)
@@ -229,7 +229,7 @@ def _largest(logits: Logits, generator: torch.Generator | None, *, draw: bool) -
 def in_parts(work: Callable[[slice], T], items: int, device: torch.device) -> list[T]:
     """What `work` finds in parts of the items, in their order, each in a thread of its own; on a GPU, all of them are one part.
 
-    PyTorch would rather share every operation among the threads, and have them wait for each other after every one. Blocks are small, and
+    PyTorch would split every operation among the threads, which then wait for each other after each one. Blocks are small, and
     where other programs keep the processors busy, that waiting takes most of the time.
     """
     # a power of 2, and all of one size, because two threads with three parts take as long as with four

@@ -1,4 +1,4 @@
-"""What a run tells after every epoch, and your callbacks, which say whether it goes on."""
+"""What a run reports after every epoch, and your callbacks, which may stop it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from counterpoise.learn.policy import Policy
 class Epoch:
     """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches.
 
-    `effective_sample_size` is how many rows' worth the weights leave of the held-out rows, and `verdict` whether to believe the value:
-    ``"ok"``, ``"caution"`` or ``"not identified"``. The epoch with the largest `score` is kept: its value where the held-out rows measure
-    it (an effective sample of 30 rows or more, and a mean weight within three standard errors of 1), else a lower bound by logarithmic
-    smoothing; for an imitation, the mean of log π(a|x).
+    `effective_sample_size` is how many held-out rows the weights leave, and `verdict` whether to believe the value: ``"ok"``,
+    ``"caution"`` or ``"not identified"``. The epoch with the largest `score` is kept: its value if the held-out rows measure it
+    (an effective sample of 30 rows or more, and a mean weight within three standard errors of 1), else a lower bound by
+    logarithmic smoothing; for an imitation, the mean of log π(a|x).
     """
 
     epoch: int
@@ -37,7 +37,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """What a callback is told after an epoch.
+    """What a callback gets after an epoch.
 
     `history` ends with the epoch itself, and `best_epoch` (counted from 1) is the one that would be kept now. `policy` and `optimizer` are
     those in training, not copies. `run` names the run where one `fit` has several, such as ``"fold-1"``, ``"lambda-0.6"`` or

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to resume after it was killed, as if nothing had happened."""
+"""Checkpoints: everything a run needs to resume after being killed, as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch import Tensor
 
 from counterpoise.errors import PolicyFileError, verbatim
 from counterpoise.learn.callbacks import Epoch
-from counterpoise.learn.files import TensorFile, check_finite, check_tensors, opened, write_tensors
 from counterpoise.learn.norms import ACROSS_ROWS
 from counterpoise.learn.optimizers import replay
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.source import Inspection
+from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
 
 # -- What a run depends on: the part of a checkpoint that must be the same for the run to resume -----------------------
 
@@ -72,7 +72,7 @@ def _of_policy(policy: Policy) -> dict[str, Any]:
 
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """How two runs differ, in words; empty if they do not."""
+    """How two runs differ, in words; empty if they don't."""
     names = [name for name in dict.fromkeys([*now, *saved]) if saved.get(name) != now.get(name)]
     said = [f"its {name} is {saved.get(name)!r}, now it is {now.get(name)!r}" for name in names[:SHOWN]]
     more = [f"and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
@@ -251,7 +251,7 @@ def _moments_of(file: TensorFile, state: RunState) -> dict[str, Any]:
 
 
 def _reschedule(file: TensorFile, state: RunState, progress: Mapping[str, Any], moments: Mapping[str, Any]) -> None:
-    """Put the scheduler where it was, and see that it comes to the same learning rates."""
+    """Put the scheduler back where it was, and check that it gives the same learning rates."""
     if state.scheduler is None:
         return
     replay(state.scheduler, [epoch["value"] for epoch in progress["history"]])
@@ -291,7 +291,7 @@ def _check_stored(file: TensorFile, state: RunState) -> None:
 
 
 def _alike(fresh: Any, saved: Any) -> bool:
-    """Whether an option can take the place of another, which a schedule may have changed."""
+    """Whether one option matches another, allowing for changes by a schedule."""
     if isinstance(fresh, list | tuple):
         return isinstance(saved, list) and len(saved) == len(fresh) and all(map(_alike, fresh, saved))
     if isinstance(fresh, int | float) and not isinstance(fresh, bool):

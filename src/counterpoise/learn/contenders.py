@@ -40,11 +40,11 @@ SMALL, LARGE = (128,), (256, 128)  # hidden layers
 class Rest:
     """The rows that a policy is learned from: all of a log, or those outside a fold.
 
-    A contender with `keeps_time` stays within `seconds`, if there is a limit, and writes to `cuts` what it left out for that. Any other
-    one is given as few rows as it can be expected to take in that time. `features` are those of the items, a row for every action.
+    A contender with `keeps_time` stays within `seconds`, if there is a limit, and writes what it left out to `cuts`. Any other
+    gets only as many rows as it should manage in that time. `features` are those of the items, a row for every action.
 
     The last fit of a search may have more: a `source` with all rows, where `rows` are only a sample that fits into memory, and several
-    processes that share the work. A contender with `streams` makes use of both.
+    processes that share the work. A contender with `streams` uses both.
     """
 
     rows: Rows
@@ -62,7 +62,7 @@ class Rest:
 
     @cached_property
     def rewards(self) -> Rewards:
-        """What is known of the rewards."""
+        """The known range and spread of the rewards."""
         source = Loaded(self.rows) if self.source is None else self.source
         return Rewards.of(source.chunk(start).reward for start in source.starts)
 
@@ -85,7 +85,7 @@ class Contender(Protocol):
 
     @property
     def temperatures(self) -> Sequence[float]:
-        """How it may serve: 1 as it was learned, less with fewer chances taken, 0 always with the best action."""
+        """How it may serve: 1 as learned, below 1 more sharply, 0 always the best action."""
 
     def fit(self, rest: Rest, seed: int) -> Any:
         """A `Policy`, or anything with `predict_proba`: a column for each of the actions 0, 1, …, or for those in its `classes_`."""
@@ -133,7 +133,7 @@ class Direct:
     temperatures: tuple[float, ...] = (0.0, 0.1)
 
     def __post_init__(self) -> None:
-        as_reward(self.model)  # says what is wrong with it
+        as_reward(self.model)  # raises if something is wrong with it
 
     def fit(self, rest: Rest, seed: int) -> ModelPolicy:
         """The model's predictions of all actions, in units of the rewards' standard deviation."""
@@ -149,9 +149,10 @@ class Direct:
 class Reduction:
     r"""A classifier of scikit-learn, fitted on actions weighed by what they earned.
 
-    Σ c·1[π(x) = a] with c = (r − β)/p is the value of a deterministic policy, up to a constant, and to maximize it is to classify x as a
-    with the cost c of a mistake. A negative c says that any other action is better: it becomes \|c\| on all others, or on one drawn from
-    them and scaled up, so that no negative weight ever reaches the classifier. With β the lowest reward (the default) there are none.
+    Σ c·1[π(x) = a] with c = (r − β)/p is the value of a deterministic policy, up to a constant, and maximizing it means
+    classifying x as a with the cost c of a mistake. A negative c says that any other action is better: it becomes \|c\| on all
+    others, or on one drawn from them and scaled up, so that no negative weight ever reaches the classifier. With β the lowest
+    reward (the default) there are none.
 
     Parameters
     ----------
@@ -249,18 +250,18 @@ def of_trees() -> Reduction:
 BATCH = 256
 LEAST, MOST = 300, 6_000  # steps; where a log is so large that there would be more, batches grow instead
 WARM, TIMED = 2, 3  # steps that tell how long one takes
-NEARLY = 0.95  # of the training that was wanted: less is said so
+NEARLY = 0.95  # share of the intended training; anything less is reported
 
 
 @dataclass(frozen=True)
 class Network:
     """A softmax policy over a linear map or hidden layers (or a `TwoTower`, where items have features), trained for an objective.
 
-    `objective` is the name of a registered one. Where it is for rewards of 0 and more, the lowest reward is taken away, and λ is one over
-    their mean; BanditNet's λ is the mean reward. `imitation` counts in units of the mean size of a reward: a little of it keeps the policy
-    near what was logged wherever the rewards say nothing.
+    `objective` is the name of a registered one. Where it is for rewards of 0 and more, the lowest reward is taken away, and λ is
+    one over their mean; BanditNet's λ is the mean reward. `imitation` counts in units of the mean size of a reward: a little of
+    it keeps the policy near what was logged wherever rewards are silent.
 
-    The last layer starts at 0, as the uniform policy, and the schedule is `OneCycle`. Where time is short there are fewer steps.
+    The last layer starts at 0, as the uniform policy, and the schedule is `OneCycle`. If time is short, there are fewer steps.
     """
 
     name: str
@@ -356,7 +357,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Rows in memory, which batches are made of as they are of a `Source`."""
+    """Rows in memory that make batches as a `Source` does."""
 
     rows: Rows
     starts: tuple[int, ...] = (0,)
@@ -366,5 +367,5 @@ class Loaded:
         return self.rows
 
     def before(self, start: int) -> int:
-        """There are none."""
+        """None: everything is one chunk."""
         return 0

@@ -1,4 +1,4 @@
-"""How good a policy is by rows that it was not trained on, and by which number policies are chosen."""
+"""How good a policy is on rows it was not trained on, and the number that policies are chosen by."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Smooth
 
 # -- By which number policies are chosen: their value where the rows measure it, and a bound from below where they do not ---
 
-ROWS = 30  # how many rows' worth the weights must leave for a value to count as measured, as for verdicts
-ERRORS = 3  # and by how many of its standard errors their mean may be off 1
+ROWS = 30  # effective rows it takes for a value to count as measured, as for verdicts
+ERRORS = 3  # and how many standard errors the mean weight may be off 1
 DELTA = 0.05  # how often the bound may be above the value
 FACTORS = tuple(2.0**k for k in range(2, -6, -1))  # the λ that are tried, in units of 1/(√n · size of a reward)
 
 
 @dataclass(frozen=True)
 class Score:
-    """How good a policy looks: β-IPS, a bound from below, how many rows' worth its weights leave, and whether these measure it."""
+    """How good a policy looks: β-IPS, a lower bound, its effective sample, and whether that is enough to measure it."""
 
     value: float
     stderr: float
@@ -43,7 +43,7 @@ class Score:
 
     @property
     def criterion(self) -> float:
-        """The number to choose by: the value less its standard error where it is measured, and else the bound.
+        """The number to choose by: the value less its standard error if it is measured, and the bound otherwise.
 
         >>> few, many = Score(0.9, 0.1, 0.2, 3.0, is_measured=False), Score(0.5, 0.01, 0.4, 800.0, is_measured=True)
         >>> few.criterion < many.criterion
@@ -53,24 +53,24 @@ class Score:
 
 
 def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
-    r"""How good a policy looks by rows that neither trained nor chose it, from their weights π/π₀ and rewards.
+    r"""How good a policy looks on rows that neither trained nor chose it, from their weights π/π₀ and rewards.
 
-    Few large weights make β-IPS as good as unknown, and then the largest of many such values is an accident. So the value only counts
+    With a few large weights, β-IPS says next to nothing, and the largest of many such values is an accident. So the value only counts
     where it is measured: where the effective sample, (Σw)²/Σw², is 30 rows or more, and the mean weight, which should be 1, is within
-    three standard errors of it. Elsewhere a lower bound counts, which few large weights do not lift:
+    three standard errors of it. Otherwise a lower bound counts, which a few large weights cannot lift:
 
     .. math:: V \ge m + \max_\lambda \frac{e^{\lambda S_\lambda} - 1}{\lambda}, \qquad
         S_\lambda = \frac{1}{\lambda n} \Big(\sum_i \log(1 + \lambda w_i (r_i - m)) - \log \frac{K}{\delta}\Big)
 
-    with m the lowest reward and δ = 0.05. For one λ it is that of `counterpoise.intervals.LogSmoothing`; because the best of K = 8 is
-    taken, δ is divided among them. They reach from 4 to 1/32 over √n times the root mean square of r − m. (Lowest reward and size come
-    from these very rows, which the proof does not allow for; in simulations it makes no difference.) It takes propensities at their word;
-    where the mean weight is more than three standard errors *above* 1, which few large weights do not bring about, they are wrong, and
-    no more than m is sure.
+    with m the lowest reward and δ = 0.05. For one λ it is that of `counterpoise.intervals.LogSmoothing`; because the best of K =
+    8 is taken, δ is divided among them. They reach from 4 to 1/32 over √n times the root mean square of r − m. (Lowest reward and
+    size come from these very rows, which the proof does not allow for; in simulations it makes no difference.) It trusts the
+    propensities. If the mean weight is more than three standard errors *above* 1, which a few large weights cannot cause, they
+    are wrong, and only m is certain.
 
     Examples
     --------
-    What two rows with weight 500 promise does not count for much:
+    What two rows with weight 500 promise hardly counts:
 
     >>> few = pessimistic_value([500.0, 500.0] + [0.0] * 998, [1.0, 1.0] + [0.0] * 998)
     >>> round(few.value, 3), few.is_measured, few.criterion < 0.05
@@ -79,7 +79,7 @@ def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
     >>> many.value, many.is_measured, round(many.effective_sample_size), 0.6 < many.lower < many.value
     (0.75, True, 800, True)
 
-    Nor does what propensities promise that are too small by a factor of 100:
+    Nor does what propensities that are 100 times too small promise:
 
     >>> pessimistic_value([150.0, 50.0] * 500, [1.0, 0.0] * 500).lower
     0.0
@@ -102,7 +102,7 @@ def lambdas_of(rows: int, size: float) -> tuple[float, ...]:
 
 
 def score_of(moments: Moments, smoothed: Smoothed, lowest: float, times: float = 1.0) -> Score:
-    """The same from sums, however many rows they are of; `smoothed` is that of w·(r − lowest).
+    """The same from sums, whatever the number of rows; `smoothed` is that of w·(r − lowest).
 
     The bound allows for a variance that is `times` as large as that of independent rows.
     """
@@ -135,7 +135,7 @@ Weighed = tuple[Floats, Floats, Floats]  # weights, rewards, and log π of some 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the held-out rows say of a policy: β-IPS with its interval, how many rows' worth that is, and whether to believe it."""
+    """What the held-out rows say about a policy: β-IPS with its interval, its effective sample, and whether to believe it."""
 
     value: float
     stderr: float
@@ -162,7 +162,7 @@ def held_out_actions(
 def held_out(
     estimate: Estimate, interval: Interval, seen: WeightedRows, criterion: float, likelihood: float = math.nan
 ) -> HeldOut:
-    """An estimate with what diagnostics say of it."""
+    """An estimate with its diagnostics."""
     diagnostics = diagnose(seen)
     effective, verdict = diagnostics.effective_sample_size, judge(diagnostics).verdict
     return HeldOut(estimate.value, estimate.stderr, interval, effective, verdict, likelihood, criterion)
@@ -184,7 +184,7 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
 def _summary(
     parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]
 ) -> tuple[WeightedRows, Smoothed, float]:
-    """What diagnostics need to know of the rows, what the criterion does, and the mean of log π."""
+    """What diagnostics and the criterion need to know about the rows, and the mean of log π."""
     smoothed, moments, tail, excess, rewards = UNSMOOTHED, Moments.empty(), EMPTY, NOTHING, NOTHING
     low, high, likelihood = math.inf, -math.inf, 0.0
     for weight, reward, log_target in parts:

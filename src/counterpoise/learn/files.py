@@ -1,17 +1,12 @@
-"""Policies on disk: safetensors with a JSON description and a checksum, never a pickle."""
+"""Policies from disk, of every kind, and as ONNX; a policy writes itself."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from itertools import chain
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,273 +19,25 @@ from counterpoise.learn.actions import Names
 from counterpoise.learn.forest import Forest, Trees
 from counterpoise.learn.onnx_files import ServedProbabilities, write_onnx
 from counterpoise.learn.plackett_luce import PlackettLuce
-from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModelPolicy, ModulePolicy, TwoTower
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn.policy import FORMAT, IDS, NAMES, WIDER, Policy, check_ours
+from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened
 from counterpoise.log.sketches import Lesson
 from counterpoise.whole_files import whole_file
 
-# -- Files of tensors --------------------------------------------------------------------------------------------------
-
-CHECKSUM = "checksum"  # of the whole file, with zeros in its own place; files of version 0.2 have none
-ZEROS = "0" * 32
-PIECE = 2**22  # bytes of a file in memory at a time
-LONGEST = 2**24  # characters of a description: 16 MB are enough for the history of 50,000 epochs
-TYPES = {
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F32": torch.float32,
-    "F64": torch.float64,
-    "BOOL": torch.bool,
-    "U8": torch.uint8,
-    "I8": torch.int8,
-    "I16": torch.int16,
-    "I32": torch.int32,
-    "I64": torch.int64,
-}
-
-
-class TensorFile:
-    """A file whose header alone has been read: what it describes, and which tensors it has, on torch's device without memory."""
-
-    def __init__(self, path: str | PathLike[str], file: Any) -> None:
-        self.path = path
-        self._file = file
-        self.tensors = {name: _outline(name, file.get_slice(name)) for name in list(file.keys())}
-        self.description = _described(file.metadata() or {})
-
-    def read(self) -> dict[str, Tensor]:
-        """All tensors, in memory."""
-        with _readable(self.path):
-            # copies, because a process that reads mapped memory dies if the file is cut short
-            return {name: self._file.get_tensor(name).clone() for name in self.tensors}
-
-    def damaged(self, why: str) -> PolicyFileError:
-        """The error for a file that contradicts itself."""
-        return PolicyFileError(f"{str(self.path)!r} is damaged, or was not written by counterpoise: {why}.")
-
-
-def _outline(name: str, part: Any) -> Tensor:
-    """A tensor of a file, of which nothing but its shape and type is read."""
-    kind = str(part.get_dtype())
-    if kind not in TYPES:
-        raise ValueError(f"{name!r} is {kind}, which no policy has")
-    return torch.empty(part.get_shape(), dtype=TYPES[kind], device="meta")
-
-
-@contextmanager
-def opened(path: str | PathLike[str]) -> Iterator[TensorFile]:
-    """A file of tensors, with only its header read."""
-    open_file = _safetensors("safe_open")
-    try:
-        mode = Path(path).stat().st_mode
-    except OSError as error:
-        raise PolicyFileError(f"there is no file {str(path)!r}: {error.strerror}.", do="Name another one.") from error
-    if not stat.S_ISREG(mode):
-        raise PolicyFileError(f"{str(path)!r} is not a regular file.", do="Name another one.")
-    with _readable(path):
-        file = open_file(str(path), framework="pt").__enter__()
-    try:
-        with _readable(path):
-            tensors = TensorFile(path, file)
-            _check_sum(tensors, file.metadata().get(CHECKSUM))
-        yield tensors
-    finally:
-        file.__exit__(None, None, None)
-
-
-def _check_sum(file: TensorFile, stored: str | None) -> None:
-    """Check that no byte of a file has changed since it was written."""
-    if stored is None:
-        return
-    with Path(file.path).open("rb") as stream:
-        length = stream.read(8)
-        header = stream.read(int.from_bytes(length, "little"))
-        blank = header.replace(_sum_in_header(stored), _sum_in_header(ZEROS), 1)
-        checksum = _digest(chain([length, blank], iter(lambda: stream.read(PIECE), b"")))
-    if checksum != stored:
-        raise PolicyFileError(
-            f"{str(file.path)!r} is damaged: its checksum is {checksum[:8]}…, and the file says {stored[:8]}….",
-            do="Copy it again from where it was made, or save it again.",
-        )
-
-
-def _digest(parts: Iterable[bytes]) -> str:
-    digest = hashlib.blake2b(digest_size=len(ZEROS) // 2)
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def _sum_in_header(checksum: str) -> bytes:
-    """A checksum as the header has it; within a description the quotes would have backslashes."""
-    return f'"{CHECKSUM}":"{checksum}"'.encode()
-
-
-@contextmanager
-def _readable(path: str | PathLike[str]) -> Iterator[None]:
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except RecursionError as error:
-        raise PolicyFileError(f"{str(path)!r} is damaged: its description is nested too deeply.") from error
-    except (OSError, SafetensorError, ValueError, TypeError, RuntimeError, MemoryError) as error:
-        raise PolicyFileError(
-            f"{str(path)!r} is damaged, or was not written by counterpoise: {verbatim(error)}."
-        ) from error
-
-
-def _described(metadata: Mapping[str, str]) -> dict[str, Any]:
-    text = metadata.get("counterpoise")
-    if text is None:
-        raise ValueError("it has no description")
-    if len(text) > LONGEST:
-        raise ValueError(f"its description has {len(text):,} characters")
-    description = json.loads(text)
-    if not isinstance(description, dict):
-        raise ValueError(f"its description is a {type(description).__name__}, not an object")
-    return description
-
-
-def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file and its description."""
-    with opened(path) as file:
-        return file.read(), file.description
-
-
-def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write one safetensors file with a JSON description; it replaces an old one only once it is complete on disk."""
-    save = _safetensors("save")
-    data = save(_apart(tensors), metadata={"counterpoise": json.dumps(description), CHECKSUM: ZEROS})
-    data = data.replace(_sum_in_header(ZEROS), _sum_in_header(_digest([data])), 1)
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
-            part.write_bytes(data)
-    except OSError as error:
-        raise PolicyFileError(f"cannot write {str(path)!r}: {error.strerror}.", do="Name another file.") from error
-
-
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors on the CPU, each in memory of its own, because safetensors refuses those of layers that share their weights."""
-    apart: dict[str, Tensor] = {}
-    taken: set[int] = set()
-    for name, tensor in tensors.items():
-        copy = tensor.detach().cpu().contiguous()
-        apart[name] = copy.clone() if copy.untyped_storage().data_ptr() in taken else copy
-        taken.add(copy.untyped_storage().data_ptr())
-    return apart
-
-
-def check_tensors(
-    file: TensorFile, own: Mapping[str, Tensor], stored: Mapping[str, Tensor], *, exactly: bool = False
-) -> None:
-    """Check that a file has the tensors of a model and no others, by name, shape and kind of number; with `exactly`, by precision, too."""
-    path = str(file.path)
-    for name in sorted(own.keys() ^ stored.keys()):
-        which = "lacks" if name in own else "has"
-        raise PolicyFileError(
-            f"{path!r} belongs to another model: it {which} the tensor {name!r}.", do="Name another file."
-        )
-    for name, tensor in own.items():
-        kept = stored[name]
-        if tensor.shape != kept.shape:
-            raise PolicyFileError(
-                f"{path!r} belongs to another model: {name!r} has shape {tuple(kept.shape)}, this one needs {tuple(tensor.shape)}.",
-                do="Name another file.",
-            )
-        alike = kept.is_floating_point() and tensor.is_floating_point() and not exactly
-        if kept.dtype != tensor.dtype and not alike:
-            raise file.damaged(f"{name!r} must be {tensor.dtype}, and is {kept.dtype}")
-
-
-def check_finite(file: TensorFile, tensors: Mapping[str, Tensor]) -> None:
-    """Check that there are no NaNs or infinities, which training never leaves behind."""
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise file.damaged(f"{name!r} contains numbers that are not finite")
-
-
-def _safetensors(name: str) -> Any:
-    try:
-        import safetensors
-        import safetensors.torch
-    except ImportError as error:
-        raise OptionError("saving needs safetensors.", do="Run pip install 'counterpoise[learn]'.") from error
-    return getattr(safetensors.torch, name, None) or getattr(safetensors, name)
-
-
-# -- Policies on disk --------------------------------------------------------------------------------------------------
-
-
-__all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
-
-FORMAT = "counterpoise policy 2"
-WIDER = "counterpoise policy 3"  # with an encoding of contexts, names of actions or candidates, which older versions would overlook
 KINDS: dict[str, type[Policy]] = {
     kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce, Forest, Average)
 }
-IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
-NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: a description has no room for a catalog
 OWN = (IDS, NAMES)  # tensors that are not the module's
 UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
 
-def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
-    """Write a policy, completely or not at all; `context` names the columns it looks at, by default those it was learned from.
-
-    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. Of a `ModulePolicy`, the weights are saved
-    and not the module, which you bring yourself: `load_policy(path, module=…)`. If you wrote the policy's class yourself, it needs a
-    `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
-    """
-    _check_ours(policy, "saved")
-    names = list(context or policy.context_)
-    policy.check_context(names)
-    config = policy.description() | {"context": names}
-    tensors = dict(policy.state_dict())
-    if policy.encoding_ is not None:
-        config["encoding"] = policy.encoding_.described()
-    if policy.candidates_ is not None:
-        config["candidates"] = policy.candidates_
-    if policy.lesson_ is not None:
-        config["lesson"] = policy.lesson_.to_plain()  # which older versions may overlook
-    if policy.actions_ is not None and policy.actions_.dtype == object:
-        tensors[NAMES] = bytes_of(list(policy.actions_))
-    elif policy.actions_ is not None:
-        tensors[IDS] = torch.as_tensor(policy.actions_)
-    is_wider = NAMES in tensors or config.keys() & {"encoding", "candidates"}
-    write_tensors(path, tensors, {"format": WIDER if is_wider else FORMAT, "config": config})
-
-
-def bytes_of(names: list[str]) -> Tensor:
-    """Names as a tensor of bytes.
-
-    >>> names_of(bytes_of(["jam", "tea"])).tolist()
-    ['jam', 'tea']
-    """
-    return torch.as_tensor(np.frombuffer(json.dumps(names).encode(), dtype=np.uint8).copy())
-
-
 def names_of(stored: Tensor) -> Names:
-    """The names that a tensor of bytes has; a ValueError if it has none."""
+    """The names in a tensor of bytes; a ValueError if it holds something else."""
     names = json.loads(stored.numpy().tobytes())
     if not isinstance(names, list):
         raise ValueError("the names of its actions are not a list")
     return np.array(names, dtype=object)
-
-
-def _check_ours(policy: Any, done: str) -> None:
-    """Check that this is a policy all of whose tensors we can write."""
-    if isinstance(getattr(policy, "policy_", None), Policy):
-        raise OptionError(f"this is a {type(policy).__name__}, which has a policy.", do="Pass its policy_.")
-    is_ours = isinstance(policy, Policy)
-    if any(isinstance(part, ModelPolicy) for part in policy.modules()) if is_ours else hasattr(policy, "predict_proba"):
-        raise OptionError(
-            f"a policy around a model of another library cannot be {done} here.",
-            do="Save it the way that library does, or learn a network or a forest, which can be saved.",
-        )
-    if not is_ours:
-        raise OptionError(f"only a Policy can be {done} here; found {type(policy).__name__}.")
 
 
 def load_policy(
@@ -298,9 +45,9 @@ def load_policy(
 ) -> Policy:
     """A policy as it was saved, on the CPU; `make` builds a policy of your own class from its arguments.
 
-    For a `ModulePolicy`, pass a `module` with the same layers: it gets the weights, stays on its device, and is part of the policy from
-    then on. A file that does not fit (another format, missing or extra tensors, other shapes) is refused before anything large is
-    allocated, or any weight of the module changed.
+    For a `ModulePolicy`, pass a `module` with the same layers: it gets the weights, stays on its device, and is part of the
+    policy from then on. A file that does not fit (another format, missing or extra tensors, other shapes) is refused before
+    anything large is allocated or any weight of the module changes.
 
     Examples
     --------
@@ -342,7 +89,7 @@ def load_policy(
 
 
 def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
-    """Give a policy what its file says of its columns; a ValueError if that makes no sense."""
+    """Give a policy what its file says about its columns; a ValueError if that makes no sense."""
     if config.get("encoding") is not None:
         policy.encoding_ = Encoder.of_description(config["encoding"])
         if list(policy.encoding_.names) != config["context"]:
@@ -356,7 +103,7 @@ def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
 
 
 def _check_trees(policy: Policy) -> None:
-    """Check the trees of a forest, be it a part of another policy."""
+    """Check the trees of a forest, even inside another policy."""
     for part in policy.modules():
         if isinstance(part, Forest) and isinstance(part.scores, Trees):
             part.scores.check(part.context_dimension or 0)
@@ -365,7 +112,7 @@ def _check_trees(policy: Policy) -> None:
 def _into(
     file: TensorFile, kind: str, make: Callable[..., Policy] | None, module: nn.Module | None
 ) -> Callable[..., Policy] | None:
-    """What makes a policy of the user's module, if the file has the weights of one."""
+    """A function that turns the user's module into a policy, if the file has the weights of one."""
     if module is None:
         if kind == ModulePolicy.__name__ and make is None:
             raise PolicyFileError(
@@ -410,11 +157,11 @@ def _temperature(file: TensorFile, config: Mapping[str, Any]) -> float:
 def _check_sizes(
     file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], weights: Mapping[str, Tensor]
 ) -> None:
-    """Before building the policy, make sure that it would be as large as the file, on torch's device without memory."""
+    """Make sure, on torch's `meta` device, that the policy would be as large as the file before building it."""
     if build in KINDS.values() and _longest(arguments) > len(file.tensors):
         raise file.damaged("it describes more layers than it has tensors")
     if not isinstance(build, type):
-        return  # a function may do anything, and once
+        return  # a function may do anything, so call it once
     try:
         with torch.device("meta"):
             expected = _built(file, build, arguments, "meta").state_dict()
@@ -479,15 +226,15 @@ def _part(file: TensorFile, part: Any, device: str, under: str) -> Policy:
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
     """Write the function from contexts to probabilities of all actions, in the order of `classes_`, as an ONNX model.
 
-    If the policy encodes its contexts, the model does so, too: it has an input for every column of the log, called as that is (text as
-    strings, empty where it is missing; numbers and truth values as floats; lists as a row of floats each). Otherwise, its one input is
-    ``context``, a row of numbers each. A policy that chooses among candidates has an input ``candidates``, truth values with a column per
-    action. The metadata has the columns with their encoding (``counterpoise.context``), the actions in the order of the probabilities
-    (``counterpoise.classes``) and the column of the candidates (``counterpoise.candidates``), as JSON.
+    If the policy encodes its contexts, the model does so, too: it has one input per column of the log, with the same name (text
+    as strings, empty if missing; numbers and booleans as floats; lists as a row of floats each). Otherwise, its one input is
+    ``context``, a row of numbers each. A policy that chooses among candidates has an input ``candidates``, booleans with a column
+    per action. The metadata has the columns with their encoding (``counterpoise.context``), the actions in the order of the
+    probabilities (``counterpoise.classes``) and the column of the candidates (``counterpoise.candidates``), as JSON.
 
     Only a `ModulePolicy` needs `context_dimension`, how many numbers a context has; other policies know it.
     """
-    _check_ours(policy, "exported")
+    check_ours(policy, "exported")
     try:
         import onnx  # noqa: F401
     except ImportError as error:

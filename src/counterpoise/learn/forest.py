@@ -51,7 +51,7 @@ class Trees(nn.Module):
         return torch.cat([self._scored(self._reached(part)) for part in context.split(ROWS)])  # type: ignore[no-untyped-call]
 
     def check(self, width: int) -> None:
-        """A ValueError if a node points to what is not there, for contexts of `width` numbers."""
+        """Raise a ValueError if a node points nowhere, for contexts of `width` numbers."""
         nodes, leaves = len(self.feature), len(self.values)
         sizes = {"feature": width, "left": nodes, "right": nodes, "leaf": leaves, "roots": nodes}
         for name, size in sizes.items():
@@ -77,7 +77,7 @@ class Trees(nn.Module):
         return node
 
     def _reached(self, context: Tensor) -> Tensor:
-        """The same in less time: who has reached a leaf rests."""
+        """The same, faster: rows that have reached a leaf stop."""
         rows, trees = context.shape[0], len(self.roots)
         nodes = self.roots.repeat(rows)
         moving = torch.arange(rows * trees, device=nodes.device)
@@ -125,7 +125,7 @@ class Forest(Policy):
 
 CELLS = 40_000_000  # numbers in the leaves of a forest, at most
 Nodes = dict[str, NDArray[Any]]
-FEW = 20  # trees; where there is no time for so many of all rows, they are grown from fewer rows
+FEW = 20  # trees; if there is no time to grow them on all rows, they are grown on fewer
 PILOT_ROWS, PILOT_TREES = 2_000, 2  # of the forest that tells how long one takes
 TOGETHER = 10  # trees that are grown before a look at the clock
 PRIOR = 1.0  # rows of an action's mean over all leaves that its mean in a leaf is mixed with
@@ -135,8 +135,8 @@ PRIOR = 1.0  # rows of an action's mean over all leaves that its mean in a leaf 
 class ForestLearner:
     """Extremely randomized trees, grown to tell rewarded actions apart, with rows weighed by (r − lowest)/p.
 
-    That is the reduction of IPS to classification. It takes no notice of rows without a reward, so the leaves are filled afterwards from
-    all rows: with Σ(r/p)/Σ(1/p) of each action in the leaf, mixed with its mean over all leaves.
+    That is the reduction of IPS to classification. It ignores rows without a reward, so the leaves are filled afterward from all
+    rows: with Σ(r/p)/Σ(1/p) of each action in the leaf, mixed with its mean over all leaves.
     """
 
     trees: int = 100
@@ -168,7 +168,7 @@ class ForestLearner:
         return forest
 
     def _grown(self, rest: Rest, trees: int, seed: int, end: float) -> Forest:
-        """A forest of so many trees, or of fewer if half of the time is over before."""
+        """A forest of so many trees, or of fewer if half of the time runs out first."""
         from sklearn.ensemble import ExtraTreesClassifier
 
         rows, n_actions = rest.rows, rest.n_actions
@@ -233,7 +233,7 @@ def _forest(
 
 
 def _few_enough(trees: list[Any], n_actions: int) -> list[Any]:
-    """As many of the trees as memory is meant for."""
+    """As many of the trees as may go into memory."""
     leaves = np.array([tree.n_leaves for tree in trees]).cumsum()
     return trees[: max(1, int(np.searchsorted(leaves * n_actions, CELLS, side="right")))]
 

@@ -1,4 +1,4 @@
-"""Judges policies by rows that they neither trained on nor were chosen by, and says what is odd about one that may do harm."""
+"""Judges policies on rows that neither trained nor chose them, and points out what is odd about one."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def judge(
     interval: str | Method | None = None,
     level: float = 0.95,
 ) -> Result:
-    """What policies learned in folds would have earned: the k-th judges, and is judged by, the rows of the k-th fold alone.
+    """What policies learned in folds would have earned: the k-th is judged on the rows of the k-th fold alone.
 
-    There is one policy per fold, none of which may have seen the rows of its fold, be it to train or to choose: `Source.folds` says which
+    There is one policy per fold, and none may have seen the rows of its fold, neither to train nor to choose: `Source.folds` says which
     those are. A policy is anything that is a target of `evaluate`: a `Policy`, anything with `predict_proba` (and `classes_`, unless
     actions are 0, 1, 2, …), or a function of record batches. Weights, intervals, clusters, verdict and the lift over what ran
     (``result["fold policies", "lift"]``) are those of `evaluate`. The value is that of the fold policies, not of one refitted on all
@@ -122,14 +122,14 @@ def judge_rows(
 def is_surely_better(result: Result, target: str | None = None, *, lift_bound: float = -math.inf) -> bool:
     """Whether a target surely earns more than the policy that wrote the log.
 
-    Its `lift_interval` is above 0 and the verdict is ok; or a lower bound on the lift that holds without them is.
+    Its `lift_interval` is above 0 and the verdict is ok; or a lower bound on the lift that needs neither is above 0.
     """
     name = result.targets[0] if target is None else target
     return lift_bound > 0 or (lift_interval(result, name)[0] > 0 and result.verdict(name).verdict == "ok")
 
 
 def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.inf) -> bool:
-    """Whether you get what was learned, for everything that learns: it is surely better, or `fallback` is to warn, which happens here.
+    """Whether to hand out what was learned: it is surely better, or `fallback` says to warn, which happens here.
 
     If not, an imitation is next.
     """
@@ -149,7 +149,7 @@ def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.in
 
 
 def warn(warning: LearningWarning) -> None:
-    """Warn, at the line of the user's that called us."""
+    """Warn, pointing at the user's line that called us."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("counterpoise."):
         level, frame = level + 1, frame.f_back
@@ -159,10 +159,11 @@ def warn(warning: LearningWarning) -> None:
 def lift_interval(result: Result, target: str) -> tuple[float, float]:
     """The interval of the lift by which a policy is handed out or not: for fold policies, √2 times as wide as that of fixed ones.
 
-    The rows of two folds meet twice: those of the first train the policy that those of the second judge, and the other way around. What
-    luck they have in common so counts twice, and the folds are not independent of each other. For policies that respond to sums of the
-    rows that train them linearly, the variance of the mean is exactly twice what independent folds would have, however many there are: of
-    d₁, d₂, … with mean 0, Σ dⱼ Σ_{k≠j} dₖ has the variance 2K(K − 1), and not K(K − 1). For a best action per context it is 1.7 times.
+    The rows of two folds meet twice: those of the first train the policy that those of the second judge, and the other way
+    around. So the luck they share counts twice, and the folds are not independent. For policies that respond to sums of the rows
+    that train them linearly, the variance of the mean is exactly twice what independent folds would have, however many there are:
+    of d₁, d₂, … with mean 0, Σ dⱼ Σ_{k≠j} dₖ has the variance 2K(K − 1), and not K(K − 1). For a best action per context it is
+    1.7 times.
     """
     lift = result[target, "lift"]
     lower, upper = lift.interval
@@ -172,7 +173,7 @@ def lift_interval(result: Result, target: str) -> tuple[float, float]:
 
 
 def lesson_of(source: Source, result: Result | None, earlier: Lesson | None = None) -> Lesson:
-    """What a policy that was learned from a source's rows remembers of that, with what rows that it had not seen said of it."""
+    """What a policy remembers of the rows it was learned from, with its estimate on rows it had not seen."""
     sketch = source.sketch if earlier is None else source.sketch.after(earlier.sketch)
     if result is None:
         return Lesson(sketch)
@@ -205,7 +206,7 @@ def doubts(result: Result, target: str | None = None) -> str:
 
 
 def _check_policy(policy: Any) -> None:
-    """Check that something is a policy, and no class of one."""
+    """Check that this is a policy, not the class of one."""
     if not is_policy(policy):
         shown = f"the class {policy.__name__}" if isinstance(policy, type) else repr(policy)[:60]
         raise OptionError(
@@ -215,12 +216,12 @@ def _check_policy(policy: Any) -> None:
 
 
 def _n_actions(policy: Any) -> int:
-    """How many actions a policy has, as far as it tells: a learner that was not told has those of its log."""
+    """How many actions a policy has, as far as it knows: by default, a learner has those of its log."""
     return getattr(policy, "n_actions", None) or len(getattr(policy, "classes_", ())) or 1000
 
 
 def _open(log: Log) -> Source:
-    """A log that nobody has looked at yet, checked row by row."""
+    """A log that has not been read yet, checked row by row."""
     source = Source(log)
     inspect(source, None, Split(0.0, 0))
     return source
@@ -238,7 +239,7 @@ def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) 
 
 
 def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) -> NDArray[np.float64]:
-    """The same for anything that is a target of `evaluate`."""
+    """The same for anything that can be a target of `evaluate`."""
     frame, question = source.frame(start, source.names.all), Question(source.log, (), None)
     folds, probability = source.folds(start, source.logged(start), len(policies)), np.zeros(frame.height)
     for fold, policy in enumerate(policies):
@@ -253,7 +254,7 @@ def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) ->
 
 
 def _parts(source: Source) -> dict[str, Any]:
-    """What `evaluate` is told of the rows."""
+    """The parts of the log for `evaluate`."""
     names, log = source.names, source.log
     cluster = False if log.rows_are_independent else names.cluster
     parts: dict[str, Any] = {"reward": names.reward, "propensity": names.propensity, "cluster": cluster}
@@ -273,7 +274,7 @@ def trained_before_warning() -> LearningWarning:
 
 
 def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> tuple[str, ...]:
-    """What is odd about a policy that was trained: that it never moved, that it is uniform, or that it takes nearly no chances."""
+    """What is odd about a trained policy: it never moved, is uniform, or hardly explores."""
     rows = next(rows for start in source.starts if len(rows := source.logged(start)))
     some = rows.context[: max(1, min(ROWS, 2**22 // policy.n_actions))]
     mask = None if rows.candidates is None else mask_of_places(rows.candidates[: len(some)], policy.n_actions)

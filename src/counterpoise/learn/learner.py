@@ -60,7 +60,7 @@ class NotFittedError(OptionError, AttributeError):
 
 
 class ScikitLearn:
-    """scikit-learn's contract: parameters that are read and changed by name, tags, whether it is fitted, and a score.
+    """scikit-learn's contract: parameters by name, tags, whether it is fitted, and a score.
 
     Parameters that are groups of options are what scikit-learn calls nested: `schedule__epochs` is the option `epochs` of the group
     `schedule`. As no two groups share a name, `epochs` alone says the same.
@@ -99,7 +99,7 @@ class ScikitLearn:
         return self
 
     def _group(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
-        """A group of options, among these parameters or those there are; the usual ones, if there is none."""
+        """A group of options, from these parameters or the current ones; the defaults if there is none."""
         group = getattr(self, name) if params is None or name not in params else params[name]
         return GROUPS[name]() if group is None else group
 
@@ -132,7 +132,7 @@ class ScikitLearn:
             suggestion=f"Did you mean `{near[0]}=`?" if near else "",
         )
 
-    if not TYPE_CHECKING:  # where a misspelt attribute should stay an error
+    if not TYPE_CHECKING:  # a misspelled attribute should stay an error
 
         def __getattr__(self, name: str) -> Any:
             if name not in GROUP_OF:
@@ -168,7 +168,7 @@ class ScikitLearn:
 
 
 def log_of(X: Any, y: Any, more: LogFields) -> Log:  # noqa: N803
-    """The log of scikit-learn's X and y: all columns of X are the context, and y has the rest; `more` are further parts of it."""
+    """The log in scikit-learn's X and y: all columns of X are the context, y has the rest, and `more` are further parts."""
     parts = parts_of(y)
     twice = [part for part in more if part in parts or part == "context"]
     if twice:
@@ -228,12 +228,12 @@ class PolicyLearner(Serves, ScikitLearn):
         ``PolicyLearner(epochs=5, device="cuda")`` is ``PolicyLearner(schedule=Schedule(epochs=5), hardware=Hardware(device="cuda"))``.
         To scikit-learn they are nested parameters, such as `schedule__epochs`.
     temperature
-        What the policy serves with: its logits are divided by it, and 0 takes the most probable action always. ``"auto"`` takes the
-        best of 1, 0.5, 0.25 and 0 on the held-out rows. The policies of the folds are judged with it, the epochs are without it.
+        What the policy serves with: its logits are divided by it, and 0 always takes the most probable action. ``"auto"`` takes
+        the best of 1, 0.5, 0.25 and 0 on the held-out rows. Fold policies are judged at this temperature, epochs without it.
     folds
-        In how many folds the learning is judged: for each, a policy is trained and chosen on the other rows, and judged by its own. That
-        costs about `folds` times the time, and `result_` says what came of it. Rows of one cluster are in one fold. With None, nothing is
-        judged. The policy that you get is trained on all rows, and is the same with and without folds.
+        In how many folds the learning is judged: for each, a policy is trained and chosen on the other rows, and judged by its
+        own. That takes about `folds` times as long, and `result_` has the result. Rows of one cluster stay in one fold.
+        With None, nothing is judged. The policy that you get is trained on all rows, and is the same with or without folds.
     fallback
         What to do if the policies of the folds are not surely better than the one that wrote the log (the interval of the lift is not above
         0, or the verdict is not ``"ok"``): ``"warn"``; ``"imitate"``, to get a policy that imitates the logging policy instead (`kind_` is
@@ -247,12 +247,12 @@ class PolicyLearner(Serves, ScikitLearn):
     and they stay with the policy (`classes_`) when you save and load it. Contexts that are text or lists are encoded, and the encoding
     stays with the policy, too (`encoding_`). Parquet files must not change during training.
 
-    After `fit`, `policy_` is the policy of the best epoch, `history_` has one `Epoch` per epoch, `best_epoch_` says which one was best,
-    `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many bad rows were left out, and `feature_names_in_` (if
-    columns have names) and `n_features_in_` describe the context. The value of the best epoch flatters the policy, because the rows that
-    measure it also chose it. `result_`, a `Result`, does not: it is the value of the policies of the folds, by the rows that each of them
-    has not seen, with its lift over what ran, intervals and verdict. `remarks_` says what is odd about the policy: that it never moved, is
-    uniform, or takes one action for sure.
+    After `fit`, `policy_` is the policy of the best epoch, `history_` has one `Epoch` per epoch, `best_epoch_` says which one was
+    best, `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many bad rows were left out, and
+    `feature_names_in_` (if columns have names) and `n_features_in_` describe the context. The value of the best epoch flatters
+    the policy, because the rows that measure it also chose it. `result_`, a `Result`, does not: it is the value of the policies
+    of the folds, each on rows it has not seen, with its lift over what ran, intervals and verdict. `remarks_` points out what is
+    odd about the policy: it never moved, is uniform, or always takes the same action.
 
     Examples
     --------
@@ -328,16 +328,15 @@ class PolicyLearner(Serves, ScikitLearn):
         Or as scikit-learn has it, from a table of contexts and a `y` with what was logged:
         ``fit(X, cp.logged(action, reward, propensity))``.
 
-        The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
-        memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data, the parts are
-        the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a bad row (for which
-        alone `control` is read; `key` is not). For DR, `model`
-        is a reward model to fit (as in `evaluate`; cross-fitted, and in files chunk by chunk), or `model_rewards` an array of predictions,
-        one column per action.
+        The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger
+        than memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data,
+        the parts are the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a
+        bad row (`control` is read only for that; `key` is not read). For DR, `model` is a reward model to fit (as in `evaluate`;
+        cross-fitted, and in files chunk by chunk), or `model_rewards` an array of predictions, one column per action.
 
-        `candidates` names a column with the actions that there were to choose from, a list in every row; the policy then chooses among
-        those. Without data it is an array of truth values with a column per action. `items` is a frame with a row for every action: the
-        policy is then a `TwoTower` on the items' features, unless you pass another.
+        `candidates` names a column with the actions to choose from, a list in every row; the policy then chooses among those.
+        Without data, it is a boolean array with a column per action. `items` is a frame with a row for every action: the policy
+        is then a `TwoTower` on the items' features, unless you pass another.
         """
         options = options_of(vars(self))
         whole = as_log(log, parts) if y is None else log_of(log, y, parts)
@@ -385,7 +384,7 @@ class PolicyLearner(Serves, ScikitLearn):
         return self
 
     def _know(self, source: Source, inspection: Inspection, *, named: bool) -> None:
-        """Remember what the log alone tells us."""
+        """Remember what only the log can tell."""
         for name in ("result_", "rejected_", "banditnet_lambda_", "tuning_"):
             vars(self).pop(name, None)  # of an earlier fit
         self.mean_reward_, self.dropped_rows_ = inspection.mean_reward, source.dropped
@@ -448,7 +447,7 @@ class PolicyLearner(Serves, ScikitLearn):
 
 
 def _check_parts(options: Options, log: Log, *, has_predictions: bool) -> None:
-    """Check that the objective gets the parts of the log that it needs, and none that exclude each other."""
+    """Check that the objective gets the parts of the log it needs, and none that contradict each other."""
     if options.negatives is not None and log.candidates is not None:
         raise OptionError(
             "`negatives=` draws from all items, and `candidates=` says which there are in each row.",

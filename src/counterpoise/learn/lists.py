@@ -5,9 +5,10 @@ every :math:`\nabla w_k` has mean 0, the mean of g is the same for any β, and t
 
 .. math:: \sum_k \mathbb E \langle \nabla w_j, \nabla w_k \rangle \beta_k = \sum_k \mathbb E \langle \nabla w_j, \nabla w_k \rangle r_k
 
-jointly for all positions j; with one weight per list, that is the β* of single rows. Where lists end early, a running product and its
-gradient stay below the end what they are there, or their means would depend on who leaves. All slots of a list share the input h of a
-linear last layer z = W h, so that inner products with respect to W are those with respect to z, times ‖h‖² (plus 1 if it has a bias).
+jointly for all positions j; with one weight per list, that is the β* of single rows. Where lists end early, a running product and
+its gradient keep their last value below the end; otherwise their means would depend on who leaves. All slots of a list share the
+input h of a linear last layer z = W h, so that inner products with respect to W are those with respect to z, times ‖h‖² (plus 1
+if it has a bias).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from counterpoise.log.parts import MODELS
 from counterpoise.log.question import Learning, Question
 from counterpoise.log.rules import Problem, all_bad, find_problems, is_good, refuse
 from counterpoise.moments import Floats, Moments, Powers
-from counterpoise.moments.moments import ROW
+from counterpoise.moments.columns import ROW
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, Tail
 from counterpoise.weights.lists import ListWeight, PseudoInverse
 
@@ -114,14 +115,14 @@ class ListSource(Source):
             )
 
     def _asked(self) -> Question:
-        """The question of learning about lists, which are judged as a whole."""
+        """The question that learning asks about lists, which are judged as a whole."""
         log = self.log.without("key", "baseline", *MODELS)
         self.lists = lists_of(self.log)
         groups = 1 if self.log.cluster is None else 2  # which makes the rules look at clusters
         return Question(log, (), self.weight, groups=groups, lists=self.lists, learning=Learning())
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
-        """All lists to train on; bad ones are left out and counted if bad rows are to be dropped, and else refused."""
+        """All lists to train on; bad ones are left out and counted if bad rows may be dropped, and refused otherwise."""
         frame = self._part(start)
         rows, judged = self._tensors(frame, self._digits)
         lists = nw.from_native(collapse(nw.from_native(judged.lazy()), self.question).to_native().sort(LIST).collect())
@@ -242,7 +243,7 @@ def weighed(logits: Tensor, items: Tensor, propensity: Tensor, weight: ListWeigh
     size = running.detach()
     if not weight.by_position:
         return WeighedLists(running[:, -1:], products[:, -1:, -1:] * size[:, -1:, None].square())
-    # below the end of a list the product stays what it is there, and so does its gradient: both have their means wherever lists end
+    # below the end of a list, the product and its gradient keep their last value, so that their means do not depend on where lists end
     return WeighedLists(running, products * size[:, :, None] * size[:, None, :])
 
 
@@ -254,7 +255,7 @@ def list_sums(products: Tensor, reward: Tensor) -> Tensor:
 
 
 def list_baselines(sums: Tensor) -> Tensor:
-    """The baselines from their equations; 0 in directions in which no list has a gradient, where one is as good as another.
+    """The baselines from their equations; 0 in directions in which no list has a gradient, where any baseline will do.
 
     >>> list_baselines(torch.tensor([[4.0, 0.0, 6.0], [0.0, 0.0, 0.0]], dtype=torch.float64)).tolist()
     [1.5, 0.0]
@@ -334,11 +335,11 @@ class LoggedLists(LoggedActions):
         return Step(beta.sum(), sums, second / batch.total)
 
     def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
-        """What held-out lists say; the lower end of the interval chooses, because the values of sharp rankers are mostly noise."""
+        """What held-out lists say; the lower end of the interval decides, because the values of sharp rankers are mostly noise."""
         return held_out_lists(self.policy, parts, level)
 
     def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
-        """By what the better of two epochs is told; where the lists say nothing of either yet, the value decides."""
+        """The number that decides between two epochs; while the lists can't measure either, the value decides."""
         return epoch["score"], epoch["value"]
 
 
@@ -358,11 +359,11 @@ def _slopes(w: Tensor, reward: Tensor, beta: Tensor, objective: Objective) -> Te
 
 
 CELLS = 2**22  # logits computed at a time
-MOST = 0.6  # of its own fit that a heavy list is taken to make
+MOST = 0.6  # share of its own fit that we attribute to a heavy list
 
 
 def held_out_lists(policy: PlackettLuce, parts: Iterable[Any], level: float) -> HeldOut:
-    """β-IPS of `ListRows`, with an interval that allows for how few lists carry the answer, and is endless where those are too few.
+    """β-IPS of `ListRows`, with an interval that allows for how few lists carry the answer, and is endless if there are too few.
 
     It is nan without lists.
     """

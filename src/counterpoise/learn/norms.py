@@ -241,7 +241,7 @@ def calls_of(layers: Iterable[nn.Module]) -> Iterator[list[Call]]:
 
 
 def needed(layer: nn.Module | None, policy: Policy) -> nn.Module:
-    """The layer, or an error that says what to do without one."""
+    """The layer, or an error that says what to do if there is none."""
     if layer is None:
         raise OptionError(
             "`norms='last_layer'` needs logits that come straight from one linear layer, which is trained, used "
@@ -380,7 +380,7 @@ def reference_norms(policy: Policy, context: Tensor, action: Tensor, candidates:
     try:
         with _plain_layers():
             return _batched_norms(policy, context, action, mask)
-    except RuntimeError:  # what torch.func cannot batch, such as a module that looks at the numbers while it runs
+    except RuntimeError:  # torch.func cannot batch everything, such as a module that looks at the numbers while it runs
         return torch.stack([_row_norm(policy, *row) for row in zip(context, action, mask, strict=True)])
 
 

@@ -26,7 +26,10 @@ from counterpoise.errors import OptionError
 from counterpoise.learn.baselines import Rule, of_batch, of_lambda, of_past, zero
 
 REQUIRED = ("reward", "propensity")
-LOGGED = ("target", "score")  # the probability and the logit of the logged action, of which an objective is a function
+LOGGED = (
+    "target",
+    "score",
+)  # the probability and the logit of the logged action: what an objective may be a function of
 ON_REQUEST = ("baseline", "banditnet_lambda", "smoothing", "rewards", "probabilities", "model_rewards", "action")
 ARGUMENTS = (*LOGGED, *REQUIRED, *ON_REQUEST)
 FLOOR = 1e-15  # of a probability whose logarithm is taken: below it the logarithm goes on as a straight line
@@ -34,7 +37,7 @@ FLOOR = 1e-15  # of a probability whose logarithm is taken: below it the logarit
 
 @dataclass(frozen=True)
 class Rewards:
-    """What is known, before a run begins, of the rewards of all rows that it learns from.
+    """What is known about the rewards of all training rows before a run begins.
 
     >>> Rewards.of([torch.tensor([1.0, 3.0]), torch.tensor([3.0])]).is_binary
     True
@@ -74,7 +77,7 @@ def ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
 
     .. math:: \hat V = \frac1n \sum_i \frac{\pi(a_i|x_i)}{\pi_0(a_i|x_i)} r_i
 
-    Unbiased, and a sum over rows, so mini-batches are fine; but no other objective here has a gradient with more variance.
+    Unbiased, and a sum over rows, so mini-batches are fine; but its gradient has the most variance of all objectives here.
     """
     return (target / propensity * reward).mean()
 
@@ -118,7 +121,7 @@ def value_beta_ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor
 def value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
     r"""The β of least value variance, Cov(wr, w) / Var(w), differentiable; for full batches.
 
-    It is 0 if the weights do not vary, because then one β is as good as another. It is a ratio of means, so mini-batches would bias its
+    It is 0 if the weights do not vary, because then any β will do. It is a ratio of means, so mini-batches would bias its
     gradient.
     """
     w = target / propensity
@@ -162,7 +165,7 @@ def log_smoothing(target: Tensor, reward: Tensor, propensity: Tensor, *, smoothi
 
     .. math:: \hat V_\lambda = \frac1n \sum_i \frac{\log(1 + \lambda w_i r_i)}{\lambda}
 
-    It is IPS as λ goes to 0. Where it is large, a policy gains little by weights that few rows have.
+    It is IPS as λ goes to 0. If λ is large, a policy gains little from weights that few rows have.
 
     References
     ----------
@@ -239,7 +242,7 @@ class Objective:
     bias it. `slope`, if it is known, saves us autograd: it is n ∂value/∂π (or ∂z, for a function of `score`) for every row.
 
     `imitation` adds κ times the mean of log π(a|x) to the value. `clip` is the largest weight that a row with a reward above the baseline
-    counts with: more of an action that did well is worth nothing then, less of one that did badly always is.
+    counts with: taking an action that did well more often gains nothing then, while taking a bad one less often always does.
 
     Examples
     --------
@@ -287,7 +290,7 @@ class Objective:
 
     @property
     def is_of_score(self) -> bool:
-        """Whether it is a function of that logit alone, whatever those of other actions are."""
+        """Whether it depends on that logit alone, and not on those of other actions."""
         return self.needs_score and not ({"target", "probabilities"} & set(self._arguments) or self.imitation)
 
     @property
@@ -323,7 +326,7 @@ class Objective:
         return replace(self, value=partial(self.value, **own), slope=slope)
 
     def __call__(self, target: Tensor, reward: Tensor, propensity: Tensor, **known: Tensor) -> Tensor:
-        """The scalar to maximize, from everything that is known; what the function does not ask for is left out."""
+        """The scalar to maximize, given everything that is known; what the function does not ask for is left out."""
         counted = target
         if self.clip is not None:
             free = self._is_free(target, reward, propensity, known["baseline"])
@@ -380,7 +383,7 @@ def register(name: str, objective: Objective) -> None:
 
 
 def objective_of(name: str, *others: str) -> Objective:
-    """The objective with this name, among these others that a caller knows of."""
+    """The objective with this name, or one of the caller's own."""
     if not isinstance(name, str) or name not in OBJECTIVES:
         known = ", ".join((*others, *OBJECTIVES))
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Policies as ONNX models that take the columns of a log as they are, and say what they take and give in their metadata."""
+"""Policies as ONNX models that take the columns of a log as they are, with metadata that describes inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.features import Encoder
-from counterpoise.features.columns import Column, Number, Vector
+from counterpoise.features.columns import Column, Numeric, Vector
 from counterpoise.learn.policy import Policy, cooled
 
 CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
 ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model makes them of columns
-TAKEN = (CANDIDATES, PROBABILITIES, ENCODED)  # names that a column cannot have as well
+TAKEN = (CANDIDATES, PROBABILITIES, ENCODED)  # names that no column may have
 
 
 class ServedProbabilities(nn.Module):
-    """The function from contexts, and candidates as a table of truth values, to the probabilities of all actions."""
+    """The function from contexts, and candidates as a boolean table, to the probabilities of all actions."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ def _column(column: Column, out: str, kind: int) -> tuple[list[Any], Any]:
     if isinstance(column, Vector):
         nodes = [helper.make_node("Identity", [name], [out])]
         return nodes, helper.make_tensor_value_info(name, kind, ["rows", column.width])
-    if isinstance(column, Number):
+    if isinstance(column, Numeric):
         numbers = f"{out} numbers" if column.has_gaps else out
         nodes = [
             _constant(f"{out} shape", np.array([-1, 1], dtype=np.int64)),
@@ -135,7 +135,7 @@ def _column(column: Column, out: str, kind: int) -> tuple[list[Any], Any]:
         domain="ai.onnx.ml",
         keys_strings=keys,
         values_int64s=list(range(len(keys))),
-        default_int64=width,  # beyond all levels, which OneHot makes nothing but 0 of
+        default_int64=width,  # beyond all levels, where OneHot is 0 everywhere
     )
     depth = _constant(f"{out} depth", np.array(width, dtype=np.int64))
     # in single precision, because onnxruntime has no other OneHot

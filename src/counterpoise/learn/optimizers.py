@@ -82,7 +82,7 @@ def scheduler_of(make: Scheduler, optimizer: torch.optim.Optimizer, holdout: flo
 
 
 def advance(scheduler: Any, value: float) -> None:
-    """Go on to the next epoch; a scheduler that waits for a plateau is told the held-out value."""
+    """Go on to the next epoch; a scheduler that waits for a plateau gets the held-out value."""
     if isinstance(scheduler, ReduceLROnPlateau):
         scheduler.step(value)
     else:

@@ -47,7 +47,7 @@ def check_device(device: str) -> None:
 
 MANY = 2**20  # numbers of a parameter
 LAMBDAS = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # those tried for BanditNet, as published
-# How long training takes if nobody says for how many epochs: STEPS at most, and no longer than LOOKS epochs, and those that make up WAIT
+# How long to train if nobody says how many epochs: STEPS at most, and no longer than LOOKS epochs, and those that make up WAIT
 # steps, without a better one.
 STEPS, LOOKS, WAIT = 8000, 10, 200
 Fallback = Literal["warn", "imitate", "raise"]
@@ -56,7 +56,7 @@ Check = Callable[[str, Any], Any]  # an option's name and value → its value as
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """A whole number, from any library; 1.5 is not rounded, because it must be a mistake."""
+    """A whole number, from any library; 1.5 must be a mistake, so it is not rounded."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
         raise OptionError(f"{name} must be a whole number of at least {least}; found {value!r}.")
     return int(value)
@@ -78,12 +78,12 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 
 def maybe(check: Check) -> Check:
-    """The same check, which lets None pass."""
+    """The same check, but None passes."""
     return lambda name, value: None if value is None else check(name, value)
 
 
 def function(says: str, example: str) -> Check:
-    """A function of the user's own, or None; `says` tells of what it is one, and what it gives."""
+    """The user's own function, or None; `says` describes what it takes and returns."""
 
     def check(name: str, value: Any) -> Any:
         if not callable(value):
@@ -173,7 +173,7 @@ class Group:
     """
 
     def changed(self) -> dict[str, Any]:
-        """The options that do not read as the usual ones do."""
+        """The options that differ from their defaults."""
         values = {part: getattr(self, part.name) for part in fields(self)}
         return {part.name: value for part, value in values.items() if repr(value) != repr(part.default)}
 
@@ -188,13 +188,13 @@ class Terms(Group):
     Parameters
     ----------
     banditnet_lambda
-        BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries
-        0.6, 0.65, …, 0.95, as published for rewards from 0 to 1, brought to the range that the rewards have.
+        BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries 0.6,
+        0.65, …, 0.95, as published for rewards from 0 to 1, scaled to the range of the rewards.
     norms
         ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimizes. By default, that of the last layer if it has a
         closed form (exact for linear policies, nearly free for others).
     decay
-        How much of what it knows the baseline of ``"running_beta_ips"`` keeps from batch to batch.
+        How much of its past the baseline of ``"running_beta_ips"`` keeps from batch to batch.
     imitation
         κ: this much of the mean of log π(a|x) on the logged rows is added to the objective, which keeps the policy near what was logged.
     smoothing
@@ -223,7 +223,7 @@ class Optimization(Group):
         A function that takes the parameters and returns an optimizer; by default, Adam with `learning_rate`.
     scheduler
         A function that takes the optimizer and returns one of PyTorch's learning rate schedulers, which steps after every epoch.
-        `ReduceLROnPlateau` is told the held-out value, and needs ``mode="max"``.
+        `ReduceLROnPlateau` gets the held-out value, and needs ``mode="max"``.
     """
 
     learning_rate: float = option(0.01, _above_0, fixed=True)
@@ -240,7 +240,7 @@ class Schedule(Group):
     Parameters
     ----------
     batch_size
-        Rows of a step; a log with fewer rows is one batch. With None, every step is over all rows.
+        Rows per step; a log with fewer rows is one batch. With None, every step uses all rows.
     epochs
         How often to go through the log; by default, until `patience` epochs in a row were no better on the held-out rows (as many as make
         up 200 steps, and at least 10), and for 8,000 steps at most.
@@ -255,7 +255,7 @@ class Schedule(Group):
         another log is refused. If λ is tuned, this file has the start, and each λ has its own file next to it
         (``run.lambda-0.6.safetensors``); so has each fold (``run.fold-1.safetensors``).
     callbacks
-        Functions that are called after every epoch with an `EpochEnd`; training stops where one returns True. `LogTo` is one, for
+        Functions that are called after every epoch with an `EpochEnd`; training stops if one returns True. `LogTo` is one, for
         TensorBoard and MLflow.
     progress
         Whether to show a bar with value and gradient variance; by default, only on a terminal.
@@ -376,7 +376,7 @@ class Options(Terms, Optimization, Schedule, Hardware):
         return replace(self.trained.at(banditnet_lambda, smoothing), imitation=self.imitation, clip=self.clip)
 
     def lambdas(self, log: Inspection) -> float | tuple[float, ...]:
-        """BanditNet's λ, or those to choose from: by default, the published ones, brought from [0, 1] to the range of the rewards."""
+        """BanditNet's λ, or those to choose from: by default, the published ones, scaled from [0, 1] to the range of the rewards."""
         if self.banditnet_lambda is not None:
             return self.banditnet_lambda
         low, high = log.rewards

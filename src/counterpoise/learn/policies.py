@@ -136,7 +136,7 @@ class TwoTower(Policy):
 
 
 class ModulePolicy(Policy):
-    """Any module of yours that returns a logit per action; `load_policy(path, module=…)` puts saved weights back into one.
+    """Any module of your own that returns a logit per action; `load_policy(path, module=…)` puts saved weights back into one.
 
     >>> policy = ModulePolicy(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)), n_actions=3)
     >>> policy.predict_proba([[0.0, 1.0]]).shape
@@ -163,6 +163,8 @@ class ModelPolicy(Policy):
     [2, 0]
     """
 
+    is_foreign = True
+
     def __init__(self, scores: Callable[[NDArray[np.float32]], Any], n_actions: int) -> None:
         super().__init__()
         self.n_actions = n_actions
@@ -180,7 +182,7 @@ class _ModelScores(nn.Module):
 
 
 def as_policy(model: Any, n_actions: int) -> Policy:
-    """What a contender learned as a policy: anything with `predict_proba` is one, with `classes_` if a column is not every action's.
+    """What a contender learned, as a policy: anything with `predict_proba`, and `classes_` unless there is a column for every action.
 
     >>> class Second:
     ...     classes_ = [1]
@@ -212,9 +214,9 @@ class Average(Policy):
 
     .. math:: \pi(a \mid x) = \sum_k w_k \, \pi_k(a \mid x)
 
-    Each is at its own temperature and chooses among the candidates, if there are any; the weights are equal unless you pass some. The
-    average of the fold policies of `learn_policy`, ``Average(found.policies)``, is the very policy that `Found.result` is about. It is
-    saved, loaded and exported like every other, if all of its policies can be.
+    Each is at its own temperature and chooses among the candidates, if there are any; the weights are equal unless you pass some.
+    The average of the fold policies of `learn_policy`, ``Average(found.policies)``, is exactly the policy that `Found.result`
+    describes. It is saved, loaded and exported like every other, if all of its policies can be.
 
     Examples
     --------
@@ -308,7 +310,7 @@ FOR_ITEMS = "Pass `policy=TwoTower` or a function that takes item_features, or l
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the actions before the log is read: those of a policy that is passed, or those of the items."""
+    """What is known about the actions before the log is read, from a given policy or from the items."""
 
     policy: Policy | None
     classes: NDArray[Any] | None = None
@@ -374,7 +376,7 @@ def new_policy(
 
 
 def _takes_items(build: Callable[..., Policy]) -> bool:
-    """Whether a class or a function takes item_features; one whose signature nobody knows may."""
+    """Whether a class or a function takes item_features; one with an unknown signature may."""
     try:
         parameters = signature(build).parameters
     except (TypeError, ValueError):
@@ -394,7 +396,7 @@ def default_policy(columns: Scaling, n_actions: int) -> LinearSoftmax:
 
 
 def describe_columns(policy: Policy, source: Source) -> None:
-    """Tell a policy how the columns of its log are read, which it keeps."""
+    """Tell a policy how the columns of its log are read, for it to keep."""
     policy.encoding_ = source.reading.encoding
     policy.candidates_ = source.names.candidates
     if source.reading.names is not None:

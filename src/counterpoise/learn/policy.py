@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,12 +18,13 @@ from torch import Tensor, nn
 
 from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.features import Encoder
-from counterpoise.features.columns import Number
+from counterpoise.features.columns import Numeric
 from counterpoise.features.encoder import with_names
 from counterpoise.learn import blocks
 from counterpoise.learn.actions import among, checked_ids, mask_of, placed, places_of_rows
 from counterpoise.learn.blocks import ItemScores, Logits, product_of
 from counterpoise.learn.softmax import LEAST_ITEMS, log_probability, too_many
+from counterpoise.learn.tensor_files import write_tensors
 from counterpoise.log.sketches import Lesson
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
@@ -49,6 +51,8 @@ class Policy(nn.Module):
 
     body: nn.Module
     scores: nn.Module
+    is_foreign = False
+    """Whether it is around a model of another library, which no file of ours has room for."""
     n_actions: int
     context_dimension: int | None = None
     """How many numbers a context has; None where only the module knows."""
@@ -61,17 +65,17 @@ class Policy(nn.Module):
     learned_from_: str | None = None
     """A digest of the log that a learner trained it on; None before that, and after it was saved and loaded."""
     lesson_: Lesson | None = None
-    """What it remembers of how it was learned: a sketch of the rows, and what learning said of it; it is saved with the policy."""
+    """What it remembers of its training: a sketch of the rows, and what learning estimated; it is saved with the policy."""
     temperature: float = 1.0
-    """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
-    takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""
+    """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains:
+    below 1 it explores less, above 1 more, and at 0 it always takes the most probable action."""
     _ids: NDArray[Any] | None = None
     _config: dict[str, Any] | None = None
 
     # -- logits and gradients ------------------------------------------------------------------------------------------
 
     def forward(self, context: Tensor) -> Tensor:
-        """A logit per action."""
+        """The logits, one per action."""
         logits: Tensor = self.scores(self.body(context))
         width = logits.shape[-1]
         if isinstance(width, int) and width != self.n_actions:  # for ONNX it is a tensor, and comparing it a warning
@@ -83,7 +87,7 @@ class Policy(nn.Module):
         return among(self(context), candidates)
 
     def not_fitting(self, logits: int) -> OptionError:
-        """The error about so many logits where there are other actions."""
+        """The error for a number of logits that does not match the actions."""
         return OptionError(
             f"the policy has {self.n_actions:,} actions, and its module returns {logits:,} logits for a context.",
             do="Give the module one output per action, or change `n_actions=`.",
@@ -109,7 +113,7 @@ class Policy(nn.Module):
         temperatures: Sequence[float] | None = None,
         dtype: torch.dtype | None = None,
     ) -> NDArray[np.float64]:
-        """π of one action per row, rows × temperatures: actions by their places, among candidates by theirs or a table of truth values.
+        """π of one action per row, rows × temperatures: actions by their places, among candidates by theirs or in a boolean table.
 
         It is computed in the policy's precision, or in another, some rows at a time, and at the policy's own temperature unless you name
         others.
@@ -156,9 +160,9 @@ class Policy(nn.Module):
     ) -> NDArray[np.float64]:
         """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`.
 
-        `candidates` are the actions to choose from, a list of them for every row, or a table of truth values with a column per action; the
-        probabilities of all others are 0. If the policy was learned with candidates, they must be given. `temperature` and `mask` (another
-        name for candidates) are those of `sample`, which draws from just these probabilities.
+        `candidates` are the actions to choose from, a list of them for every row, or a boolean table with a column per action;
+        the probabilities of all others are 0. A policy that was learned with candidates requires them. `temperature` and `mask`
+        (another name for candidates) are those of `sample`, which draws from just these probabilities.
         """
         inputs = self.inputs(_as_array(context))
         served, allowed = self._served(len(inputs), candidates, mask, temperature)
@@ -211,11 +215,12 @@ class Policy(nn.Module):
     ) -> tuple[Any, Any]:
         """One action per row, drawn from the policy, and its probability, which your logger must record with it.
 
-        Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions are
-        those of `classes_`. At a `temperature` T (by default, the policy's own), an action is drawn in proportion to π(a|x)^(1/T): above
-        1 explores more, 0 takes the most probable action, with propensity 1. `mask` (contexts × actions, or one row for all) is True for
-        the actions that are allowed; or it has the actions themselves, a list for every context (`candidates` is another name for it). The
-        probability returned is that of the draw as it was made, with temperature and mask.
+        Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions
+        are those of `classes_`. At a `temperature` T (by default, the policy's own), an action is drawn in proportion to
+        π(a|x)^(1/T): above 1 it explores more, and 0 takes the most probable action with propensity 1. `mask` (contexts ×
+        actions, or one row for all) is True for the actions that are allowed; or it lists the actions themselves for every
+        context (`candidates` is another name for it). The probability returned is that of the draw as it was made, with
+        temperature and mask.
 
         >>> from counterpoise.learn import LinearSoftmax
         >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
@@ -271,8 +276,6 @@ class Policy(nn.Module):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file (`save_policy`), which `load_policy` reads."""
-        from counterpoise.learn.files import save_policy  # which knows all policies
-
         save_policy(self, path)
 
     def config(self) -> dict[str, Any]:
@@ -285,7 +288,7 @@ class Policy(nn.Module):
         return dict(self._config)
 
     def description(self) -> dict[str, Any]:
-        """What a file says of this policy, be it the file's own or a part of that."""
+        """What a file says about this policy, whether it is the file's own or a part of another."""
         return {"kind": type(self).__name__, "arguments": self.config(), "temperature": self.temperature}
 
     def _made_for(self, context_dimension: int, n_actions: int, **options: Any) -> None:
@@ -298,7 +301,7 @@ class Policy(nn.Module):
 
     @property
     def actions_(self) -> NDArray[Any] | None:
-        """The ids or names of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log with such."""
+        """The ids or names of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log that has ids."""
         return self._ids
 
     @actions_.setter
@@ -357,7 +360,7 @@ class Policy(nn.Module):
         return rows.to(self.device, self.precision)
 
     def _are_inputs(self, numbers: Any) -> bool:
-        """Whether numbers are inputs already, and not the columns of a log some of whose numbers were missing."""
+        """Whether numbers are already inputs, rather than columns of a log with missing numbers."""
         encoding = self.encoding_
         return encoding is None or not encoding.marks_gaps or numbers.shape[-1:] != (len(encoding.names),)
 
@@ -368,7 +371,7 @@ class Policy(nn.Module):
         if self.encoding_ is not None and not (is_numbers and self._are_inputs(context)):
             return self.encoding_.table(np.atleast_2d(context) if is_numbers else context)
         if self.context_ and names and all(isinstance(name, str) for name in names):
-            plain = Encoder(tuple(Number(name, mean=0.0, scale=1.0, has_gaps=False) for name in self.context_))
+            plain = Encoder(tuple(Numeric(name, mean=0.0, scale=1.0, has_gaps=False) for name in self.context_))
             # column by column in memory, as frames have it, because products of rows are rounded otherwise
             return np.asfortranarray(plain.table(context))
         try:
@@ -441,7 +444,7 @@ class Policy(nn.Module):
 
 
 def delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Serves, P], R]:
-    """A method of a policy as one of what has a policy."""
+    """A method that passes the call on to the policy."""
 
     @wraps(method)
     def call(self: Serves, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -452,7 +455,7 @@ def delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[
 
 
 class Serves:
-    """What has a policy, as a learner that was fitted, serves as that does."""
+    """Anything that has a policy, such as a fitted learner, serves as the policy does."""
 
     @property
     def served_policy(self) -> Policy:
@@ -472,7 +475,7 @@ class Serves:
 
     @property
     def lesson_(self) -> Lesson | None:
-        """What the policy remembers of how it was learned, by which `evaluate` knows its rows again."""
+        """What the policy remembers of its training, so that `evaluate` can recognize its rows."""
         return self.served_policy.lesson_
 
     @property
@@ -488,7 +491,7 @@ class Serves:
 
 @contextmanager
 def serving(module: nn.Module) -> Iterator[None]:
-    """A module without gradients, dropout and the like, until we are done with it."""
+    """The module without gradients, dropout and the like while this lasts."""
     was_training = module.training
     module.eval()
     try:
@@ -527,7 +530,7 @@ def _as_array(values: Any) -> Any:
 
 
 def cooled(logits: Tensor, temperature: float) -> Tensor:
-    """Logits at a temperature: divided by it; at 0, all but the largest are ruled out, or but the first of the largest.
+    """Logits at a temperature: divided by it; at 0, all but the largest (the first, if several tie) are ruled out.
 
     >>> torch.softmax(cooled(torch.tensor([1.0, 3.0]).log().double(), 0.5), -1).numpy().round(3).tolist()
     [0.1, 0.9]
@@ -543,7 +546,71 @@ def cooled(logits: Tensor, temperature: float) -> Tensor:
 
 
 def probability_of(logits: Tensor, action: Tensor, temperature: float = 1.0) -> Tensor:
-    """π(a|x) of one action per row at a temperature, differentiable above 0, for when Σπ² is of no use."""
+    """π(a|x) of one action per row at a temperature, differentiable above 0, for when Σπ² is not needed."""
     if temperature == 0:
         return (logits.argmax(-1) == action).to(logits.dtype)
     return torch.softmax(cooled(logits, temperature), -1).gather(-1, action[..., None])[..., 0]
+
+
+# -- Policies on disk, which `load_policy` reads ---------------------------------------------------------------------------
+
+FORMAT = "counterpoise policy 2"
+
+WIDER = "counterpoise policy 3"  # has an encoding of contexts, names of actions or candidates, which older versions would overlook
+
+IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
+
+NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: a description has no room for a catalog
+
+
+def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
+    """Write a policy, completely or not at all; `context` names the columns it looks at, by default those it was learned from.
+
+    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. For a `ModulePolicy`, only the
+    weights are saved; bring the module yourself when you load it: `load_policy(path, module=…)`. If you wrote the policy's class
+    yourself, it needs a `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
+    """
+    check_ours(policy, "saved")
+    names = list(context or policy.context_)
+    policy.check_context(names)
+    config = policy.description() | {"context": names}
+    tensors = dict(policy.state_dict())
+    if policy.encoding_ is not None:
+        config["encoding"] = policy.encoding_.described()
+    if policy.candidates_ is not None:
+        config["candidates"] = policy.candidates_
+    if policy.lesson_ is not None:
+        config["lesson"] = policy.lesson_.to_plain()  # which older versions may overlook
+    if policy.actions_ is not None and policy.actions_.dtype == object:
+        tensors[NAMES] = bytes_of(list(policy.actions_))
+    elif policy.actions_ is not None:
+        tensors[IDS] = torch.as_tensor(policy.actions_)
+    is_wider = NAMES in tensors or config.keys() & {"encoding", "candidates"}
+    write_tensors(path, tensors, {"format": WIDER if is_wider else FORMAT, "config": config})
+
+
+def bytes_of(names: list[str]) -> Tensor:
+    """Names as a tensor of bytes.
+
+    >>> bytes_of(["jam", "tea"]).numpy().tobytes()
+    b'["jam", "tea"]'
+    """
+    return torch.as_tensor(np.frombuffer(json.dumps(names).encode(), dtype=np.uint8).copy())
+
+
+def check_ours(policy: Any, done: str) -> None:
+    """Check that this is a policy all of whose tensors we can write."""
+    if isinstance(getattr(policy, "policy_", None), Policy):
+        raise OptionError(f"this is a {type(policy).__name__}, which has a policy.", do="Pass its policy_.")
+    is_ours = isinstance(policy, Policy)
+    if (
+        any(getattr(part, "is_foreign", False) for part in policy.modules())
+        if is_ours
+        else hasattr(policy, "predict_proba")
+    ):
+        raise OptionError(
+            f"a policy around a model of another library cannot be {done} here.",
+            do="Save it the way that library does, or learn a network or a forest, which can be saved.",
+        )
+    if not is_ours:
+        raise OptionError(f"only a Policy can be {done} here; found {type(policy).__name__}.")

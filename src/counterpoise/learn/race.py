@@ -1,4 +1,4 @@
-"""A race: every contender is learned without each fold, and judged by the rows of that fold."""
+"""A race: every contender is learned without each fold, and judged on the rows of that fold."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from counterpoise.moments.spread import Smoothed
 
 @dataclass(frozen=True)
 class Standing:
-    """A contender at the temperature at which it serves best: its value by rows that it was not learned from, and what it cost."""
+    """A contender at its best serving temperature: its value on rows it was not learned from, and what it cost."""
 
     name: str
     temperature: float
@@ -75,7 +75,7 @@ class Found(Serves, Display):
         What the fold policies would have earned, with interval and verdict: for every row, a policy that was neither learned from it nor
         chosen by it. `policy` has seen more rows and is usually a little better.
     kind
-        ``"learned"``, or ``"imitation"`` where nothing was surely better than what ran, so that `policy` imitates that.
+        ``"learned"``, or ``"imitation"`` if nothing was surely better than what ran, so `policy` imitates that.
     rejected
         Where `policy` is an imitation, the result of what would have been chosen.
     name
@@ -87,7 +87,7 @@ class Found(Serves, Display):
     seconds, fit_seconds
         How long the search took, and the last fit alone.
     skipped
-        Contenders for which there was no time, or that could not be fitted, and why.
+        Contenders that there was no time for, or that could not be fitted, and why.
     dropped_rows
         How many bad rows were left out.
     cut
@@ -131,7 +131,7 @@ class Found(Serves, Display):
         return " ".join(text for text in (*said, self.outside(), self.cut) if text)
 
     def outside(self) -> str:
-        """What to say where an estimate is no possible value, because no reward is as low or as high; empty elsewhere."""
+        """What to say about an estimate that lies outside the range of the rewards; empty if it doesn't."""
         low, high = self.reward_range
         results = [self.result] if self.rejected is None else [self.rejected, self.result]
         values = [float(result[result.targets[0], "beta_ips"].value) for result in results]
@@ -187,7 +187,7 @@ class Found(Serves, Display):
 
 SHARES = 3  # a contender may use a third of the time that is left, unless it is one of the last two
 JUDGING = 0.3  # of a contender's time is for judging it
-LEAST_SECONDS = 0.15  # for a fit and for what is judged: less is no time at all
+LEAST_SECONDS = 0.15  # for a fit and for judging it: less is no time at all
 LARGE, FASTEST = 100_000, 400_000  # rows that a fit is given anyway, and for every second that it has
 PILOT, GROWTH = 1_000, 4  # rows of the first fit that tells how long others take, and by how much more the next one has
 BLOCK = 1_024  # rows that are judged before a first look at the clock
@@ -198,7 +198,7 @@ Rule = Callable[[Score], float]
 
 @dataclass(frozen=True)
 class Sums:
-    """What the rows of a fold say of a policy; `+` joins folds."""
+    """What the rows of a fold say about a policy; `+` joins folds."""
 
     moments: Moments
     smoothed: Smoothed
@@ -213,7 +213,7 @@ class Sums:
 
 @dataclass
 class Race:
-    """What contenders made of the rows outside each fold, and what the rows of the fold make of that."""
+    """What contenders learned from the rows outside each fold, and how the rows of the fold judge that."""
 
     rows: Rows
     folds: NDArray[np.int64]
@@ -301,7 +301,7 @@ class Race:
     ) -> Policy:
         """What a contender learns from the rows outside a fold, or from all, in so many seconds.
 
-        Where the rows are a sample of what a `source` has, whoever can learn from that does; several processes share the work likewise.
+        If the rows are a sample of a `source`, contenders that can learn from all of it do; several processes share that work.
         """
         index = np.arange(len(self.rows)) if fold is None else np.flatnonzero(self.folds != fold)
         streams = getattr(contender, "streams", False)
@@ -422,7 +422,7 @@ class Race:
 
     @property
     def logging_value(self) -> float:
-        """An upper limit of what the policy that ran earns, which its rows show up to their own error."""
+        """An upper limit on what the policy that ran earns, allowing for sampling error."""
         reward = self.rows.reward.double().numpy()
         return float(reward.mean() + NormalDist().inv_cdf(0.975) * reward.std() / math.sqrt(len(reward)))
 
@@ -471,7 +471,7 @@ def at_temperature(policy: Any, temperature: float) -> Any:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a fit to so many rows took, and a fit to fewer before it, if there was one."""
+    """How long a fit on so many rows took, and the smaller fit before it, if there was one."""
 
     rows: int
     seconds: float

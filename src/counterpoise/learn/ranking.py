@@ -37,7 +37,7 @@ from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.weights.lists import ListWeight, list_weight
 
-# Options that are not there for lists, each with the value that leaves it alone and, if that is not the advice, what to do instead.
+# Options that lists don't have, each with the value that leaves it off and, where that is not the advice, what to do instead.
 REFUSED: dict[str, tuple[Any, str | None]] = {
     "precision": (None, None),
     "negatives": (None, None),
@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[Any, str | None]] = {
 
 
 def check_options(options: Options) -> None:
-    """Check that the options and the objective are for lists."""
+    """Check that the options and the objective work with lists."""
     for name, (value, advice) in REFUSED.items():
         own = getattr(options, name)
         if advice is None and own != value:
@@ -85,17 +85,17 @@ class RankingLearner(PolicyLearner):
     - `policy` is a `PlackettLuce`, of which a copy is trained; by default, one with a linear softmax over the items of the log, and as many
       slots as the longest list.
     - `objective` is computed for every position (or for the list as a whole, if its weight is one) and added up. β-IPS has a baseline for
-      each, solved together for the least variance of the gradient of the last layer (of the logits, if that is not linear). ``"dr"``,
-      ``"log_smoothing"``, ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`, `temperature` and tuning
-      of BanditNet's λ are not there for lists.
+      each, solved together for the least variance of the gradient of the last layer (of the logits, if that is not linear).
+      ``"dr"``, ``"log_smoothing"``, ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`,
+      `temperature` and tuning of BanditNet's λ are not available for lists.
     - `holdout` is the share of the lists that judges the policy. Of the others, the same share chooses the epoch (the one whose interval
       has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all, and
       `folds` makes no difference.
-    - `fallback` is ``"warn"`` or ``"raise"``: a ranker that is not surely better than what ran comes with a warning, or not at all.
+    - `fallback` is ``"warn"`` or ``"raise"``: what to do about a ranker that is not surely better than what ran.
 
-    After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of a list,
-    the lift over what was logged, and a verdict. It is not there with ``holdout=0``. `mean_reward_` is what the logging policy earned with
-    a list, and `dropped_rows_` is how many lists were left out because rows of theirs are bad.
+    After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of
+    a list, the lift over what was logged, and a verdict. There is none with ``holdout=0``. `mean_reward_` is what the logging
+    policy earned with a list, and `dropped_rows_` is how many lists were left out because of bad rows.
 
     Examples
     --------

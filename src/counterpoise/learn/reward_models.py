@@ -30,7 +30,7 @@ def reward_model(model: Any, rows: Rows, n_actions: int, seed: int) -> Predict:
 class RewardModels:
     """Cross-fitted reward models of a log in memory or in files.
 
-    A row is predicted by a model of other folds' rows, and, where a fold is left out to judge a policy, of none of its rows either. Models
+    A row is predicted by a model fitted on other folds, which has seen no row of the fold that judges the policy either. Models
     are fitted when they are first needed, on at most `Reward.sample` rows spread over the log, and predict chunk by chunk.
     """
 

@@ -1,4 +1,4 @@
-"""The rows of a log as tensors: what columns mean, which rows are held out, and the batches in which the others are trained on."""
+"""The rows of a log as tensors: what columns mean, which rows are held out, and the batches of the others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Rows:
     reward: Tensor
     propensity: Tensor
     model_rewards: Tensor | None = None
-    candidates: Tensor | None = None  # the ids or places of each row's candidates, filled up with −1
+    candidates: Tensor | None = None  # the ids or places of each row's candidates, padded with −1
     unit: Tensor | None = None
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class Rows:
         """A digest of every number in them."""
         digest = hashlib.sha256()
         for name, part in self.named.items():
-            if name == CANDIDATES:  # however far they are filled up
+            if name == CANDIDATES:  # regardless of padding
                 digest.update((part >= 0).sum(1).numpy().data)
                 part = part[part >= 0]
             digest.update(part.contiguous().numpy().data)
@@ -127,15 +127,15 @@ class TrainingColumns:
 
 @dataclass(frozen=True)
 class LogReading:
-    """What the columns mean that are not plain numbers."""
+    """What columns that are not plain numbers mean."""
 
     encoding: Encoder | None = None  # of the contexts, unless all of them are numbers
     names: NDArray[Any] | None = None  # of the actions in ascending order, if they are text
     classes: NDArray[Any] | None = None  # the actions, if they are known before the log is read
-    width: int | None = None  # of a table of truth values, if the candidates are one
+    width: int | None = None  # of a boolean table, if the candidates are one
 
     def candidates(self, values: pl.Series) -> Places:
-        """The candidates of every row in the terms of the actions: ids, or places if these are text; filled up with −1."""
+        """The candidates of every row as ids, or as places if actions are text; padded with −1."""
         mask = _mask_in(values)
         if mask is not None:
             return ids_of_mask(mask, self._ids_of_columns(values.name, mask.shape[1]))
@@ -152,7 +152,7 @@ class LogReading:
         return padded(lists, flat.to_numpy())
 
     def _ids_of_columns(self, name: str, width: int) -> Places:
-        """The actions that the columns of a table of truth values belong to."""
+        """The actions that the columns of a boolean table belong to."""
         known = self.names if self.names is not None else self.classes
         if known is not None and len(known) != width:
             raise OptionError(
@@ -209,7 +209,7 @@ def _check_kinds(action: pl.Series, is_text: bool, classes: NDArray[Any] | None)
 
 
 def _mask_in(values: pl.Series) -> NDArray[np.bool_] | None:
-    """Candidates as a table of truth values, if that is what they are."""
+    """Candidates as a boolean table, if that is what they are."""
     if isinstance(values.dtype, pl.Array):
         values = values.arr.to_list()
     if not isinstance(values.dtype, pl.List) or values.dtype.inner != pl.Boolean:
@@ -262,7 +262,7 @@ class Digits:
         self.lowest: Any = np.inf
 
     def add(self, values: NDArray[np.float64]) -> None:
-        """Take in some rows; whatever cannot be a number is reported elsewhere."""
+        """Add some rows; anything that is not a number is reported elsewhere."""
         is_known = np.abs(values) < 1e30
         known = values if is_known.all() else values[is_known.all(axis=1)]
         if not len(known):
@@ -295,7 +295,7 @@ class Batch:
     propensity: Tensor
     total: int
     model_rewards: Tensor | None = None  # a reward model's predictions, a column per action
-    candidates: Tensor | None = None  # the places of the actions that there were to choose from, filled up with −1
+    candidates: Tensor | None = None  # the places of the actions to choose from, padded with −1
 
 
 @dataclass(frozen=True)
@@ -332,9 +332,9 @@ class Split:
 
 
 def batches(source: Source, epoch: int, batch_size: int | None, split: Split, machine: Machine) -> Iterator[Batch]:
-    """This process's share of every batch of an epoch, which is one out of every `processes` rows; all of them have the same batches.
+    """This process's share of every batch of an epoch, which is one in every `processes` rows; all processes have the same batches.
 
-    Only seed and epoch decide about their order. Rows are shuffled within a chunk, and so are the chunks themselves; what is left of a
+    Their order depends only on seed and epoch. Rows are shuffled within a chunk, and so are the chunks themselves; what is left of a
     chunk joins the next.
     """
     random = np.random.default_rng([split.seed, epoch])

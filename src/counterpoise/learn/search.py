@@ -1,4 +1,4 @@
-"""`learn_policy`: tries several ways to learn a policy, judges what it chose by rows that had no part in it, and keeps what is safe."""
+"""`learn_policy`: tries several ways to learn a policy, judges its choice on rows that had no part in it, and keeps what is safe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.readers.progress import progress_line
 
 FALLBACKS = ("imitate", "warn", "raise")
-SHORT = 0.5  # seconds that there are at the end, however late it is
+SHORT = 0.5  # seconds reserved for the end, however late it is
 RACE = 0.7  # of the time that is left once the log is read is for the race; the rest is for judging and the last fit
 CERTIFYING = 0.15  # of what is left then, for judging what was chosen
 IMITATING = 0.6  # of what is left after that, for an imitation in folds, if there is one
@@ -58,14 +58,14 @@ def learn_policy(
 
     The rows are cut into folds, by cluster if there is one, and rows with the same context stay together. Every contender is learned once
     without each fold, and that fold's rows judge it. For each fold, a contender (and the temperature it serves at) is chosen by the other
-    folds' rows; `Found.result` is the value of what was so chosen, on every row by a policy that it neither trained nor chose.
-    The policy handed out is that of the contender best over all folds, learned from all rows.
+    folds' rows; `Found.result` is the value of those choices, where every row judges a policy that it neither trained nor chose.
+    The policy you get comes from the contender that is best over all folds, learned from all rows.
 
-    Contenders are chosen by β-IPS less its standard error where the rows measure a policy, and elsewhere by a lower bound
-    (`counterpoise.learn.criterion`). What was chosen is surely better than the policy that ran if the interval of its lift, widened
-    because the folds share their rows (`counterpoise.learn.judging.lift_interval`), is above 0 with the verdict ok; or, where rows are
-    independent of each other, if that lower bound is above an upper limit of what ran earns. If it is not, contenders are chosen once
-    more, by the bound alone, and if that is not surely better either, `fallback` says what to do.
+    Contenders are chosen by β-IPS less its standard error if the rows measure a policy, and otherwise by a lower bound
+    (`counterpoise.learn.criterion`). The choice is surely better than the policy that ran if the interval of its lift, widened
+    because the folds share their rows (`counterpoise.learn.judging.lift_interval`), is above 0 with the verdict ok; or, where
+    rows are independent of each other, if that lower bound is above an upper limit of what ran earns. If it is not, contenders
+    are chosen once more, by the bound alone, and if that is not surely better either, `fallback` says what to do.
 
     Ctrl-C ends the search early: the best contender that has run by then is handed out, as it would have been in the end.
 
@@ -74,13 +74,15 @@ def learn_policy(
     Parameters
     ----------
     log
-        A `Log`, or its data with the parts of a log, as in `evaluate`. `items` are features of the actions, which networks learn from;
-        with `candidates`, a policy chooses among those of its row. Of Parquet files with more than 4 million rows, contenders race on a
-        sample, and a network that is chosen learns from all rows in the end, read chunk by chunk; any other log must fit into memory.
+        A `Log`, or its data with the parts of a log, as in `evaluate`. `items` are features of the actions, which networks learn
+        from; with `candidates`, a policy chooses among those of its row. With Parquet files of more than 4 million rows,
+        contenders race on a sample, and a network that wins learns from all rows in the end, read chunk by chunk; any other log
+        must fit in memory.
     minutes
-        The time to stay within, reading and the last fit included. Where it is short, contenders are left out, networks take fewer steps,
-        forests have fewer trees or rows, other models learn from a sample, and policies are judged by one; `Found.skipped` and
-        `Found.cut` say so. What is left out then depends on the speed of the machine; None tries everything, however long it takes.
+        The time to stay within, reading and the last fit included. If it is short, contenders are left out, networks take fewer
+        steps, forests have fewer trees or rows, other models learn from a sample, and policies are judged on one; `Found.skipped`
+        and `Found.cut` say so. What is left out then depends on the speed of the machine; None tries everything, however long it
+        takes.
     contenders
         What to try, instead of `portfolio(n_actions)`: networks, forests, `Reduction(classifier)`, `Direct(model)`, your own, or the names
         of objectives (`objectives.OBJECTIVES`, with those that you registered), for which a small network is trained.
@@ -124,7 +126,7 @@ def learn_policy(
 
 @dataclass(frozen=True)
 class Opened:
-    """A log that a search has read: the rows to race on, in memory, and a source of all rows where those are only a sample of them."""
+    """A log that a search has read: the rows to race on, in memory, and a source of all rows if those are only a sample."""
 
     source: Source
     log: Inspection
@@ -154,7 +156,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class _Search:
-    """What a race left to do: to judge what it chose, and to learn it from all rows."""
+    """What is left to do after a race: judge its choice, and learn it from all rows."""
 
     opened: Opened
     race: Race
@@ -172,7 +174,7 @@ class _Search:
         return self.opened.source
 
     def describe(self, policy: Any) -> Any:
-        """A policy that knows the columns and actions of the log."""
+        """Tell a policy the columns and actions of the log."""
         policy.context_ = self.source.names.context if self.names is None else self.names
         policy.actions_ = self.opened.log.ids
         describe_columns(policy, self.source)
@@ -183,7 +185,7 @@ class _Search:
         return tuple(self.describe(self.race.serve(served, fold)) for fold, served in enumerate(chosen))
 
     def judge(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
-        """What was chosen for every fold, on rows that had no part in it, and the lower bound on its lift."""
+        """The result of what was chosen for every fold, on rows that had no part in it, and the lower bound on its lift."""
         if self.tell is not None:
             self.tell("judging what was chosen")
         index, probability = self.race.certify(chosen, self.clock.left(CERTIFYING))
@@ -237,7 +239,7 @@ def _handed_out(search: _Search, fallback: str) -> Found:
         except KeyboardInterrupt:  # what was learned is there, and no imitation
             is_handed_out(result, "warn", lift_bound=lift_bound)
     start = time.perf_counter()
-    best = search.machine.agree(best)  # a process that had less time may have come to another
+    best = search.machine.agree(best)  # a process with less time may have come to another conclusion
     policy, cut = search.last(best)
     policy.lesson_ = lesson_of(whole, result)
     ended = time.perf_counter()
@@ -311,12 +313,12 @@ def _choose_contenders(
         return [Reduction(model)]
     if objective == "direct":
         return [Direct("auto" if model is None else model)]
-    objective_of(objective, "reduction", "direct")  # says what is wrong with it
+    objective_of(objective, "reduction", "direct")  # raises if something is wrong with it
     return [Network(objective, objective)]
 
 
 def _contenders(several: Any) -> list[Contender]:
-    """Contenders of the user's own choice, among them networks for objectives that are named."""
+    """The user's own contenders, including networks for objectives given by name."""
     if not isinstance(several, Sequence) or isinstance(several, str) or not several:
         raise OptionError(f"`contenders=` must be a list of contenders; found {several!r}.")
     contenders = [Network(each, each) if isinstance(each, str) else each for each in several]

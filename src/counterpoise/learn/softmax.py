@@ -39,7 +39,7 @@ LEAST_ITEMS = 2**12
 
 
 def too_many(rows: int, items: int) -> bool:
-    """Whether so many logits had better never be in memory at once.
+    """Whether these are too many logits to hold in memory at once.
 
     >>> too_many(rows=1024, items=1000), too_many(rows=1024, items=1_000_000)
     (False, True)
@@ -116,7 +116,7 @@ def item_gradients(
 
 
 def _usual() -> Precision:
-    """What PyTorch is told to use for products of float32 numbers."""
+    """What PyTorch is set to use for float32 products."""
     return "float32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
@@ -192,7 +192,7 @@ USUAL = Arithmetic()
 
 
 def whole(x: Tensor) -> Tensor:
-    """Numbers of half precision in single precision, and others as they are."""
+    """Half-precision numbers in single precision, and others as they are."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 

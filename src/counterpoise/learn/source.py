@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from counterpoise.diagnostics.findings import leaks
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import LogError, OptionError, verbatim
-from counterpoise.evaluation.checks import leaks
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import (
     NONE,
@@ -30,7 +30,7 @@ from counterpoise.learn.actions import (
     places,
 )
 from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, reading_of
-from counterpoise.log.expressions import Plan, columns, of_64_bits, only, plan
+from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
 from counterpoise.log.lists import LIST
@@ -66,13 +66,13 @@ Good = NDArray[np.bool_]
 
 
 class Source:
-    """The rows of a log: in Parquet files (read chunk by chunk, every epoch), or in memory (one chunk), to which any other log is read.
+    """The rows of a log: in Parquet files (read chunk by chunk, every epoch), or, for any other log, in memory as one chunk.
 
-    The first pass calls `look` for all `starts` in order; from then on, `chunk` returns the same rows again. Bad rows are left out and
-    counted if the log says so (`drop_bad_rows`), and otherwise reported by `look`. `classes` are the actions and `encoding` is that
-    of the contexts, if they are known already. With `fills_gaps`, numbers that are missing in a context are marked instead of refused; with
-    `centers_rewards`, rewards that differ too little for single precision have `lowest` taken away from them; with `in_memory`, files are
-    read to memory, too.
+    The first pass calls `look` for all `starts` in order; from then on, `chunk` returns the same rows again. Bad rows are left
+    out and counted if the log says so (`drop_bad_rows`), and otherwise reported by `look`. `classes` are the actions and
+    `encoding` is that of the contexts, if they are known already. With `fills_gaps`, numbers that are missing in a context are
+    marked instead of refused; with `centers_rewards`, rewards that differ too little for single precision have `lowest` taken
+    away from them; with `in_memory`, files are read into memory, too.
     """
 
     def __init__(
@@ -127,14 +127,14 @@ class Source:
         return Question(log, (), RowWeight(), segment=ids, learning=Learning())
 
     def _ids_among(self, engine: LogEngine) -> list[str]:
-        """The columns that look like ids of whoever came, where nobody said what moves together."""
+        """The columns that look like visitors' ids, if nobody named clusters."""
         if self.names.cluster is not None or self.log.rows_are_independent:
             return []
         known: Sequence[object] = engine.columns(self.log) if self.files is None else self.files.columns
         return list(ids_among([name for name in known if isinstance(name, str)], self.names.all))
 
     def _fetched(self, engine: LogEngine) -> pl.DataFrame:
-        """The rows that meet the condition in memory, with their numbers if a table of another's has to follow them."""
+        """The rows that meet the condition, in memory, with their numbers if a separate table must follow them."""
         number = None if self._model_rewards is None else NUMBER
 
         def together(batches: Iterator[pl.DataFrame]) -> pl.DataFrame:
@@ -145,7 +145,7 @@ class Source:
 
         return of_64_bits(engine.over_rows(self.question, together, number), self.question)
 
-    def _part(self, start: int, rows: int | None = None, read: Plan | None = None) -> pl.DataFrame:
+    def _part(self, start: int, rows: int | None = None, read: ReadPlan | None = None) -> pl.DataFrame:
         """The columns of a chunk, or of its first rows."""
         wanted = read or self._plan
         if self.files is None or wanted is None:
@@ -171,7 +171,7 @@ class Source:
         return self.log.of(pl.concat(parts)).but(where=None)
 
     def _center(self) -> None:
-        """Take the lowest reward away from all, if rewards differ too little for single precision."""
+        """Subtract the lowest reward from all, if rewards differ too little for single precision."""
         digits = Digits()
         for part in self._parts():
             digits.add(_floats(part.get_column(self.names.reward).cast(pl.Float64, strict=False))[:, None])
@@ -209,7 +209,7 @@ class Source:
         return kept, problems
 
     def number_of(self, row: int) -> int | None:
-        """The number of a row, where rows have some."""
+        """The number of a row, if rows have numbers."""
         return row if self._has_order else None
 
     def _tensors(self, frame: pl.DataFrame, digits: dict[str, Digits] | None = None) -> tuple[Rows, pl.DataFrame]:
@@ -267,7 +267,7 @@ class Source:
             yield name, _floats(frame.get_column(name))[:, None]
 
     def _ids_of(self, action: pl.Series) -> Ids:
-        """Actions as ids, or as the places of their names; −1 for what is none."""
+        """Actions as ids, or as the places of their names; −1 for anything else."""
         if self.reading.names is not None:
             return places(self.reading.names, action)
         if action.dtype.is_integer():
@@ -314,7 +314,7 @@ class Source:
             raise _too_large(frame[int(odd[0])], self.names)
 
     def _remember(self, frame: pl.DataFrame) -> None:
-        """Put these rows into the sketch, by which a policy knows them again."""
+        """Add these rows to the sketch, so that a policy can recognize them."""
         names = self.names
         context = [frame.get_column(name) for name in names.context]
         self.sketch.add(row_keys(context, frame.get_column(names.action), frame.get_column(names.reward)))
@@ -344,13 +344,13 @@ class Source:
         return frame.select(columns(dict.fromkeys(names)))
 
     def ids(self, start: int) -> list[pl.Series]:
-        """The columns of one chunk's rows that look like ids of whoever came."""
+        """The columns of one chunk's rows that look like visitors' ids."""
         if self.files is None or not self.id_columns:
             return self.frame(start, self.id_columns).get_columns()
         read = plan(replace(self.question, segment=tuple(self.id_columns)), self.files.columns)
         return self._again(start, read)[1].select(columns(self.id_columns)).get_columns()
 
-    def _again(self, start: int, read: Plan | None = None) -> tuple[Rows, pl.DataFrame]:
+    def _again(self, start: int, read: ReadPlan | None = None) -> tuple[Rows, pl.DataFrame]:
         """The rows of a chunk of files and their columns, read once more; other columns with another plan."""
         frame = self._part(start, read=read)
         rows, judged = self._tensors(frame)
@@ -373,7 +373,7 @@ class Source:
     def keep_alike_together(self, least: int) -> None:
         """Put rows of the same context into one fold, if the log has no clusters and at least so many different contexts.
 
-        A policy that has seen a context with its rewards would otherwise be judged by what it remembers of it.
+        Otherwise a policy would be judged on contexts whose rewards it remembers.
         """
         rows = self.memory
         if rows is None or rows.unit is not None or not rows.context.shape[1]:
@@ -481,7 +481,7 @@ class _Totals:
     highest: float = -np.inf
 
     def add(self, rows: Rows, held_out: Good, trained: Good) -> None:
-        """Take in the rows of a chunk that are held out or trained on."""
+        """Add the rows of a chunk that are held out or trained on."""
         ours = held_out | trained
         self.rows, self.held_out = self.rows + int(ours.sum()), self.held_out + int(held_out.sum())
         reward = rows.reward if ours.all() else rows.reward[torch.as_tensor(ours, device=rows.reward.device)]
@@ -496,7 +496,7 @@ class _Totals:
             self.columns += Scaling.of(rows.context[piece][chosen].cpu().numpy())
 
     def of(self, source: Source) -> dict[str, Any]:
-        """What an `Inspection` says of them; levels of categories stay 0 and 1."""
+        """The `Inspection` they make; levels of categories stay 0 and 1."""
         encoding = source.reading.encoding
         return {
             "rows": self.rows,
@@ -538,7 +538,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
 
 
 def refuse_leaks(source: Source) -> None:
-    """Refuse a context with a column that tells the reward almost exactly, by the doctor's own check of the first rows."""
+    """Refuse a context with a column that gives the reward away, by the doctor's own check of the first rows."""
     names = source.names
     rows = source.frame(source.starts[0], [names.reward, *names.context]).head(SAMPLED)
     rows = rows.with_columns(pl.col(names.reward).cast(pl.Float64, strict=False))
@@ -551,7 +551,7 @@ def refuse_leaks(source: Source) -> None:
 
 
 def without_fold(inspection: Inspection, source: Source, split: Split) -> Inspection:
-    """The same of the rows outside the split's fold, which was all checked before."""
+    """The same for the rows outside the split's fold, all of which were checked before."""
     totals = _Totals(Scaling.of(np.empty((0, source.width))))
     for start in source.starts:
         rows = source.logged(start)
@@ -596,7 +596,7 @@ def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, 
     else:
         assert n_actions is not None
         allowed, outside = f"the integers 0 … {n_actions - 1}", action >= n_actions
-    odd = torch.nonzero(outside & (action >= 0))  # what is no id at all is reported as such
+    odd = torch.nonzero(outside & (action >= 0))  # anything that is not an id is reported as such
     if not len(odd):
         return []
     part, name = ("action", source.names.action) if action.ndim == 1 else ("candidates", str(source.names.candidates))

@@ -1,4 +1,4 @@
-"""Logged actions as a run sees them: one training step's gradient, baseline and variance, and what held-out rows say of the policy."""
+"""Logged actions as a run sees them: one training step's gradient, baseline and variance, and what held-out rows say about the policy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Machine(NamedTuple):
 
     @classmethod
     def join(cls, device: str) -> Machine:
-        """Join the group of processes that torchrun announces, if it does."""
+        """Join the group of processes that torchrun announces, if any."""
         announced = int(os.environ.get("WORLD_SIZE", "1"))
         if announced > 1 and not torch.distributed.is_initialized():
             torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
@@ -79,7 +79,7 @@ class Machine(NamedTuple):
         return values[0]
 
     def wait(self) -> None:
-        """Wait until all processes get here, so that a file written by one of them is there for all."""
+        """Wait for all processes, so that all of them see a file that one has written."""
         if self.processes > 1:
             torch.distributed.barrier()
 
@@ -118,7 +118,9 @@ class Logged(nn.Module):
     def __init__(self, policy: Policy, arithmetic: Arithmetic = USUAL) -> None:
         super().__init__()
         self.policy, self.arithmetic = policy, arithmetic
-        self.last: tuple[nn.Module, ...] = ()  # of the last call; a tuple, so that it is no module of this one
+        self.last: tuple[
+            nn.Module, ...
+        ] = ()  # of the last call; a tuple, so that torch does not register it as a submodule
 
     def forward(self, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """π(a|x), and the squared norms of its gradient with respect to the last layer."""
@@ -130,7 +132,7 @@ class Logged(nn.Module):
         if candidates is not None and _takes_few(policy, candidates):
             layer, h = policy.scores, features_of(policy, context, self.arithmetic)
             assert isinstance(layer, nn.Linear)
-            # without the logits of actions that are no candidates
+            # without the logits of actions that are not candidates
             logits, action = logits_at(layer, h, candidates), (candidates == action[:, None]).int().argmax(1)
         else:
             logits, last, h = last_layer(policy, context, self.arithmetic)
@@ -162,9 +164,10 @@ def has_bias(layer: nn.Module | None) -> bool:
 class LoggedActions:
     """What was logged, as a run sees it: an action in each row, with its steps, its baseline, and what held-out rows say of the policy.
 
-    With `norms="all"`, the β* of a step minimizes the variance of the gradient of all parameters; with ``"last_layer"``, that of the last
-    layer (for item features, of their map M). `arithmetic` says in which precision to compute; very many actions are not written out.
-    `settings` must be the same for a checkpoint to be continued, beyond the options. `LoggedLists` are the other kind.
+    With `norms="all"`, the β* of a step minimizes the variance of the gradient of all parameters; with ``"last_layer"``, that of
+    the last layer (for item features, of their map M). `arithmetic` says in which precision to compute; the logits of very many
+    actions are never all in memory. `settings`, like the options, must be the same for a checkpoint to be resumed. `LoggedLists`
+    are the other kind.
     """
 
     splits = True  # several processes may share a batch
@@ -187,11 +190,11 @@ class LoggedActions:
         return RunningBaseline(decay=decay)
 
     def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
-        """What rows that the policy was not trained on say of it."""
+        """What rows that the policy was not trained on say about it."""
         return held_out_actions(self.policy, parts, log, level)
 
     def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
-        """By what the better of two epochs is told."""
+        """The number that decides between two epochs."""
         return (epoch["score"],)
 
     def backward(
@@ -238,7 +241,7 @@ class LoggedActions:
                 logits = logit_norms(target, squared_sum(probabilities))
                 squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
             else:
-                squared_norms = torch.zeros_like(target)  # which nobody looks at
+                squared_norms = torch.zeros_like(target)  # not used
             weight, beta, sums = self._weights(target, squared_norms, batch, baseline, objective)
             coefficient = (target * weight).mul_(1 / batch.total)[:, None]
             outer = probabilities.mul_(coefficient).scatter_add_(1, action, -coefficient)
@@ -332,7 +335,7 @@ class LoggedActions:
         return Step(beta, sums, variance)
 
     def _has_many(self, batch: Batch) -> bool:
-        """Whether there are so many actions that their logits are not written out."""
+        """Whether there are too many actions to hold all their logits."""
         return batch.candidates is None and self.arithmetic.by_items(len(batch.action), self.policy.n_actions)
 
     def _weights(
@@ -362,7 +365,7 @@ class LoggedActions:
                     parameter.grad = self.machine.total(own)
 
     def _variance(self, norms: Tensor, weight: Tensor, batch: Batch, parameters: Iterable[Tensor]) -> Tensor:
-        """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; without parameters whose gradient is at hand, the second and smaller term is left out."""
+        """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; if no parameter's gradient is at hand, the second, smaller term is left out."""
         second_moment = self.machine.total((norms * weight.square()).sum()) / batch.total
         for parameter in parameters:
             if parameter.grad is not None:

@@ -45,7 +45,7 @@ class Course:
 
     optimizer: torch.optim.Optimizer
     batch_rows: int
-    measures = False  # whether steps tell the variance of their gradients
+    measures = False  # whether steps measure the variance of their gradients
 
     @property
     def epoch(self) -> int:
@@ -121,8 +121,8 @@ class Training:
 class OneCycle(Course):
     """So many steps, whose rate rises to `rate` over a tenth of them and falls to 0 (Smith & Topin 2018).
 
-    There is then no epoch to choose and no row to hold out. Where steps take longer than there is time, the rate falls with the time that
-    is left until `end`, by `time.perf_counter`.
+    So there is no epoch to choose and no row to hold out. If steps take longer than there is time, the rate falls with the time
+    left until `end`, by `time.perf_counter`.
     """
 
     RISE = 0.1  # of the steps, in which the rate rises
@@ -189,7 +189,7 @@ def _cosine(first: float, last: float, share: float) -> float:
 class Epochs(Course):
     """Epoch after epoch, from the start or from a checkpoint; held-out rows choose the one that is kept.
 
-    Afterward, the policy is that of the best epoch; `history` and `best_epoch` tell how it came about.
+    Afterward, the policy is that of the best epoch; `history` and `best_epoch` say how it got there.
     """
 
     measures = True
@@ -346,7 +346,7 @@ def copy_of(module: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def _progress(wanted: bool | None, doing: str, batches: int) -> Iterator[Callable[..., object]]:
-    """What moves a bar of batches, and says what is being done; it does nothing unless somebody is watching."""
+    """A function that moves the progress bar and says what is being done; it does nothing unless somebody is watching."""
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield lambda **_: None
         return
@@ -361,8 +361,8 @@ def _progress(wanted: bool | None, doing: str, batches: int) -> Iterator[Callabl
 def _compiled(policy: Policy, options: Mapping[str, Any] | None, norms: Norms) -> Iterator[None]:
     """Run a policy's body compiled, with these options of `torch.compile`; afterwards it is as it was.
 
-    The last layer's gradient is written out by hand (see `steps`), so that the body is all there is to compile. Where we must watch
-    single layers as they run, there is nothing that could be compiled around them.
+    The last layer's gradient is written out by hand (see `steps`), so that the body is all there is to compile. If we must watch
+    single layers as they run, nothing around them can be compiled.
     """
     if options is None:
         yield
@@ -401,7 +401,7 @@ TEMPERATURES = (1.0, 0.5, 0.25, 0.0)  # those to choose from
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of it: the run's epochs, and with BanditNet the λ and, if it was tuned, the SNIPS value of each."""
+    """The outcome: the run's epochs, and with BanditNet the λ and, if it was tuned, the SNIPS value of each."""
 
     history: list[Epoch]
     best_epoch: int
@@ -432,7 +432,7 @@ def fold_policies(
 ) -> list[Policy]:
     """A policy for every fold, trained and chosen on the other rows alone; `make` builds one for the rows that it trains on.
 
-    Where there is a checkpoint, each fold has its own beside it (``run.fold-1.safetensors``).
+    With a checkpoint, each fold has its own next to it (``run.fold-1.safetensors``).
     """
     policies = []
     for fold in range(options.folds):
@@ -456,7 +456,7 @@ def epochs_of(
     checkpoint: CheckpointPath,
     logged: LoggedActions | None = None,
 ) -> Epochs:
-    """A run with some options on a log, ready to start or to go on, with one λ (which only some objectives use)."""
+    """A run with some options on a log, ready to start or resume, with one λ (which only some objectives use)."""
     machine = Machine.join(options.device)
     lazy = options.optimizer is None and machine.processes == 1  # only our own optimizer takes sparse gradients
     arithmetic = Arithmetic(options.precision, options.negatives, sparse=lazy)
@@ -484,7 +484,7 @@ def _settings(
 
 
 def temperature_of(options: Options, source: Source, log: Inspection, policy: Policy) -> float:
-    """The temperature to serve with: as given, or the one with the largest score on the held-out rows, of equal ones the highest."""
+    """The temperature to serve with: as given, or the one with the largest score on the held-out rows, the highest if several tie."""
     if options.temperature != "auto":
         return options.temperature
     if options.objective == IMITATION:

@@ -8,13 +8,13 @@ from numbers import Integral
 from typing import Literal
 
 from counterpoise.errors import OptionError
-from counterpoise.moments.moments import CONTEXT
+from counterpoise.moments.columns import CONTEXT
 
-BUCKETS = 16  # into which a category's values are hashed where nobody names its levels
+BUCKETS = 16  # for the values of a category whose levels nobody named
 MOST = 200  # features: the sums of products grow with their square
 
 Kind = Literal["number", "truth", "category"]
-LEVELS: dict[Kind, tuple[type, str, str]] = {  # the type of a level, what the column holds, and what to do about others
+LEVELS: dict[Kind, tuple[type, str, str]] = {  # the type of a level, what the column holds, and what to pass instead
     "number": (int, "numbers", "Pass numbers without quotes."),
     "truth": (bool, "truth values", "Pass True or False."),
     "category": (str, "text", "Pass text in quotes."),
@@ -27,8 +27,8 @@ How = tuple[Hashable, ...] | int | None
 class Feature:
     """One number φ(x) of a row, which the baseline is linear in.
 
-    It is a column as it is; or 1 where a truth value is true, a category has one `level`, or its checksum falls into one `bucket` of
-    several, and 0 elsewhere. `center` is a number near the middle of its values, so that sums keep their digits.
+    It is the column as it is; or 1 where a boolean is true, a category has one `level`, or its checksum falls into one `bucket`,
+    and 0 elsewhere. `center` is a number near the middle of its values, so that sums keep their digits.
     """
 
     column: str
@@ -58,7 +58,7 @@ class Feature:
 
 
 def features_of(column: str, how: How, kind: Kind, center: float = 0.0) -> tuple[Feature, ...]:
-    """The features of one column, by its kind and what is known of its levels.
+    """The features of one column, given its kind and its known levels.
 
     >>> [feature.name for feature in features_of("country", ("de", "fr"), "category")]
     ['u·country=de', 'u·country=fr']
@@ -79,7 +79,7 @@ def features_of(column: str, how: How, kind: Kind, center: float = 0.0) -> tuple
 
 
 def check_levels(column: str, how: How, kind: Kind) -> None:
-    """Check that levels are of the column's type, so that no engine compares text with numbers in its own way.
+    """Check that levels have the column's type, since every engine compares text with numbers in its own way.
 
     >>> check_levels("age", ("a",), "number")
     Traceback (most recent call last):
@@ -92,7 +92,7 @@ def check_levels(column: str, how: How, kind: Kind) -> None:
 
 
 def check_features(features: tuple[Feature, ...]) -> None:
-    """Check that there are neither too many of them, nor two of a name."""
+    """Check that there are not too many features, and no two of the same name."""
     if len(features) > MOST:
         raise OptionError(
             f"`baseline=` makes {len(features):,} numbers of a row, and {MOST} are the most.",
@@ -104,7 +104,7 @@ def check_features(features: tuple[Feature, ...]) -> None:
 
 
 def as_baseline(value: Mapping[str, object] | Iterable[str]) -> dict[str, How]:
-    """What `baseline=` was given, column by column.
+    """What was passed as `baseline=`, column by column.
 
     >>> as_baseline(["age", "country"])
     {'age': None, 'country': None}

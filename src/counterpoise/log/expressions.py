@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ import polars as pl
 import polars.selectors as cs
 
 from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.log.parts import usual
 from counterpoise.log.question import Question
-from counterpoise.log.rules import indicator, missing
 from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -31,7 +32,7 @@ def columns(names: Iterable[str]) -> list[pl.Expr]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadPlan:
     """Which columns of the log to read, and which expressions to compute from them."""
 
     read: tuple[str, ...]
@@ -53,7 +54,7 @@ class Plan:
 
 
 def _check_comparable(schema: Mapping[str, pl.DataType], question: Question) -> None:
-    """Check that the actions a target chooses can equal logged ones; a frame would say so only once it runs."""
+    """Check that the actions a target chooses can equal logged ones; a lazy frame would only complain once it runs."""
     action = str(question.log.action)
     for target in question.choices:
         chosen = target.source.column
@@ -66,7 +67,7 @@ def _check_comparable(schema: Mapping[str, pl.DataType], question: Question) -> 
 
 
 def not_comparable(chosen: str, its_type: object, action: str, logged_type: object) -> ColumnError:
-    """The error for chosen actions that can never be those that were logged."""
+    """The error for chosen actions that can never equal a logged one."""
     return ColumnError(
         f"the chosen actions in {chosen!r} are {its_type}, and the logged ones in {action!r} are {logged_type}.",
         do="Give both the same type.",
@@ -106,13 +107,13 @@ def only(frame: Frame, where: str | None) -> Frame:
 
 
 def may_use(texts: Iterable[str], names: Iterable[str]) -> list[str]:
-    """The columns that SQL texts may use, and perhaps a few more: those whose names are somewhere in them."""
+    """The columns that SQL texts may use, and perhaps a few more: those whose names appear in them."""
     written = "\n".join(texts).casefold()
     return [name for name in names if name.replace('"', '""').casefold() in written]
 
 
 def _run_sql(frame: Frame, query: str, *texts: str) -> Frame:
-    """The answer to a query; whatever a NaN is compared with in its `texts`, the answer is unknown, as it is for null."""
+    """The answer to a query; comparing a NaN with anything in its `texts` is unknown, as it is for null."""
     floats = may_use(texts, (name for name, dtype in frame.collect_schema().items() if dtype.is_float()))
     kept = {name: f"counterpoise number {k}" for k, name in enumerate(floats)}
     if kept:
@@ -141,7 +142,7 @@ def _plain_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _respelt(text: str, names: Mapping[str, str]) -> str:
-    """SQL with other names for some columns, if they are quoted; whatever is in single quotes is text and stays as it is."""
+    """SQL with other names for some quoted columns; text in single quotes stays as it is."""
 
     def spell(match: re.Match[str]) -> str:
         name = match[1] and match[1].replace('""', '"')
@@ -153,8 +154,8 @@ def _respelt(text: str, names: Mapping[str, str]) -> str:
 _QUOTED = re.compile("'(?:[^']|'')*'" + '|"((?:[^"]|"")*)"')
 
 
-DIGITS = 38  # of decimals, which is all that polars reads of files
-WIDE = ("Int128", "UInt128")  # older versions of polars have not both
+DIGITS = 38  # of decimals: all that polars reads from files
+WIDE = ("Int128", "UInt128")  # older polars versions lack one of them
 
 
 def check_digits(schema: Mapping[str, pl.DataType], names: Iterable[str]) -> None:
@@ -183,7 +184,7 @@ def of_64_bits(frame: pl.DataFrame, question: Question) -> pl.DataFrame:
     return frame
 
 
-def plan(question: Question, names: Sequence[object], number: str | None = None) -> Plan:
+def plan(question: Question, names: Sequence[object], number: str | None = None) -> ReadPlan:
     """What to read and what to compute: a text that names a column is that column, and any other is an SQL expression."""
     available = [name for name in names if isinstance(name, str)]
     read: dict[str, None] = {}
@@ -200,7 +201,7 @@ def plan(question: Question, names: Sequence[object], number: str | None = None)
     clash = [target.name for target in (*question.choices, *question.policies) if target.column in read]
     if clash:
         raise OptionError(f"target {clash[0]!r} has the name of a column that is read: give it another name.")
-    return Plan(tuple(read), tuple(expressions), number)
+    return ReadPlan(tuple(read), tuple(expressions), number)
 
 
 def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
@@ -247,7 +248,7 @@ def _expression(part: str, text: str, spelt: str) -> pl.Expr:
 
 
 def _is_aggregate(two_rows: pl.LazyFrame, expression: pl.Expr) -> bool:
-    """Whether two rows become one; a test without types cannot always tell, but the engine will."""
+    """Whether rows are aggregated; a test without types cannot always tell, but the engine will."""
     try:
         return two_rows.select(expression.alias("probe")).collect().height != 2
     except pl.exceptions.PolarsError:
@@ -280,7 +281,7 @@ def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> 
     for target in question.choices:
         same = nw.col(names.get(target.source.column, target.source.column)) == action
         chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[target.column]))
-    # one step for all: a step for each would be as many subqueries, one inside the other
+    # one step for all: a step for each would nest that many subqueries
     return frame.with_columns(*chosen) if chosen else frame, names | made
 
 
@@ -290,3 +291,19 @@ def cannot_compute(expressions: Sequence[str | None], error: Exception, availabl
     return ColumnError(
         f"the database cannot compute {texts}: {first_line(error)}. The log has {', '.join(map(repr, available))}."
     )
+
+
+def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
+    """The error for a column that does not exist, which suggests the nearest names."""
+    near = difflib.get_close_matches(column, available, n=1) or [name for name in (usual(part, available),) if name]
+    shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
+    hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
+    if inside:
+        return ColumnError(f"no column {column!r} in {argument_of(part, inside)}{has}", suggestion=hint)
+    value = f"{argument_of(part, near[0])}." if near else f"`{part}=` one of these, or an SQL expression of them."
+    return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=f"Pass {value}")
+
+
+def indicator(condition: nw.Expr) -> nw.Expr:
+    """1.0 where a condition holds, else 0.0; some engines cannot add up booleans, and some read 1.0 as an exact decimal."""
+    return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)

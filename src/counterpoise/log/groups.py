@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from counterpoise.errors import ColumnError
 
 PRIME = 2**26 - 5
-CLUSTER = "the cluster's checksum"  # a column of our own: where the cluster is text, and other parts may want the text
+CLUSTER = "the cluster's checksum"  # our own column, since other parts may need the text of the cluster
 
 
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
@@ -49,7 +49,7 @@ def integer_ids(values: pl.Series) -> pl.Series:
     if values.dtype.is_integer():
         # too narrow for the prime
         narrow = values.dtype in (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
-        # by a series, as polars divides the widest integers by no plain number
+        # by a series: polars cannot divide the widest integers by a plain number
         return values.cast(pl.Int64) if narrow else (values % pl.Series([PRIME], dtype=values.dtype)).cast(pl.Int64)
     if values.dtype.is_float():
         values = values.fill_nan(None)
@@ -80,7 +80,7 @@ STEP = np.uint64(0x9E3779B97F4A7C15)  # between the states of splitmix64 (Steele
 
 
 def mix(states: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The output function of splitmix64, in which every bit of a state decides about all that come out."""
+    """The output function of splitmix64, in which every bit of the state affects every bit of the output."""
     x = (states ^ (states >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -101,7 +101,7 @@ def uniform(states: NDArray[np.uint64]) -> NDArray[np.float64]:
 def row_ids(frame: pl.DataFrame, names: Sequence[str], first_row: int) -> pl.Series:
     """What tells rows apart: the integer ids of their cluster or key; without either, their number in the log.
 
-    It is never their content: rows of one context and one reward are alike, and would all land in one fold.
+    Never their content: rows with the same context and reward would all land in one fold.
 
     >>> row_ids(pl.DataFrame({"user": [7, 8]}), ["user"], 0).to_list(), row_ids(pl.DataFrame({"user": [7, 8]}), [], 5).to_list()
     ([7, 8], [5, 6])

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import LogError, OptionError
-from counterpoise.moments.moments import EXCESS, REWARD
+from counterpoise.moments.columns import EXCESS, REWARD
 
 MARGINAL, CONDITIONAL = "item_at_position", "item_given_above"
 DCG = "dcg"
 DEEPEST = 50  # positions; the sums of powers of two that show missing ones are exact up to here
 
-# internal names: of the list a row belongs to, its position, what its reward counts, and the faults of a list
+# internal names: the list of a row, its position, what its reward counts, and the faults of a list
 LIST, POSITION, DISCOUNT, LENGTH, BITS, FAULT = "list", "position", "discount", "length", "bits", "fault"
 
 
@@ -55,7 +55,7 @@ class Lists:
 
     @property
     def shares(self) -> dict[int, float]:
-        """How much each rank counts in a list's mean weight: the same in every list, wherever it ends, or that mean would not be 1.
+        """How much each rank counts in a list's mean weight: the same in every list, wherever it ends, so that the mean is 1.
 
         >>> Lists("query", "rank", MARGINAL, first=0, last=1).shares
         {1: 0.5, 2: 0.5}
@@ -128,7 +128,7 @@ def check_same_context(context: NDArray[np.generic], rows: NDArray[np.int64]) ->
 
 
 def refuse_lists(slate: str | None, what: str, instead: str = "") -> None:
-    """Raise an error if a log is one of lists, with which something does not work (yet); `instead` is what does."""
+    """Raise an error if the log contains lists and something does not work with them (yet); `instead` is what does."""
     if slate is not None and instead:
         raise OptionError(f"{what} does not work with lists, which `slate=` says these are: use {instead}.")
     if slate is not None:

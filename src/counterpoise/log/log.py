@@ -42,7 +42,7 @@ _SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
 
 
 def looks_like_address(text: str) -> bool:
-    """Whether a text is meant as the address of a database, mistyped or not: a scheme, a user with a password, or settings.
+    """Whether a text looks like the address of a database, mistyped or not: a scheme, a user with a password, or settings.
 
     >>> [looks_like_address(text) for text in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
     [True, True, False]
@@ -56,7 +56,7 @@ def looks_like_address(text: str) -> bool:
 
 
 def mistyped(text: str) -> OptionError:
-    """The error for the address of a database that is mistyped."""
+    """The error for a mistyped database address."""
     return OptionError(
         f"{without_password(text)!r} looks like the address of a database, and there is no such file.",
         do="Write an address as postgresql://user:…@host/database, and name the log with `table=` or `query=`.",
@@ -75,7 +75,7 @@ def without_password(address: str) -> str:
 
 
 def forgetting_password(address: str) -> str:
-    """An address that still leads to its database, for those who bring the password themselves (PostgreSQL: PGPASSWORD, ~/.pgpass).
+    """An address without its password, which the reader supplies instead (PostgreSQL: PGPASSWORD, ~/.pgpass).
 
     >>> forgetting_password("postgresql://me:hunter2@db/logs?password=hunter3&sslmode=require")
     'postgresql://me@db/logs?sslmode=require'
@@ -118,7 +118,7 @@ def secrets_of(address: str) -> list[str]:
 
 
 class Arrays(dict[str, object]):
-    """A mapping of arrays that grows as parts are given; every name can be added only once."""
+    """A mapping of arrays that grows as parts are passed; a name can be added only once."""
 
     def put(self, name: str, value: object) -> str:
         """Add one more array, and return the name of its column."""
@@ -134,8 +134,8 @@ class Arrays(dict[str, object]):
         return Arrays(self)
 
 
-MODEL = "model"  # as a propensity: it was not logged, and a model is to estimate it
-OWN = "counterpoise "  # what the names of columns begin with that we add to a log
+MODEL = "model"  # as a propensity: not logged, so a model estimates it
+OWN = "counterpoise "  # how the names of columns that we add to a log begin
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -168,8 +168,8 @@ class Log:
     cluster: str | None = None
     key: tuple[str, ...] = ()
     model_reward: str | None = None
-    model_value: Any = None  # by target, so that only the question can tell which is whose
-    model: Any = None  # whatever `counterpoise.models` makes a reward model of
+    model_value: Any = None  # by target; only the question knows which belongs to which
+    model: Any = None  # anything that `counterpoise.models` can turn into a reward model
     items: Any = None
     value_samples: int | None = None
     control: Mapping[str, float] | None = None
@@ -193,7 +193,7 @@ class Log:
         self._fill(data, parts)
 
     def _fill(self, data: Any, parts: Mapping[str, object]) -> None:
-        # a table without its database is one that only its owner can reach: see `sql`
+        # a table without a database is one that only its owner can reach: see `sql`
         arrays = Arrays() if data is None and not (parts.get("table") or parts.get("query")) else None
         normal = _normal(parts, arrays)
         if arrays is not None:
@@ -230,7 +230,7 @@ class Log:
         return isinstance(self.data, Arrays)
 
     def need(self, *parts: str) -> None:
-        """Raise an error for the first of these parts that has no name."""
+        """Raise an error for the first of these parts that is missing."""
         for part in parts:
             if getattr(self, part) in (None, ()):
                 raise OptionError(f"{part} is missing: name its column with `{part}=`, or pass its array.")
@@ -267,12 +267,12 @@ class Log:
             )
 
     def __getstate__(self) -> dict[str, object]:
-        # a pickle lies around in files and queues: whoever opens it brings the password of a database themselves
+        # pickles lie around in files and queues: whoever opens one supplies the database's password
         is_address = isinstance(self.data, str) and not exists(self.data)  # files may have odd names
         return {**self.__dict__, "data": forgetting_password(self.data) if is_address else self.data}
 
     def __copy__(self) -> Self:
-        return self.of(self.data)  # by way of a pickle, a copy would have no password
+        return self.of(self.data)  # a copy made through a pickle would lose its password
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.of(deepcopy(self.data, memo))
@@ -294,7 +294,7 @@ Log.__doc__ = with_parts(Log.__doc__, PARTS)
 
 
 def as_log(log: Any, parts: LogFields) -> Log:
-    """The log that a verb was given, as a `Log` or as its data and parts; parts that a `Log` has not got yet are added to it.
+    """The log that a verb was given, as a `Log` or as data and parts; parts that a `Log` lacks are added to it.
 
     >>> as_log({"r": [1]}, {"reward": "r"})
     Log(1 array, reward='r')
@@ -322,7 +322,7 @@ def as_log(log: Any, parts: LogFields) -> Log:
 
 
 def check_own_names(log: Log, *more: str) -> None:
-    """Refuse columns called as those that we add to a log ourselves, which would otherwise be mixed up in silence."""
+    """Refuse columns with the names of those that we add ourselves, which would otherwise be mixed up silently."""
     parts = [getattr(log, field.name) for field in fields(log) if field.name != "data"]
     names = [name for part in parts for name in (part if isinstance(part, tuple) else (part,))]
     own = [name for name in (*names, *more) if isinstance(name, str) and OWN in name]
@@ -334,7 +334,7 @@ def check_own_names(log: Log, *more: str) -> None:
 
 
 def logged_propensity(log: Log) -> str | None:
-    """The column with the logged propensities; none, if a model is to estimate all of them."""
+    """The column with the logged propensities; None if a model estimates all of them."""
     column: Any = log.propensity.column if isinstance(log.propensity, Unlogged) else log.propensity
     return None if column == MODEL else column
 
@@ -374,7 +374,7 @@ def _check(data: Data, parts: Mapping[str, Any]) -> None:
 
 
 def check_loggers(propensity: object, logger: object, shares: object) -> None:
-    """Several loggers have a propensity each; who wrote a row is a question only for them."""
+    """Check that several loggers come with a propensity each, and that `logger` is given only with them."""
     if isinstance(propensity, Mapping) and len(propensity) < 2:
         raise OptionError(
             f"`propensity=` maps {len(propensity)} logger to its column: name two or more, or one column."
@@ -388,7 +388,7 @@ def check_loggers(propensity: object, logger: object, shares: object) -> None:
 
 
 def _check_known_before(parts: Mapping[str, Any]) -> None:
-    """Check that what a reward is explained by is not what follows from the choice, or the choice itself."""
+    """Check that rewards are not explained by the choice itself, or by something that follows from it."""
     rewards = dict.fromkeys(parts.get("reward", ()), "reward")
     propensity = parts.get("propensity")
     choice = {parts.get("action"): "action", propensity if isinstance(propensity, str) else None: "propensity"}
@@ -434,7 +434,7 @@ def column_names(part: str, value: object, arrays: Arrays | None) -> tuple[str, 
 
 
 def _discount(part: str, value: object, arrays: Arrays | None) -> str:
-    """The column of what positions count, or the name of a rule for it."""
+    """The column that says how much positions count, or the name of a rule."""
     return value if isinstance(value, str) and value == DCG else column_name(part, value, arrays)
 
 

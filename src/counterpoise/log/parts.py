@@ -1,7 +1,7 @@
 """The parts of a log: the one list of them, with what each may be, what it means, and how it is read.
 
-Signatures, help, the answer to a misspelt argument, what a verb refuses and the options of the command line are all made from it. So the
-annotations of this module are looked at while the program runs, and are not postponed.
+Signatures, help, the reply to a misspelled argument, what a verb refuses and the options of the command line are all made from
+it. That is why the annotations of this module are read while the program runs, and are not postponed.
 """
 
 import difflib
@@ -21,7 +21,7 @@ from counterpoise.errors import ColumnError
 
 
 class Frame(Protocol):
-    """A frame or a table, of pandas, polars, pyarrow, DuckDB, ibis, Spark, …: whatever has named columns."""
+    """A frame or table with named columns: pandas, polars, pyarrow, DuckDB, ibis, Spark, …"""
 
     @property
     def columns(self) -> object:
@@ -29,19 +29,19 @@ class Frame(Protocol):
 
 
 class Connection(Protocol):
-    """A connection to a database, of DuckDB or ibis."""
+    """A connection to a database, from DuckDB or ibis."""
 
     @property
     def table(self) -> Callable[..., object]:
-        """What opens a table by its name."""
+        """Opens a table by its name."""
 
 
 class Learnable(Protocol):
-    """A model of scikit-learn, or one that is fitted as those are."""
+    """A scikit-learn model, or anything with the same `fit`."""
 
     @property
     def fit(self) -> Callable[..., object]:
-        """What learns from rows."""
+        """Learns from rows."""
 
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -52,7 +52,7 @@ Bounds = tuple[float, float] | Mapping[str, tuple[float, float]] | None
 
 
 class Unlogged:
-    """A propensity that is a model's word, and a column's only where that one has a number: `counterpoise.models.Propensity` is one."""
+    """A propensity that a model estimates, except where a column has a number: `counterpoise.models.Propensity` is one."""
 
     column: Column  # with the propensities that were logged, if some were
 
@@ -76,30 +76,33 @@ class LogFields(TypedDict, total=False):
 
     reward: Annotated[
         Columns,
-        Part("the reward that came of the choice; list several to answer for all of them in one pass", "columns"),
+        Part(
+            "what came of the choice: a click, an amount; list several to answer for all of them in one pass", "columns"
+        ),
     ]
     propensity: Annotated[
         Column | Mapping[str, Column] | Unlogged,
         Part(
-            "the logging policy's probability of the logged action; of several loggers, that of each; where it was not logged, 'model' or "
+            "the logging policy's probability of the logged action; with several loggers, each one's; if it was not logged, 'model' or "
             "a models.Propensity",
             "propensity",
         ),
     ]
     logger: Annotated[
-        Column, Part("which of several loggers wrote the row; their names are those of a mapping as propensity")
+        Column, Part("which of several loggers wrote the row, by the names that propensity maps to columns")
     ]
     shares: Annotated[
-        Mapping[str, float] | None, Part("the loggers' shares of the rows; by default, those that they have", "option")
+        Mapping[str, float] | None,
+        Part("the loggers' shares of the rows; by default, those found in the log", "option"),
     ]
     action: Annotated[Column, Part("the logged action")]
     context: Annotated[Columns, Part("what a policy looks at before it chooses", "table")]
-    candidates: Annotated[Column, Part("the actions that there were to choose from: a list of them in every row")]
+    candidates: Annotated[Column, Part("the actions to choose from: a list in every row")]
     cluster: Annotated[
         Column | Literal[False],
         Part("the unit of randomization, such as the user; errors allow for its rows being alike"),
     ]
-    key: Annotated[Columns, Part("what identifies a row; repeated ones are counted", "columns")]
+    key: Annotated[Columns, Part("what identifies a row; repeats are counted", "columns")]
     model_reward: Annotated[
         Column,
         Part(
@@ -111,18 +114,18 @@ class LogFields(TypedDict, total=False):
     model: Annotated[
         str | Learnable | None,
         Part(
-            "a reward model to fit on other rows than it predicts: 'auto', 'logistic', 'ridge', 'boosted', or scikit-learn's",
+            "a reward model to fit, never on the rows it predicts: 'auto', 'logistic', 'ridge', 'boosted', or one of scikit-learn's",
             "option",
             "fitting",
         ),
     ]
     items: Annotated[
         Frame | None,
-        Part("what is known of the actions, for the model: a frame with one row for each", "option", "fitting"),
+        Part("what the model may know about actions: a frame with one row for each", "option", "fitting"),
     ]
     value_samples: Annotated[
         int | None,
-        Part("from how many actions the model's value of a target is drawn, where there are many", "option", "fitting"),
+        Part("with many actions, how many to draw for the model's value of a target", "option", "fitting"),
     ]
     control: Annotated[
         Mapping[str, float] | None, Part("further control variates: each column and its known mean", "option")
@@ -130,16 +133,16 @@ class LogFields(TypedDict, total=False):
     baseline: Annotated[
         Columns | Mapping[str, object],
         Part(
-            "what a reward may depend on and is known before the choice: columns that the baseline is linear in; text is a category",
+            "columns known before the choice that rewards may depend on; the baseline is linear in them, and text is a category",
             "baseline",
         ),
     ]
-    slate: Annotated[Column, Part("the list that a row is a position of: there is one row per position", group="lists")]
+    slate: Annotated[Column, Part("the list that a row belongs to, with one row per position", group="lists")]
     position: Annotated[Column, Part("a row's place in its list, counted from 0 or from 1", group="lists")]
     propensity_of: Annotated[
         str | None,
         Part(
-            "what propensities of lists are of: item_at_position (whatever is elsewhere) or item_given_above (chosen after those above it)",
+            "what propensities in lists mean: item_at_position (whatever stands elsewhere) or item_given_above (given the items above)",
             "option",
             "lists",
         ),
@@ -147,27 +150,27 @@ class LogFields(TypedDict, total=False):
     discount: Annotated[
         Column,
         Part(
-            "what the reward at a position counts in the value of a list: dcg, or a column; by default, 1",
+            "how much the reward at a position counts in the value of a list: dcg, or a column; by default, 1",
             "discount",
             "lists",
         ),
     ]
     where: Annotated[str | None, Part("an SQL condition: only rows that meet it count", "option")]
-    table: Annotated[str | Sequence[str] | None, Part("which table of a database is the log", "option")]
-    query: Annotated[str | None, Part("which query of a database is the log", "option")]
+    table: Annotated[str | Sequence[str] | None, Part("the database table that is the log", "option")]
+    query: Annotated[str | None, Part("the database query that is the log", "option")]
     external_access: Annotated[bool, Part("let DuckDB read other files, as a view over Parquet needs", "option")]
     groups: Annotated[
         int | None,
-        Part("into how many groups clusters (or rows) are hashed, for the jackknife and cross_fit", "option"),
+        Part("how many groups to hash clusters (or rows) into, for the jackknife and cross_fit", "option"),
     ]
     max_segments: Annotated[
         int | None,
-        Part("how many segments to answer for at most: above 1,000, only as many as you say here", "option"),
+        Part("the most segments to answer for; say so here if you want more than 1,000", "option"),
     ]
     reward_bounds: Annotated[
         Bounds,
         Part(
-            "the least and the largest reward there can be, where that is known; of several rewards also by name",
+            "the smallest and the largest possible reward, if known; with several rewards, also by name",
             "option",
         ),
     ]
@@ -182,7 +185,7 @@ LISTS, PREDICTIONS, FITTING = (
 )
 MODELS = (*FITTING, *PREDICTIONS)
 
-# what people who come from other libraries, or from everyday talk, call an argument
+# what an argument is called in other libraries, or in everyday language
 OTHER_WORDS = {
     "target": ("policy", "policies", "targets", "evaluation_policy", "new_policy"),
     "against": ("control_policy", "old_policy", "versus"),
@@ -203,12 +206,12 @@ OTHER_WORDS = {
 
 
 def help_of(part: str) -> str:
-    """What a part of a log is, in a few words."""
+    """A part of a log in a few words."""
     return PARTS[part].sentence
 
 
 def check_known(caller: str, arguments: Collection[str], known: Collection[str]) -> None:
-    """Refuse the first argument that there is not, and name the one that was probably meant.
+    """Refuse the first unknown argument, and suggest the one that was probably meant.
 
     >>> check_known("evaluate", ["segments"], ["segment", "reward"])
     Traceback (most recent call last):
@@ -228,7 +231,7 @@ def check_known(caller: str, arguments: Collection[str], known: Collection[str])
 
 @dataclass(frozen=True)
 class Limits:
-    """What a verb makes no use of, and therefore refuses; `what` is how a sentence about it begins."""
+    """The parts that a verb has no use for, and therefore refuses; `what` begins the sentence that says so."""
 
     what: str
     parts: tuple[str, ...] = ()
@@ -239,14 +242,14 @@ class Limits:
 
     @property
     def taken(self) -> list[str]:
-        """The parts that the verb makes use of, or could."""
+        """The parts that the verb uses, or could use."""
         return [part for part in PARTS if part not in self.parts and (self.has_segments or part != "max_segments")]
 
 
 _CONTROLLED = ("control",), "takes no further control variates"
 _LEARNS = "learns from contexts, actions and rewards"
 
-# Every part of a log is used by a verb, refused by it, or named here as one that no answer can depend on: `action`, `context` and
+# Every part of a log is used by a verb, refused by it, or unable to change its answer: `action`, `context` and
 # `candidates` where no policy or model looks at them, `key` where repeated rows are not counted, and for the doctor whatever says how to
 # estimate. A test walks through all of them.
 LIMITS = {
@@ -277,7 +280,7 @@ R = TypeVar("R")
 
 
 def takes_parts(verb: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Show the parts of a log that a verb takes in a function's signature and help, and answer misspelt arguments with the near ones."""
+    """Add the parts of a log that a verb takes to a function's signature and help, and suggest a name for misspelled arguments."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         plain = signature(function)
@@ -329,7 +332,7 @@ _WHO = (
     "buyer|driver|rider|student|viewer|reader|browser|consumer|panelist|subject|participant|employee|passenger|traveler|tenant|owner"
 )
 _UNIT = re.compile(rf"({_WHO}|uid|(.*_)?({_WHO}){_ID}|(anon|anonymous|visit|trip|unit|cluster){_ID})")
-# what is chosen, or where and when it is: rows of the same one are alike, and yet drawn one by one
+# what is chosen, or where and when: such rows are alike, and yet drawn one by one
 _THING = re.compile(
     r"(.*_)?(action|arm|item|product|article|ad|ads|creative|banner|variant|treatment|campaign|offer|content|movie|film|song|track|video|doc|"
     r"document|sku|listing|hotel|poi|policy|model|logger|experiment|test|bucket|group|segment|category|brand|store|shop|region|country|city|"
@@ -356,7 +359,7 @@ class GuessedParts:
 def guess(
     columns: Sequence[str], *, reward: str | None = None, propensity: str | None = None, target: Sequence[str] = ()
 ) -> GuessedParts:
-    """What you give stays as it is; the rest is looked up among the usual names, in upper or lower case.
+    """Keep what you name, and look up the rest among the usual names, in upper or lower case.
 
     Every column called pi, target, pi_… or target_… is a target.
 
@@ -396,7 +399,7 @@ def targets_among(columns: Sequence[str], taken: Sequence[str | None] = ()) -> t
 
 
 def ids_among(columns: Collection[str], taken: Collection[str | None] = ()) -> dict[str, bool]:
-    """The columns whose names say that they tell who or what came, and whether that is sure: user_id is, and panel_id may be.
+    """The columns whose names say that they identify somebody, and whether that is certain: user_id does, and panel_id may.
 
     >>> ids_among(["click", "user_id", "sessionId", "item_id", "panel_id", "p"])
     {'user_id': True, 'sessionId': True, 'panel_id': False}
@@ -404,7 +407,7 @@ def ids_among(columns: Collection[str], taken: Collection[str | None] = ()) -> d
     return {name: sure for name in columns if name not in taken and (sure := _is_id(name)) is not None}
 
 
-@lru_cache(maxsize=10_000)  # of names, which are the same from call to call
+@lru_cache(maxsize=10_000)  # names repeat from call to call
 def _is_id(name: str) -> bool | None:
     plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     if _UNIT.fullmatch(plain):

@@ -1,4 +1,4 @@
-"""`Question`: a log, the targets, what to add up about them, and the names of columns inside a query."""
+"""`Question`: a log, the targets, what to add up for them, and the names of columns inside a query."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_
 from counterpoise.log.log import Arrays, Log, column_names
 from counterpoise.log.parts import MODELS, Columns
 from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, Targets, targets_of
-from counterpoise.moments import MODEL, ROW
+from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Contrast
-from counterpoise.moments.moments import CONTEXT, EXCESS, LENGTH, REWARD, SQUARE
 
 # -- The names of columns inside a query, which are made here and taken apart nowhere ----------------------------------
 
 PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW_NUMBER = "p", "q", "e", "g", "key", "n", "row"
 
-# what a policy learns from: the logged action, its id (−1 where it has none), how many candidates there were and whether it was among
+# what a policy learns from: the logged action, its id (−1 if it has none), how many candidates there were and whether it was one of
 # them, and the sum of a reward model's predictions
 ACTION, ID, CANDIDATES, IS_CANDIDATE, MODELED = "action", "id", "candidates", "is candidate", "modeled"
 
@@ -33,7 +32,7 @@ def context_at(place: int) -> str:
 
 
 def is_known_at(place: int) -> str:
-    """The name of the column that says where this context is finite numbers."""
+    """The name of the column that says where this context is finite."""
     return f"{context_at(place)} is known"
 
 
@@ -73,7 +72,7 @@ class Lane:
 
     @property
     def peak(self) -> str:
-        """The largest excess, which is all that is kept of the tail of a rung above the first."""
+        """The largest excess: all that is kept of the tail above the first rung."""
         return f"{self.excess}_max"
 
 
@@ -99,7 +98,7 @@ class Names:
 
     @cached_property
     def centers(self) -> tuple[str, ...]:
-        """A center for each row's segment, if one for all will not do."""
+        """A center for each row's segment, if a single one won't do."""
         return tuple(f"c{j}" for j in range(len(self.rewards)))
 
     @cached_property
@@ -134,7 +133,7 @@ class Names:
 
     @cached_property
     def value_differences(self) -> dict[str, tuple[str, str]]:
-        """The model's differences minus the center, and which two values each is of; that of the logging policy is the logged action's."""
+        """The model's differences minus the center, and the two values behind each; the logging policy's is that of the logged action."""
         if not self.values:
             return {}
         values = dict(zip(self.question.target_names, self.values, strict=True))
@@ -153,7 +152,7 @@ class Names:
 
     @cached_property
     def keys(self) -> list[str]:
-        """What rows are grouped by: segments, and hashed groups of clusters."""
+        """What rows are grouped by: segments and hashed groups of clusters."""
         return [*self.segments, *([GROUP] if self.question.groups > 1 else [])]
 
     @cached_property
@@ -196,11 +195,11 @@ class Names:
 
     @property
     def is_wide(self) -> bool:
-        """Whether lanes have so many columns that their products are not a matter for the one query."""
+        """Whether lanes have too many columns for one query to multiply out."""
         return bool(self.features or self.question.ranks)
 
     def _list_columns(self, target: str, against: str, other: str | None, shared: str, j: int) -> dict[str, str]:
-        """What a lane of lists has beside u, s and us: the model's columns, and those of every position."""
+        """The columns of a lane of lists besides u, s and us: the model's, and those of every position."""
         place, ranks = self.question.target_names.index(target), self.question.ranks
         own = self.targets[place]
         if against:
@@ -211,7 +210,7 @@ class Names:
         return model | lengths | excess | {reward_at(k): reward_of(own, j, k) for k in ranks}
 
     def made_of(self, targets: Sequence[str] | None = None) -> list[str]:
-        """The columns that a list has beside its numbers, for all targets or some of them."""
+        """The columns that a list has besides its numbers, for all targets or some of them."""
         columns = []
         for target in self.targets if targets is None else targets:
             columns += [gain_of(target, j) for j in range(len(self.rewards))]
@@ -279,7 +278,7 @@ GROUPS = 100
 
 @dataclass(frozen=True)
 class RowWeight:
-    """What is known of the weight of a single row of a list: it has a propensity."""
+    """The weight of a single row of a list: all we know is that it has a propensity."""
 
     needs_propensity = True
     may_be_negative = False
@@ -289,16 +288,16 @@ class RowWeight:
 
 @dataclass(frozen=True)
 class NoWeight(RowWeight):
-    """What rows have that are only looked at: no propensity."""
+    """For rows that are only inspected: no propensity."""
 
     needs_propensity = False
 
 
 @dataclass(frozen=True)
 class Learning:
-    """That a policy is to learn from the rows: their contexts, actions and candidates are read and judged, too.
+    """Marks a question that a policy learns from: contexts, actions and candidates are read and checked, too.
 
-    Whoever reads them says what they turned out to be, and puts the columns that the rules of learning look at next to the others.
+    Whoever reads the rows says what they turned out to be, and adds the columns that the rules of learning look at.
     """
 
     has_names: bool = False  # the actions are text, and not whole numbers
@@ -321,12 +320,12 @@ class Question:
     segment: tuple[str, ...] = ()
     groups: int = 1
     model_value: Mapping[str, str] = field(default_factory=dict)  # target → column
-    is_binned: bool = False  # segments are bins of the reward, which are only looked at together
-    smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is added up, too
+    is_binned: bool = False  # segments are bins of the reward, only meaningful together
+    smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is also added up
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
     model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.reward`
     propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity`
-    # what the rows are positions of: everything is then about lists, which engines make of rows
+    # if rows are positions: everything is then about lists, which engines make from rows
     lists: Lists | None = None
     is_about_rows: bool = False  # the rows of those lists, before they are made
     learning: Learning | None = None
@@ -380,7 +379,7 @@ class Question:
         return Names(self)
 
     def about(self, reward: str | None) -> Question:
-        """The question about one of its rewards, which alone then decides which rows are good."""
+        """The question about one of its rewards, which alone decides which rows are good."""
         if reward is None or self.log.reward == (reward,):
             return self
         return replace(self, log=self.log.but(reward=reward))
@@ -402,12 +401,12 @@ class Question:
 
     @property
     def needs_python(self) -> bool:
-        """Whether a batch is complete only when Python has run: a policy's, or a model's."""
+        """Whether Python (a policy or a model) has to complete a batch."""
         return bool(self.policies) or bool(self.models)
 
     @property
     def models(self) -> tuple[Any, ...]:
-        """What fits models and adds their columns to a batch: the propensities first, which a reward model may ask for."""
+        """The models to fit, whose columns are added to a batch: propensities first, since a reward model may need them."""
         return tuple(model for model in (self.propensity_model, self.model) if model is not None)
 
     @property
@@ -439,7 +438,7 @@ class Question:
 
     @property
     def makes_lists(self) -> bool:
-        """Whether rows are to be made into lists first."""
+        """Whether rows must be made into lists first."""
         return self.lists is not None and not self.is_about_rows
 
     @cached_property
@@ -454,12 +453,12 @@ class Question:
 
     @property
     def keeps_lengths(self) -> bool:
-        """Whether it takes a test to know that the choice does not decide about the lengths of lists, which running products allow for."""
+        """Whether to test that the choice does not decide the lengths of lists; running products allow for it."""
         return self.makes_lists and not self.weight.is_running
 
     @property
     def number_columns(self) -> set[str]:
-        """The columns of the log that must contain numbers, which the categories of a baseline need not."""
+        """The columns of the log that must contain numbers; a baseline's categories need not."""
         if self.makes_lists:
             return self.of_rows.number_columns
         features = zip(self.names.features, self.features, strict=True)
@@ -524,7 +523,7 @@ class Question:
 
     @property
     def wanted_columns(self) -> list[str]:
-        """Every column or expression that rows from elsewhere need, by its text: those to read, and whether chosen actions were taken."""
+        """Every column or expression that rows from elsewhere need: those to read, and whether chosen actions were taken."""
         return [*(column for _, column in self.columns), *(target.column for target in self.choices)]
 
     @property

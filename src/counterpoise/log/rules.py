@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,6 @@ from counterpoise.errors import ColumnError, LogError, verbatim
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.groups import Frame
 from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
-from counterpoise.log.parts import usual
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -28,7 +26,6 @@ from counterpoise.log.question import (
     context_at,
     is_known_at,
 )
-from counterpoise.log.targets import argument_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Rule:
     holds: nw.Expr
     shows: str
     advice: str
-    target: str | None = None  # the internal name of the one target that it speaks of
+    target: str | None = None  # the internal name of the one target it is about
     is_of_lists: bool = False  # whether it is judged list by list, and shows the list's id
 
 
@@ -85,17 +82,6 @@ def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
         by_key[key] = name
 
 
-def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
-    """The error for a column that does not exist, which suggests the nearest names."""
-    near = difflib.get_close_matches(column, available, n=1) or [name for name in (usual(part, available),) if name]
-    shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
-    hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
-    if inside:
-        return ColumnError(f"no column {column!r} in {argument_of(part, inside)}{has}", suggestion=hint)
-    value = f"{argument_of(part, near[0])}." if near else f"`{part}=` one of these, or an SQL expression of them."
-    return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=f"Pass {value}")
-
-
 def check_type(part: str, column: str, dtype: nw.dtypes.DType) -> None:
     """Check that a column holds numbers: booleans and decimals will do; text, dates and nested values will not."""
     if dtype.is_numeric() or dtype in (nw.Boolean, nw.Unknown) or str(dtype) == "Null":
@@ -124,7 +110,7 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
     for name, target in zip(names.targets, question.targets, strict=True):
         rules += _rules_of_target(name, target.name, question)
     if question.learning is not None:
-        rules.append(_believable(nw.lit(1.0), LEARNED))  # it may come to take the logged action always
+        rules.append(_believable(nw.lit(1.0), LEARNED))  # it may end up always taking the logged action
     needed = {feature.column for feature in question.features if feature.is_number}
     owner = dict(zip(names.values, names.targets, strict=False))
     for name, (part, column) in question.numbers.items():
@@ -138,7 +124,7 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
 
 
 def _rules_of_learning(question: Question, learning: Learning) -> list[Rule]:
-    """What a row must say about its choice before a policy can learn from it."""
+    """What a row must say about its choice for a policy to learn from it."""
     log, action = question.log, str(question.log.action)
     expected = "be given" if learning.has_names else "be a whole number from 0 on"
     rules = [Rule("action", action, expected, nw.col(ID) >= 0, ACTION, _DROP)]
@@ -147,7 +133,7 @@ def _rules_of_learning(question: Question, learning: Learning) -> list[Rule]:
         rules.append(Rule("context", column, finite, nw.col(is_known_at(k)), context_at(k), _DROP))
     if log.candidates is not None:
         some = nw.col(CANDIDATES) > 0
-        # false only where an action and candidates are there, so that a row is told of once
+        # false only if an action and candidates are present, so that a row is reported once
         is_among = nw.col(IS_CANDIDATE) | ~some | (nw.col(ID) < 0)
         rules += [
             Rule("candidates", log.candidates, "have at least one action", some, CANDIDATES, _DROP),
@@ -228,7 +214,7 @@ def _believable(t: nw.Expr, called: str, name: str | None = None) -> Rule:
 
 
 def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr:
-    """All rules at once; if there are several rewards, each has its own rows, and none of them decides about a row."""
+    """All rules at once; with several rewards, each has its own good rows, so no reward rules out a row."""
     apart = len(question.log.reward) > 1 and question.lists is None
     held = [rule.holds for rule in rules_of(question, targets) if not (apart and rule.part == "reward")]
     return nw.all_horizontal(*held, ignore_nulls=False)
@@ -253,11 +239,6 @@ def find_problems(frame: nw.DataFrame[Any], question: Question, first_row: int |
             row, value = bad.row(0)
             problems.append(Problem(rule, len(bad), None if first_row is None else first_row + int(row), value))
     return problems
-
-
-def indicator(condition: nw.Expr) -> nw.Expr:
-    """1.0 where a condition holds, else 0.0; some engines cannot add up truth values, and some read 1.0 as an exact decimal."""
-    return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)
 
 
 def key_of(rule: Rule) -> tuple[str, str, str]:
@@ -285,14 +266,14 @@ def refuse(problems: Sequence[Problem], rows: int) -> None:
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
-    """The error that nothing is left."""
+    """The error if no rows are left."""
     merged = merge_problems(problems)
     what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
     return LogError(f"all {rows:,} {what} are bad. {' Also: '.join(problem.said for problem in merged)}")
 
 
 FINITE = "be a finite number"
-LEARNED = "learned"  # what a policy is called as a target that is still to be learned
+LEARNED = "learned"  # the target name of a policy still to be learned
 _OR_DROP = ", or drop such rows with `drop_bad_rows=True`."
 _DROP = f"Fix the logger{_OR_DROP}"
 _WHOLE = (

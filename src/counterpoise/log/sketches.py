@@ -1,4 +1,4 @@
-"""A sketch of the rows that a policy was learned from: small, the same in any order and from any source, and enough to know them again.
+"""A sketch of the rows that a policy was learned from: small, the same in any order and from any source, and enough to recognize them.
 
 A row is its context, action and reward. It has a key of 64 bits, the upper half from the context, the lower half from all of it; a sketch
 has the smallest keys, and how many rows have each. Since the upper half comes first, the rows of one context are in it together.
@@ -60,7 +60,7 @@ class Sketch:
     size: int = SIZE
 
     def add(self, keys: Keys) -> None:
-        """Take in more rows."""
+        """Add more rows."""
         self.rows += len(keys)
         if len(self.keys) == self.size:
             keys = keys[keys <= self.keys[-1]]
@@ -78,7 +78,7 @@ class Sketch:
         return Sketch(both[: self.size], counts[: self.size], self.rows + earlier.rows, self.size)
 
     def watch(self) -> Watch:
-        """What sees the rows of a log go by, and says how they fit."""
+        """A watch that sees the rows of a log go by, and says how they fit."""
         return Watch(self)
 
     def to_plain(self) -> dict[str, object]:
@@ -88,7 +88,7 @@ class Sketch:
 
     @classmethod
     def from_plain(cls, stored: Any) -> Sketch:
-        """The sketch that `to_plain` wrote; a ValueError if it is none."""
+        """The sketch that `to_plain` wrote; a ValueError if it is something else."""
         try:
             keys = np.frombuffer(base64.b64decode(stored["keys"], validate=True), dtype="<u8").astype(np.uint64)
             counts = np.frombuffer(base64.b64decode(stored["counts"], validate=True), dtype="<u4").astype(np.int64)
@@ -103,7 +103,7 @@ class Sketch:
 
 @dataclass
 class Watch:
-    """Counts the rows of a log that a sketch has."""
+    """Counts the rows of a log that are in a sketch."""
 
     sketch: Sketch
     rows: int = 0
@@ -128,11 +128,11 @@ class Watch:
         self.familiar += int((contexts[place] == near & UPPER).sum())
 
     def overlap(self) -> Overlap:
-        """What came of it.
+        """The overlap that was seen.
 
-        Rows may be alike by chance, the more so the fewer different ones there are, and users who come back bring the same context, maybe
-        with the same outcome. We only speak of the same rows if chance does not explain their number, and if nearly all rows with a
-        context of the sketch are in it, or nearly all of the sketch is in the log.
+        Rows may be alike by chance, the more so the fewer different ones there are, and users who come back bring the same
+        context, maybe with the same outcome. We call them the same rows only if chance does not explain their number, and if
+        nearly all rows with a context of the sketch are in it, or nearly all of the sketch is in the log.
         """
         common, there = int(self.counts.sum()), self.sketch.counts
         share_of_sketch = float(np.minimum(self.counts, there).sum() / there.sum())
@@ -180,7 +180,7 @@ class Watch:
         return bool(squares.mean() < REGULAR)
 
     def _is_copy(self) -> bool:
-        """Whether every number of rows is exactly that of the sketch, and there are enough of them for this to be no coincidence."""
+        """Whether every count is exactly the sketch's, and there are enough of them to rule out coincidence."""
         if self.rows != self.sketch.rows or not np.array_equal(self.counts, self.sketch.counts):
             return False
         # of 2m rows, just half are in either log with a probability of about 1/√(πm)
@@ -261,7 +261,7 @@ def _of_table(array: NDArray[np.generic]) -> Keys:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a policy remembers of how it was learned: a sketch of the rows, and what learning said of it by rows that it had not seen."""
+    """What a policy remembers of its training: a sketch of the rows, and what learning estimated on rows it had not seen."""
 
     sketch: Sketch
     estimate: Mapping[str, object] | None = None  # value, lower, upper, verdict

@@ -22,9 +22,9 @@ class ActionGroup:
 
     .. math:: w = \frac{\pi(g \mid x)}{\pi_0(g \mid x)}, \qquad g = g(a), \qquad \pi(g \mid x) = \sum_{a: g(a) = g} \pi(a \mid x)
 
-    There are fewer groups than actions, so that weights are smaller and estimates less noisy. Its value is that of the target if all
-    actions of a group earn the same (in the same context). No log can prove that; but the value is, without bias and in any case, that
-    of a policy which takes a group as the target does, and then an action of the group as the logging policy does. So compare the two:
+    There are fewer groups than actions, so weights are smaller and estimates less noisy. Its value is that of the target if
+    all actions of a group earn the same (in the same context). No log can prove that; but it is always an unbiased value of a
+    policy that takes a group as the target does, and then an action of the group as the logging policy does. So compare the two:
     ``compare(log, target=ActionGroup(…), against="pi_new")`` shows what the groups hide, with its interval.
 
     Parameters
@@ -76,7 +76,7 @@ class ActionGroup:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The list columns it reads; none where the log has the probabilities of groups themselves."""
+        """The list columns it reads; none if the log has the probabilities of groups themselves."""
         if self.groups is None:
             return ()
         return (self.target, self.propensity) if isinstance(self.target, str) else (self.propensity,)
@@ -112,7 +112,7 @@ class Ranker(Protocol):
 
 
 Policy = Callable[..., ArrayLike] | Classifier | Ranker
-CHOSEN = "chosen action"  # the part that the column of a `Chosen` plays
+CHOSEN = "chosen action"  # the part played by the column of a `Chosen`
 LISTED = "list of probabilities"  # and that of a `Probabilities`
 SAVED = ".safetensors"  # a policy that counterpoise.learn saved
 
@@ -196,7 +196,7 @@ class Target:
 
     @property
     def described(self) -> str:
-        """What it is made from, as a text that stays the same tomorrow."""
+        """What it is made from, as text that stays the same from day to day."""
         if isinstance(self.source, Chosen):
             return f"the action in {self.source.column}"
         if isinstance(self.source, Probabilities):
@@ -213,7 +213,7 @@ class Target:
 
 
 def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple[Target, ...]:
-    """The targets of a verb: one thing, a list of things, or a mapping of names to things.
+    """The targets of a verb, given as one, a list, or a mapping of names to targets.
 
     >>> [target.name for target in targets_of({"new": "pi_new / 2", "greedy": Chosen("item")}, Log({}, action="a"))]
     ['new', 'greedy']
@@ -257,7 +257,7 @@ def _is_blind(source: object) -> bool:
 
 
 def _needs_context(source: object) -> bool:
-    """Whether a target looks at the context, and does not find its probabilities in the log's own columns."""
+    """Whether a target needs the context, because the log's columns do not have its probabilities."""
     return is_policy(source.target if isinstance(source, ActionGroup) else source)
 
 
@@ -284,7 +284,7 @@ def _names_and_sources(sources: object) -> Iterator[tuple[str, Any]]:
 
 def _source(target: object) -> Any:
     if isinstance(target, PathLike) or (isinstance(target, str) and target.endswith(SAVED)):
-        # by name: learning stands on evaluation, and only someone who asks for a saved policy needs it
+        # by name: learning stands on evaluation, and only a saved policy needs it
         return import_module("counterpoise.learn").load_policy(target)
     if isinstance(target, str | Chosen | Probabilities | ActionGroup) or is_policy(target):
         return target
@@ -295,7 +295,7 @@ def _source(target: object) -> Any:
 
 
 def name_of(source: object) -> str:
-    """What a target is called that nobody named."""
+    """The name of a target that nobody named."""
     if isinstance(source, str):
         return source.rsplit("/", 1)[-1].removesuffix(SAVED) if source.endswith(SAVED) else source
     if isinstance(source, Chosen | Probabilities):

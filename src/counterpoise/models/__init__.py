@@ -1,4 +1,4 @@
-"""Models of rewards and propensities, fitted on other rows than they predict, as a step that adds their columns to every batch of a log."""
+"""Models of rewards and propensities, never fitted on the rows they predict, as a step that adds their columns to every batch of a log."""
 
 from counterpoise.models.propensity import Propensity
 from counterpoise.models.quality import PropensityQuality, Quality

@@ -19,13 +19,13 @@ from counterpoise.moments import Floats
 from counterpoise.readers.policies import frame_of, item_ids
 
 Codes = NDArray[np.int64]
-MANY = 30  # actions from which their columns of 0 and 1 are kept sparse
-NATIVE = 250  # categories that histogram gradient boosting tells apart
+MANY = 30  # from this many actions on, their columns of 0 and 1 are sparse
+NATIVE = 250  # the most categories that histogram gradient boosting takes
 
 
 @dataclass(frozen=True)
 class Actions:
-    """The actions that a model knows, in order; and what it knows of them, if there are items."""
+    """The actions that a model knows, in order, and what it knows about them if there are items."""
 
     levels: tuple[str, ...]
     items: pl.DataFrame | None = None  # the features alone, in the order of the levels
@@ -57,7 +57,7 @@ class Actions:
 
 
 def actions_of(logged: pl.Series, items: object) -> Actions:
-    """The actions of a log, the most frequent first; or those of the items, which must have all that were logged."""
+    """The actions of a log, the most frequent first; or those of the items, which must include all that were logged."""
     counts = text_of(logged).alias("action").value_counts(sort=True, name="count")
     if items is None:
         order = counts.sort(["count", "action"], descending=[True, False])
@@ -73,7 +73,7 @@ def actions_of(logged: pl.Series, items: object) -> Actions:
 
 
 def read_items(items: object, action: str) -> tuple[pl.Series, pl.DataFrame]:
-    """The ids of items, each there once, and their features."""
+    """The ids of items, each once, and their features."""
     frame = frame_of(items)
     ids = item_ids(frame, action)
     levels = text_of(ids)
@@ -98,7 +98,7 @@ class Design:
     context: tuple[bool, ...]  # for every number of a context, whether it is the code of a category
     actions: Actions
     is_native: bool = False  # the model takes categories and missing values as they are
-    is_dense: bool = False  # many actions are columns of 0 and 1 even so, for a model that takes no sparse table
+    is_dense: bool = False  # dense columns of 0 and 1 even for many actions, for a model that takes no sparse table
 
     @cached_property
     def features(self) -> Any:

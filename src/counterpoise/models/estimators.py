@@ -10,7 +10,7 @@ from counterpoise.errors import LogError, OptionError
 from counterpoise.moments import Floats
 
 FEW = 5_000  # rows up to which "auto" is a linear model
-CLASSES = 20  # different rewards that a classifier may have
+CLASSES = 20  # the most distinct rewards for a classifier
 
 
 def estimator_of(name: object, rewards: Floats) -> Any:
@@ -65,7 +65,7 @@ def is_classifier(estimator: object) -> bool:
 
 
 def names_classes(estimator: object) -> bool:
-    """Whether an estimator is a classifier that says which reward is likeliest, and not how likely: its mean reward is not known."""
+    """Whether an estimator is a classifier that names the likeliest reward without probabilities, so that its mean is unknown."""
     if is_classifier(estimator):
         return False
     try:
@@ -77,7 +77,7 @@ def names_classes(estimator: object) -> bool:
 
 
 def predict_rewards(estimator: Any, table: Any) -> Floats:
-    """The reward that a fitted estimator expects; of a classifier, the mean of the rewards it knows."""
+    """The reward that a fitted estimator expects; for a classifier, the mean of the rewards it knows."""
     if not table.shape[0]:  # a fold without rows, which scikit-learn does not predict
         return np.empty(0)
     if is_classifier(estimator):
@@ -107,7 +107,7 @@ def fit_estimator(
 
 
 def check_rewards(estimator: object, rewards: Floats) -> None:
-    """Check that there is something to learn, and that a classifier has few rewards to tell apart."""
+    """Check that there is something to learn, and that a classifier has few distinct rewards."""
     values = np.unique(rewards)
     if not len(values):
         raise LogError("no row has a reward, an action and a cluster to fit a model from.")
@@ -124,5 +124,5 @@ def check_rewards(estimator: object, rewards: Floats) -> None:
 
 
 def fit_error(estimator: object, error: Exception) -> OptionError:
-    """The error that an estimator could not be fitted."""
+    """The error for an estimator that could not be fitted."""
     return OptionError(f"the model {type(estimator).__name__} cannot be fitted: {str(error).splitlines()[0]}")

@@ -33,7 +33,7 @@ class Fit(Protocol):
 
 @dataclass(frozen=True)
 class Joint:
-    """One model of context and action, about which nothing more is known: every pair is predicted."""
+    """One model of context and action that cannot be taken apart: every pair is predicted."""
 
     estimator: Any
     design: Design
@@ -131,7 +131,7 @@ class Scale:
         return rewards if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * rewards
 
     def score(self, reward: float) -> float:
-        """The score of which a reward is made."""
+        """The score behind a reward."""
         share = (reward - self.low) / (self.high - self.low)
         if self.link is identity:
             return share
@@ -140,7 +140,7 @@ class Scale:
 
 
 def scales_of(estimator: object) -> list[Scale]:
-    """How an estimator may make rewards of scores; which one it is, a comparison tells."""
+    """The ways an estimator may turn scores into rewards; a comparison shows which one it uses."""
     classes = getattr(estimator, "classes_", None)
     if classes is None:
         return [Scale(link) for link in LINKS]
@@ -184,7 +184,7 @@ class Stacked:
 
 
 def linear(estimator: object, design: Design) -> list[Linear]:
-    """A linear model taken apart, in as many ways as it may have a link; nothing, if it is not linear."""
+    """A linear model taken apart, once for each link it may have; empty if it is not linear."""
     coefficients = _coefficients(estimator)
     if coefficients is None:
         return []
@@ -194,7 +194,7 @@ def linear(estimator: object, design: Design) -> list[Linear]:
 
 
 def stack(fit: PerAction) -> list[Stacked]:
-    """Linear models of all actions in one, if they all are linear and alike."""
+    """The linear models of all actions in one, if all are linear and alike."""
     estimators = [model for model in fit.models if not isinstance(model, Constant)]
     coefficients = {id(model): _coefficients(model) for model in estimators}
     if not estimators or None in coefficients.values():
@@ -226,7 +226,7 @@ CONTEXTS_AT_ONCE = 4_000  # contexts at once: their paths stay in the processor'
 
 
 @dataclass(frozen=True)
-class Split:
+class TreeSplit:
     """A condition on a column: at most a threshold, or one of some categories; a missing value goes left or right."""
 
     column: int
@@ -249,7 +249,7 @@ class TreePath:
     """The conditions on the context that lead to some leaves: those of another path, and one more."""
 
     before: int  # the place of the other path; -1 for none
-    split: Split
+    split: TreeSplit
     goes_left: bool
 
 
@@ -266,7 +266,7 @@ class BoostedTrees:
     paths: tuple[TreePath, ...]
     used: NDArray[np.int64]  # the paths that end in leaves
     scores: NDArray[np.float32]  # of these × actions
-    always: NDArray[np.float32]  # what every action gets on no condition
+    always: NDArray[np.float32]  # what every action gets unconditionally
     scale: Scale
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
@@ -296,7 +296,7 @@ class BoostedTrees:
 
 
 def trees(estimator: Any, design: Design) -> list[BoostedTrees]:
-    """Histogram gradient boosting taken apart, in as many ways as it may have a link; nothing, if it cannot be."""
+    """Histogram gradient boosting taken apart, once for each link it may have; empty if it cannot be."""
     try:
         places = _places(estimator, design)
         steps = [tree for (tree,) in estimator._predictors]
@@ -359,9 +359,9 @@ class _Paths:
         walk(0, -1, np.ones(len(self.features), dtype=np.bool_))
 
 
-def _split(tree: Any, node: Any, column: int) -> Split:
+def _split(tree: Any, node: Any, column: int) -> TreeSplit:
     categories = None
     if node["is_categorical"]:
         words = np.asarray(tree.raw_left_cat_bitsets[int(node["bitset_idx"])], dtype=np.uint32)
         categories = ((words[:, None] >> np.arange(32, dtype=np.uint32)) & 1).astype(bool).reshape(-1)
-    return Split(column, float(node["num_threshold"]), categories, bool(node["missing_go_to_left"]))
+    return TreeSplit(column, float(node["num_threshold"]), categories, bool(node["missing_go_to_left"]))

@@ -1,4 +1,4 @@
-"""What the identity of a row decides, always alike and never by what happened in it: its fold, and the actions that are drawn for it."""
+"""What a row's identity decides, never its content: its fold, and the actions that are drawn for it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FOLD = "counterpoise fold"
 
 @dataclass(frozen=True)
 class CrossFit:
-    """A model whose fits have each seen all folds but one, and predict that one: what readers and engines know of it."""
+    """A model whose fits have each seen all folds but one, and predict that one, as readers and engines see it."""
 
     model: Any  # a `Reward` or a `Propensity`
-    identity: tuple[str, ...]  # the columns that tell rows apart; none, where their number does
+    identity: tuple[str, ...]  # the columns that tell rows apart; none if row numbers do
 
     @property
     def described(self) -> str:
-        """What it is, as a text that stays the same tomorrow."""
+        """What it is, as text that stays the same from day to day."""
         text = identity(self.model)
         if text is None:
             raise OptionError(
@@ -49,8 +49,8 @@ class CrossFit:
 def draw_actions(probabilities: NDArray[np.floating[Any]], ids: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
     """So many actions for every row, at equal distances along the row's probabilities from one uniform start.
 
-    Each action is drawn as often on average as its probability says, so that the mean over the draws has the right mean whatever
-    the number of them; equal distances leave it with less variance than independent draws.
+    Each action is drawn in proportion to its probability, so the average over the draws is unbiased for any number of them; equal
+    distances leave it with less variance than independent draws.
 
     >>> draw_actions(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([1, 2]), 2).tolist()
     [[0, 1], [1, 1]]

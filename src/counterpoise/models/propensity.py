@@ -1,6 +1,6 @@
 """`Propensity`: which propensity model to fit where none were logged, how, and the step that adds its propensities to every batch.
 
-Before the fit, the step says which fold each row belongs to; after it, what the model of the other folds gives the row's action.
+Before the fit, the step says which fold each row belongs to; after it, what the model fitted on the other folds gives the row's action.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ ERRORS = ("scores", "refit")
 class Propensity(Unlogged):
     """A model of the logging policy, for logs that did not keep its probabilities: pass it as the log's `propensity`.
 
-    It is cross-fitted: the propensity of a row comes from a model of action given context that was fitted on other rows. Estimates rest
-    on it. They are right if the context has everything that the choice and the reward both depend on, and if the model is of the right
-    form; no log can show the first, so that no verdict is better than ``caution``.
+    It is cross-fitted: the propensity of a row comes from a model of action given context that was fitted on other rows.
+    Estimates rest on it. They are right if the context has everything that both the choice and the reward depend on, and if the
+    model has the right form. No log can show the first, so no verdict is better than ``caution``.
 
     Parameters
     ----------
@@ -50,20 +50,21 @@ class Propensity(Unlogged):
         A classifier of scikit-learn (or anything with its `fit`, `predict_proba` and `classes_`), not fitted yet; or ``"logistic"``, a
         multinomial logistic regression, or ``"boosted"``, gradient-boosted trees. Text is encoded before, and numbers are standardized.
     folds
-        How many parts the log is cut into: by cluster, by key, or by row. A part is predicted by the model of all others.
+        How many parts the log is cut into: by cluster, by key, or by row. Each part is predicted by a model fitted on the others.
     calibrate
-        Draw the predicted probabilities towards the shares of the actions in the log, or away from them, as fits the actions of the rows
-        that each model has not seen: p ∝ share^(1 − c) · p̂^c, with one number c for all.
+        Draw the predicted probabilities towards the shares of the actions in the log, or away from them, as suits the actions of
+        the rows that each model has not seen: p ∝ share^(1 − c) · p̂^c, with one number c for all.
     column
-        The column with the propensities that were logged, if some were: the model then speaks for rows without a number there, and is
-        fitted on those rows.
+        The column with the propensities that were logged, if some were: the model then fills in rows without a number there, and
+        is fitted on those rows.
     sample
-        From how many rows of the log the models are fitted, at most; they are spread over the whole log.
+        The most rows to fit the models on, spread over the whole log.
     floor
         The smallest propensity; smaller ones are raised to it. By default, a hundredth of one share: 0.01 / (number of actions).
     error
-        How the errors of estimates allow for the fit: by the ``"scores"`` of a logistic model (others have errors as if propensities were
-        known), or by ``"refit"``, for any classifier: a jackknife that fits all models again without each of 20 groups of rows or clusters.
+        How the errors of estimates allow for the fit: by the ``"scores"`` of a logistic model (with other models, errors treat
+        propensities as known), or by ``"refit"``, for any classifier: a jackknife that fits all models again without each of 20
+        groups of rows or clusters.
 
     Examples
     --------
@@ -110,7 +111,7 @@ class Propensity(Unlogged):
 
 
 def propensity_of(log: Log) -> Propensity | None:
-    """The propensity model that a log was given; none, if its propensities are a column.
+    """The propensity model of a log; None if its propensities are a column.
 
     >>> propensity_of(Log({"r": [1]}, reward="r", propensity="model")).folds, propensity_of(Log({"p": [1]}, propensity="p"))
     (5, None)
@@ -121,7 +122,7 @@ def propensity_of(log: Log) -> Propensity | None:
 
 
 def needs_context(log: Log) -> None:
-    """Raise an error if the log has not said what a propensity model looks at and predicts."""
+    """Raise an error if the log does not say what a propensity model looks at and predicts."""
     if log.action is None:
         raise OptionError("a propensity model needs `action=`, the column with the logged action.")
     if not log.context:
@@ -151,12 +152,12 @@ class UnfittedPropensity(CrossFit):
 
 
 @dataclass(frozen=True)
-class Classifier:
+class ActionClassifier:
     """A fitted classifier of actions, and how its probabilities are calibrated."""
 
     estimator: Any
     actions: int
-    shares: Floats  # of the actions in the log, which calibration draws to
+    shares: Floats  # of the actions in the log, toward which calibration shrinks
     sharpness: float = 1.0  # 1 leaves the probabilities as they are, 0 makes shares of them
 
     def raw(self, x: Floats) -> Floats:
@@ -197,7 +198,7 @@ class FittedPropensity(UnfittedPropensity):
     context: Encoder
     actions: Actions
     is_native: bool
-    classifiers: tuple[Classifier, ...]  # by fold: each was fitted on the rows of all others
+    classifiers: tuple[ActionClassifier, ...]  # by fold: each was fitted on the rows of all others
     floor: float
     quality: PropensityQuality
 
@@ -210,7 +211,7 @@ class FittedPropensity(UnfittedPropensity):
         return self.actions.codes(rows.select(exactly(action)).to_series())
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
-        """The batch with propensities; rows without an action or an id get none, and are bad anyway."""
+        """The batch with propensities; rows without an action or an id get none, as they are bad anyway."""
         folds = self.folds(frame, first_row)
         action = str(question.log.action)
         known = frame.select(exactly(action)).to_series().is_not_null().to_numpy() & (folds >= 0)
@@ -242,7 +243,7 @@ SHOWN = 50_000  # rows from which the quality is measured
 
 
 def with_propensities(question: Question, model: Propensity) -> Question:
-    """The question with a propensity model in it, not fitted yet; raises an error, before anything is read, if it cannot be."""
+    """The question with an unfitted propensity model in it; raises an error before anything is read if that is not possible."""
     needs_context(question.log)
     refuse_lists(question.log.slate, "a propensity model")
     if question.log.candidates is not None:
@@ -262,7 +263,7 @@ def with_propensities(question: Question, model: Propensity) -> Question:
 
 
 def fit_propensity_model(question: Question, progress: bool | None = None) -> Question:
-    """The question with its propensity model fitted, on a sample of the log's rows; one that is fitted stays as it is."""
+    """The question with its propensity model fitted on a sample of the log's rows; a fitted one stays as it is."""
     unfitted = question.propensity_model
     if unfitted is None or isinstance(unfitted, FittedPropensity):
         return question
@@ -284,7 +285,7 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
             others = folds != fold
             _check_seen(actions, codes, others, fold, unlogged)
             made = fit_estimator(estimator, x[others], codes[others], None, context.is_category)
-            classifiers.append(Classifier(made, count, shares))
+            classifiers.append(ActionClassifier(made, count, shares))
             if report is not None:
                 report(1)
     some = np.arange(len(codes))[:: max(len(codes) // SHOWN, 1)]
@@ -347,7 +348,7 @@ def _check_actions(actions: Actions, column: str, unlogged: str) -> None:
 
 
 def _check_seen(actions: Actions, codes: Codes, others: NDArray[np.bool_], fold: int, unlogged: str) -> None:
-    """Check that the rows to fit on have every action that rows of the fold may ask for."""
+    """Check that the rows to fit on have every action that the fold's rows need."""
     if not others.any() or others.all():
         raise LogError(
             "all rows that the propensity model could learn from are in one fold: there are too few clusters, or rows."

@@ -27,7 +27,7 @@ from counterpoise.log.question import MODEL_REWARD, Question
 from counterpoise.log.question import PROPENSITY as P
 from counterpoise.models.design import Codes
 from counterpoise.models.estimators import fit_estimator
-from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, out_of_fold, sharpen, sharpness_of
+from counterpoise.models.propensity import FOLD, ActionClassifier, FittedPropensity, out_of_fold, sharpen, sharpness_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Contrast, as_label
 from counterpoise.moments.weighed import Estimated, Place
@@ -35,7 +35,7 @@ from counterpoise.threads import threads
 
 CELLS = 20_000_000  # of the table of rows × scores
 ROWS = 50_000
-MOST = 600  # scores whose products are worth their time
+MOST = 600  # the most scores whose products are worth computing
 ROWS_PER_SCORE = 10  # below which the scores cannot be told from noise
 SEGMENTS, FEW = 200, 30  # segments that get an effect of their own, and the rows that one takes
 FOLDS = 5
@@ -69,7 +69,7 @@ def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[
 
 @dataclass(frozen=True)
 class _Sample:
-    """Good rows of a sample: the question's numbers, the rows themselves, and which segment and cluster each is of."""
+    """Good rows of a sample: the question's numbers, the rows themselves, and which segment and cluster each belongs to."""
 
     question: Question
     numbers: dict[str, Floats]
@@ -127,7 +127,7 @@ class _Sample:
         return groups, np.where(self.is_logged, self.numbers[P], np.clip(propensities, step.floor, 1.0))
 
     def by_refitting(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
-        """The same as `by_scores`, from the means without each group of rows."""
+        """Like `by_scores`, from the means without each group of rows."""
         groups, propensities = self.refits
         z, _ = self._columns(contrast, columns, center)
         means: dict[Place, list[Floats]] = {place: [] for place in self.segments}
@@ -225,7 +225,7 @@ GROUPS = 20  # as many refits of all folds
 
 
 def groups_of(cluster: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The group of every row, the same for all rows of a cluster; clusters are dealt out at random, as evenly as can be.
+    """The group of every row, the same for all rows of a cluster; clusters are dealt out at random, as evenly as possible.
 
     >>> groups = groups_of(np.arange(100) // 2)
     >>> bool((groups[::2] == groups[1::2]).all()), len(set(groups.tolist()))
@@ -235,7 +235,7 @@ def groups_of(cluster: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def refit_propensities(
-    classifiers: tuple[Classifier, ...], x: Floats, codes: Codes, folds: Codes, is_logged: NDArray[np.bool_],
+    classifiers: tuple[ActionClassifier, ...], x: Floats, codes: Codes, folds: Codes, is_logged: NDArray[np.bool_],
     groups: NDArray[np.int64], categories: tuple[bool, ...], calibrate: bool,
 ) -> Floats:  # fmt: skip
     """For every group, the propensities of the logged actions by models that have seen neither it nor the row's own fold; 0 if unknown."""
@@ -244,11 +244,11 @@ def refit_propensities(
     for group in range(GROUPS):
         kept = known & (groups != group)
         shares = np.bincount(codes[kept], minlength=classifiers[0].actions) / max(int(kept.sum()), 1)
-        made: list[Classifier] = []
+        made: list[ActionClassifier] = []
         for fold, classifier in enumerate(classifiers):
             others = kept & (folds != fold)
             made.append(
-                Classifier(
+                ActionClassifier(
                     fit_estimator(classifier.estimator, x[others], codes[others], None, categories),
                     classifier.actions,
                     shares,

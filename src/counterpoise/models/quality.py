@@ -1,4 +1,4 @@
-"""What models know of rows that they have not seen: the quality of reward and propensity models."""
+"""How well models predict rows they have not seen: the quality of reward and propensity models."""
 
 from __future__ import annotations
 
@@ -83,10 +83,11 @@ QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 1.0)
 class PropensityQuality:
     """A propensity model out of fold: on rows of the sample that the predicting model was not fitted on.
 
-    The `log_loss` of the logged actions stands beside that of their shares alone (`log_loss_of_shares`): context that tells nothing of
-    the choice leaves them equal. `calibration` has the probabilities of all actions in tenths, predicted against observed. `quantiles`
-    are those of the propensities of the logged actions, from the least (0.0) to the largest (1.0), `raised` how many of them were below
-    the `floor`, and `effective_rows` what the rows are worth to a policy that chooses every action equally often.
+    The `log_loss` of the logged actions stands beside that of their shares alone (`log_loss_of_shares`): they are equal if the
+    context says nothing about the choice. `calibration` has the probabilities of all actions in tenths, predicted against
+    observed. `quantiles` are those of the propensities of the logged actions, from the least (0.0) to the largest (1.0), `raised`
+    how many of them were below the `floor`, and `effective_rows` what the rows are worth to a policy that chooses every action
+    equally often.
     """
 
     model: str

@@ -1,6 +1,6 @@
-"""`Reward`: which reward model to fit, how, and the step that it is to readers and engines: it adds its columns to every batch.
+"""`Reward`: which reward model to fit, and how; for readers and engines, it is a step that adds its columns to every batch.
 
-Before the fit, the step says which fold each row belongs to; after it, what the models of the other folds say of the row.
+Before the fit, the step says which fold each row belongs to; after it, what the models fitted on the other folds predict for the row.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from counterpoise.models.fits import Constant, Fit, Joint, PerAction, linear, st
 from counterpoise.models.folds import FOLD, CrossFit, draw_actions
 from counterpoise.models.quality import Quality, quality_of
 from counterpoise.moments import Floats
-from counterpoise.readers.policies import Table, add_policies, checked, chosen, has_table, read_by, table_of
+from counterpoise.readers.policies import ActionTable, add_policies, checked, chosen, has_table, read_by, table_of
 from counterpoise.readers.progress import Report, progress_bar
 from counterpoise.threads import threads
 
-SAMPLE = 200_000  # rows that a model is fitted on, spread over the log, unless the user says otherwise
+SAMPLE = 200_000  # rows to fit a model on, spread over the log, unless the user says otherwise
 NAMES = ("auto", "logistic", "ridge", "boosted")
 
 
@@ -61,18 +61,18 @@ class Reward:
         reward of two values as for numbers. The model gets numbers: text is encoded before, and numbers are standardized, except for
         scikit-learn's histogram gradient boosting, which takes categories and missing values as they are.
     folds
-        How many parts the log is cut into: by cluster, by key, or by row. A part is predicted by the model of all others.
+        How many parts the log is cut into: by cluster, by key, or by row. Each part is predicted by a model fitted on the others.
     per_action
         Fit one model of the context for every action with at least 50 rows in the sample, instead of one model of context and action.
-        The others get the mean reward of their rows, drawn toward that of all.
+        Other actions get the mean reward of their rows, shrunk toward the overall mean.
     sample
-        From how many rows of the log the models are fitted, at most; they are spread over the whole log.
+        The most rows to fit the models on, spread over the whole log.
     mrdr
-        Weigh the rows in the fit by w²(1 − p), the part of each in the variance of the doubly robust estimate. This model is for one
-        target.
+        Weigh the rows in the fit by w²(1 − p), each row's share in the variance of the doubly robust estimate. Such a model is
+        for one target.
     stream
         Fit on all rows and not on a sample, batch by batch in the log's order, by the estimator's `partial_fit` (such as that of
-        `SGDClassifier`). The sample then decides how columns are encoded, and shows how good the model is.
+        `SGDClassifier`). The sample then only decides how columns are encoded, and measures how good the model is.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class Reward:
 
 
 def as_reward(model: object) -> Reward:
-    """The reward model that a log was given: a `Reward`, or what one is made of.
+    """The reward model of a log, given as a `Reward` or as its estimator.
 
     >>> as_reward("auto").folds
     5
@@ -143,7 +143,7 @@ def check_count(name: str, value: object, least: int, most: int) -> None:
 REWARD = "counterpoise model reward"
 ROWS = 100_000  # that are encoded at once, and given to a model that learns batch by batch
 CELLS = 2_000_000  # of a table of contexts × actions
-ALIKE = 100  # rows of which a policy is asked twice, before one answer stands for all that look the same to it
+ALIKE = 100  # rows on which a policy is asked twice, before one answer stands for all rows that look the same to it
 
 
 def value_column(target: str) -> str:
@@ -159,7 +159,7 @@ class Unfitted(CrossFit):
 
     @property
     def described(self) -> str:
-        """What it is, as a text that stays the same tomorrow."""
+        """What it is, as text that stays the same from day to day."""
         samples = "" if self.value_samples is None else f", {self.value_samples} samples"
         return super().described + samples
 
@@ -186,7 +186,7 @@ class Fitted(Unfitted):
             for part in frame.iter_slices(ROWS):
                 ids = row_ids(part, self.identity, first_row)
                 if question.log.cluster is not None:
-                    ids = ids.fill_null(0)  # whose rows are told of as ones without a cluster, and as nothing else
+                    ids = ids.fill_null(0)  # such rows are reported as having no cluster, and for nothing else
                 known = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
                 rows = part if known.all() else part.filter(known)
                 columns = PredictedRows(rows, question, batch, ids.filter(known), self).columns() if known.any() else {}
@@ -264,7 +264,7 @@ class PredictedRows:
         return checked(probability, self.frame, target.name, self.batch), value
 
     def _distinct(self, target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """A row for every distinct question to the policy in every fold, in the order of folds, and which of them each row is like."""
+        """The distinct questions to the policy in every fold, in the order of folds, and which of them each row asks."""
         count, number = len(self.x), np.arange(len(self.x))
         names = read_by(target.source, self.question)
         if names and not isinstance(target.source, Probabilities) and self.step.value_samples is None:
@@ -278,7 +278,7 @@ class PredictedRows:
         return first, member
 
     def _answers_alike(self, target: Target, numbers: NDArray[np.int64]) -> bool:
-        """Whether a policy says the same for rows that look the same to it: one that draws lots, or counts its calls, does not."""
+        """Whether a policy gives the same answer for rows that look the same to it: not if it draws at random or counts calls."""
         _, first, member = np.unique(numbers, return_index=True, return_inverse=True)
         again = np.flatnonzero(first[member] != np.arange(len(numbers)))
         again = again[:: max(len(again) // ALIKE, 1)][:ALIKE]
@@ -288,7 +288,7 @@ class PredictedRows:
         )
         return bool(np.allclose(first_answers, later_answers, rtol=0, atol=1e-6, equal_nan=True))
 
-    def _table(self, target: Target, rows: NDArray[np.int64]) -> Table:
+    def _table(self, target: Target, rows: NDArray[np.int64]) -> ActionTable:
         table = table_of(target.source, self.frame[rows], self.question)
         sums = table.probabilities @ np.ones(table.probabilities.shape[1], dtype=table.probabilities.dtype)
         off = np.abs(sums - 1.0)
@@ -299,7 +299,7 @@ class PredictedRows:
             )
         return table
 
-    def _value(self, table: Table, fit: Fit, rows: NDArray[np.int64]) -> Floats:
+    def _value(self, table: ActionTable, fit: Fit, rows: NDArray[np.int64]) -> Floats:
         """Σ π(a|x) r̂(a, x) over all actions, or over some that are drawn from the policy."""
         codes, samples = self.step.design.actions.codes(pl.Series(table.actions)), self.step.value_samples
         x = self.x[rows]
@@ -321,7 +321,7 @@ class PredictedRows:
 # -- the fit: from a log's question to the same question with a model in it --------------------------------------------
 
 
-ROWS_PER_ACTION = 50  # from which an action gets a model of its own
+ROWS_PER_ACTION = 50  # rows it takes for an action to get its own model
 SHRINKAGE = 10.0  # rows of the mean of all that the mean of a rarer action is mixed with
 Predict = Callable[[NDArray[np.generic]], Floats]
 
@@ -392,7 +392,7 @@ def _fit_batch(
 
 
 def with_model(question: Question) -> Question:
-    """The question with the log's model in it, not fitted yet; raises an error, before anything is read, if it cannot be."""
+    """The question with the log's unfitted model in it; raises an error before anything is read if that is not possible."""
     log, reward = question.log, as_reward(question.log.model)
     refuse_lists(log.slate, "a reward model that is fitted here")
     if log.model_reward is not None:
@@ -423,7 +423,7 @@ def with_model(question: Question) -> Question:
 
 
 def identity_of(log: Log) -> tuple[str, ...]:
-    """The columns that tell rows apart, so that each has a fold of its own: none, where rows come in an order."""
+    """The columns that tell rows apart, to assign each to a fold; none if rows have an order."""
     has_order = engine_of(log).has_order
     identity = (log.cluster,) if log.cluster is not None else () if has_order else log.key
     if not (has_order or identity):
@@ -435,7 +435,7 @@ def identity_of(log: Log) -> tuple[str, ...]:
 
 
 def fit_reward_model(question: Question, progress: bool | None = None) -> Question:
-    """The question with its model fitted, on a sample of the log's rows; one that is fitted stays as it is."""
+    """The question with its model fitted on a sample of the log's rows; a fitted one stays as it is."""
     unfitted = question.model
     if unfitted is None or isinstance(unfitted, Fitted):
         return question
@@ -483,7 +483,7 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
 
 
 def lean_question(question: Question, targets: tuple[Target, ...]) -> Question:
-    """The question with no more in it than what a model learns from."""
+    """The question reduced to what a model learns from."""
     return replace(
         question,
         log=question.log.but(model_reward=None, control=None, key=()),
@@ -512,14 +512,14 @@ def _suited(design: Design, reward: Reward, estimator: object, x: Floats, codes:
         return True
 
     dense = replace(design, is_dense=True)
-    # one that learns from neither says why when it is fitted
+    # one that takes neither says why when it is fitted
     return dense if not learns(design) and learns(dense) else design
 
 
 def fit_numbers(
     model: object, context: NDArray[np.generic], action: NDArray[np.int64], rewards: Floats, n_actions: int, seed: int
 ) -> Predict:
-    """A reward model of contexts that are numbers and actions from 0 on: what it predicts for every action in other contexts.
+    """A reward model of numeric contexts and actions numbered from 0, as a function that predicts every action in other contexts.
 
     >>> x, a = np.array([[0.0], [1.0], [2.0], [3.0]] * 5), np.arange(20) % 2
     >>> predict = fit_numbers("ridge", x, a, x[:, 0] + a, 2, seed=0)
@@ -591,7 +591,7 @@ def _fastest_form(plain: Fit, candidates: Sequence[Fit], x: Floats, count: int) 
 
 
 def _check_classes(estimator: Any, rewards: Floats, others: NDArray[np.bool_], fold: int) -> None:
-    """Check that the rows to fit on have every reward that a classifier is to tell apart."""
+    """Check that the rows to fit on have every reward that a classifier must predict."""
     if not others.any():
         raise LogError(
             "all rows that the model could learn from are in one fold: there are too few clusters.",

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from counterpoise.moments.columns import CONTEXT, SQUARE
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
-from counterpoise.moments.moments import CONTEXT, SQUARE, Moments
+from counterpoise.moments.moments import Moments
 from counterpoise.moments.spread import KEPT, NOTHING, Powers, Tail
 from counterpoise.moments.weighed import PLAIN
 

@@ -1,4 +1,4 @@
-"""What the moments of a reward's bins tell: those of rewards that depend on the bin, and of propensities that are wrong in their odds."""
+"""What the moments of a reward's bins give: the moments of rewards that depend on the bin, and of propensities with wrong odds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cut:
     at: float = 0.0
 
     def of(self, reward: float) -> float:
-        """What it makes of a reward in one of the first bins."""
+        """The new reward for one in the first bins."""
         return self.value + self.slope * (reward - self.at)
 
 
@@ -320,11 +320,11 @@ class PairBins:
         return np.asarray(each.sum(axis=0) - each)
 
     def value(self, sums: Floats, mix: Mix) -> Floats:
-        """Σw·r/Σw of the target, or what it is more than that of the other."""
+        """Σw·r/Σw of the target, or its difference from the other's."""
         return _height(sums, mix) + (mix[0] + mix[1]) * self.center
 
     def stderr(self, odds: Floats, mix: Mix) -> float:
-        """The error of such a value with these λ: that of the sum of what every row adds to it."""
+        """The error of such a value with these λ, from what every row adds to it."""
         row = _slopes(self.sums_at(odds), mix)
         both = np.concatenate([np.broadcast_to(row, (len(odds), 4)), odds[:, None] * row], axis=1)
         return float(np.sqrt(max(np.einsum("bi,bij,bj->", both, self.products, both), 0.0)))
@@ -332,9 +332,9 @@ class PairBins:
     def extreme(self, gamma: float, mix: Mix, *, upper: bool) -> Floats:
         r"""The λ within [1/Γ, Γ] of every bin at which a value or a difference is largest, or smallest.
 
-        The difference grows with a row's λ if :math:`t (r - V)/\Sigma w > t' (r - V')/\Sigma w'`, where V and V' are the values of the
-        two. Going to the end of [1/Γ, Γ] that this says changes the values, so it is done again until nothing moves; and from the ends
-        that are best for either policy alone, too, since a difference of ratios may have several peaks.
+        The difference grows with a row's λ if :math:`t (r - V)/\Sigma w > t' (r - V')/\Sigma w'`, where V and V' are the values
+        of the two. Going to the end of [1/Γ, Γ] that this says changes the values, so we repeat until nothing moves, and also
+        start from the ends that are best for either policy alone, since a difference of ratios may have several peaks.
         """
         sign = 1.0 if upper else -1.0
         first, second = sign * mix[0], sign * mix[1]

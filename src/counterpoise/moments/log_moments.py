@@ -20,6 +20,8 @@ from counterpoise.moments.weighed import PLAIN, Estimated, Weighed
 
 Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
+Segment = Label | None  # None is the whole log
+WHOLE = "(all)"
 
 Plain = str | int | float | None
 Part = TypeVar("Part", Powers, Tail, Smoothed, "LogMoments")  # what a log has of every segment, or of every rung
@@ -89,7 +91,7 @@ class LogMoments:
         mine, theirs = self._align(segments), other._align(segments)
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
         if self.ladder:
-            # what each of the two had chosen from its ladder is forgotten: both together choose anew
+            # the choices from both ladders are forgotten: together they choose anew
             mine, theirs = mine._with_sums_of(mine.ladder[0]), theirs._with_sums_of(theirs.ladder[0])
         return replace(
             mine,
@@ -216,7 +218,7 @@ class LogMoments:
     def from_plain(cls, raw: object, *, unsaid: Weighed = PLAIN) -> LogMoments:
         """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else.
 
-        Moments that were stored before they knew their weight have the one that is `unsaid`.
+        Moments stored before they recorded their weight have the one that is `unsaid`.
         """
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
@@ -366,8 +368,13 @@ def _sizes(log: LogMoments) -> tuple[object, ...]:
 
 
 def _add_each(first: Sequence[Part], second: Sequence[Part]) -> tuple[Part, ...]:
-    """What two logs have of every segment, added."""
+    """The parts of every segment in two logs, added."""
     return tuple(map(add, first, second))
+
+
+def segment_text(label: Segment) -> str:
+    """A segment as people read it: its values, separated by slashes."""
+    return " / ".join("(missing)" if value is None else str(value) for value in label or ())
 
 
 def as_label(segment: Hashable) -> Label:

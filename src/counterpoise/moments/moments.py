@@ -14,18 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import LogError, MomentsError, verbatim
 from counterpoise.moments import stored
+from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
 
 Floats = NDArray[np.float64]
 Stacked = float | Floats  # one number, or one for every member of a stack
 Truth = bool | np.bool_ | NDArray[np.bool_]  # the same of truth values
 Index = int | slice | EllipsisType | Sequence[int]  # along one of the leading axes of a stack
-
-ROW: tuple[str, ...] = ("u", "s", "us")
-MODEL: tuple[str, ...] = ("e", "ue", "v")
-CONTEXT = "u·"  # how the columns u·φ(x) of a context baseline are called
-EXCESS, REWARD = "u@", "y@"  # how the excess and the weighted reward at a position of a list are called: u@1, u@2, …
-SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline can be trusted
-LENGTH = "u×length"  # the length of a list times Σ(w − 1) over its positions, which tells whether the choice decides about its length
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +124,7 @@ class Moments:
     def of_sums(
         cls, n: ArrayLike, sums: Floats, products: Floats, center: ArrayLike, columns: Sequence[str]
     ) -> Moments:
-        """The moments from Σz and Σz·zᵀ, which is all that an engine that can only add will give us."""
+        """The moments from Σz and Σz·zᵀ, which is all that an engine that can only add gives us."""
         count = np.asarray(n, dtype=np.int64)
         mean = sums / np.maximum(count, 1)[..., None]
         scatter = products - sums[..., :, None] * mean[..., None, :]
@@ -204,7 +198,7 @@ class Moments:
     def others(self) -> Moments:
         """For every member of the last axis, all the others merged.
 
-        We merge neighbors to pairs and ask the same of those, so that three merges per member suffice. Subtracting from the total would
+        We merge neighbors into pairs and recurse on those, so three merges per member suffice. Subtracting from the total would
         lose all digits when one group holds nearly all of the scatter.
         """
         *ahead, size = self.shape
@@ -250,7 +244,7 @@ class Moments:
         return tuple(name for name in self.columns if name.startswith(EXCESS))
 
     def with_ranks(self, columns: Sequence[str], *, is_running: bool) -> Moments:
-        """The same lists with further positions, which none of them has: there, running products are what they were at the last one."""
+        """The same lists with further positions that none of them has: there, running products keep their last value."""
         missing = [name for name in columns if name.startswith((EXCESS, REWARD)) and name not in self.columns]
         if not missing or not self.ranks:
             return self

@@ -214,7 +214,7 @@ class Shape:
 
     @property
     def most(self) -> float:
-        """The largest k that the tail leaves open; of rewards without a variance, one log in a thousand says less than 0.5."""
+        """The largest k that the tail leaves open; for rewards without a variance, one log in a thousand gives less than 0.5."""
         return self.k + 4.0 * self.error
 
 
@@ -240,7 +240,7 @@ def _shape(largest: Floats, n: int) -> Shape:
     if size < 5:
         return Shape()
     threshold = positive[size]
-    if positive[0] <= 1.1 * threshold:  # as good as bounded: the differences may be nothing but rounding
+    if positive[0] <= 1.1 * threshold:  # effectively bounded: the differences may be mere rounding
         return Shape(-1.0, 0.0)
     x = np.sort(positive[:size] - threshold)
     x = x[x > 1e-6 * threshold]  # anything closer is the same weight, rounded
@@ -285,7 +285,7 @@ class Smoothed:
 
     @classmethod
     def of(cls, weighted: ArrayLike, lambdas: tuple[float, ...]) -> Smoothed:
-        """The sums of weighted rewards in an array; one below 0, which no bound is made of, counts as 0."""
+        """The sums of weighted rewards in an array; negative ones, for which there is no bound, count as 0."""
         x = np.maximum(np.asarray(weighted, dtype=np.float64), 0.0)
         return cls(lambdas, np.array([np.log1p(smoothing * x).sum() / smoothing for smoothing in lambdas]))
 
@@ -348,7 +348,7 @@ def mean_distance(moments: Moments, end: Stacked, width: Stacked) -> Floats:
 
 
 def usual_ends(lowest: Stacked, highest: Stacked) -> tuple[Floats, Floats]:
-    """What rewards can be, as far as the log tells: 0 and 1 where it has seen nothing else, or else what it has seen."""
+    """The range of rewards as far as the log shows: 0 and 1 if it has nothing else, or else what it has seen."""
     low, high = np.asarray(lowest), np.asarray(highest)
     is_click = ((low == 0) | (low == 1)) & ((high == 0) | (high == 1))
     return np.where(is_click, 0.0, low)[()], np.where(is_click, 1.0, high)[()]
@@ -359,10 +359,10 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Stacked, Stacked]
 
     .. math:: E = \frac{n}{\text{kurtosis}(u)} \cdot \min_{\text{ends}} \frac{\text{mean}(d^2)^2}{\text{mean}(d^4)}
 
-    with u the excess of the weights (or the difference of two policies' weights) and d the distance of a reward from either end. The
-    first factor counts the rows that carry the weights' variance, the second is the share of them whose reward differs from the
-    usual one: the click rate, for clicks. Both are of the marginal distributions, so that a click on a heavy row need not have come
-    up to be missed. Rewards of more than two values have a tail of which the log has seen only a part: they count half.
+    with u the excess of the weights (or the difference of two policies' weights) and d the distance of a reward from either end.
+    The first factor counts the rows that carry the weights' variance, the second is the share of them whose reward differs from
+    the usual one: the click rate, for clicks. Both are of the marginal distributions, so a click on a heavy row counts even if
+    none has come up. Rewards of more than two values have a tail of which the log has seen only a part: they count half.
 
     Examples
     --------
@@ -436,7 +436,7 @@ def usual_rewards(rewards: Powers, ends: tuple[Stacked, Stacked]) -> tuple[Float
 
 
 def below(count: float, limit: float) -> str:
-    """A number below a limit, with as many digits as it takes to see that.
+    """A number below a limit, with enough digits to show that it is.
 
     >>> below(2.34, 7), below(6.96, 7), below(6.9996, 7)
     ('2.3', '6.96', '6.9996')

@@ -35,7 +35,7 @@ _HEAD = b'{"format": 2, "sha256": "%s", '
 
 
 @dataclass(frozen=True)
-class Batch:
+class StoredBatch:
     """What one call added."""
 
     key: str | None  # as given by batch=
@@ -52,11 +52,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class State:
-    """What was asked, which batches were added, and their moments: one by one for the latest, added up for the older ones."""
+    """What was asked, which batches were added, and their moments: the latest one by one, the older ones added up."""
 
     question: dict[str, Any]
-    batches: tuple[Batch, ...]
-    older: Rewards  # none where all batches are kept apart
+    batches: tuple[StoredBatch, ...]
+    older: Rewards  # None if all batches are kept apart
     recent: tuple[Rewards, ...]
 
     @cached_property
@@ -74,8 +74,8 @@ class State:
         """The index of the first batch whose moments are kept apart."""
         return len(self.batches) - len(self.recent)
 
-    def added(self, batch: Batch, moments: Rewards, instead_of: set[int]) -> State:
-        """The state with one more batch at its end, and without those it stands `instead_of`, all of which are kept apart."""
+    def added(self, batch: StoredBatch, moments: Rewards, instead_of: set[int]) -> State:
+        """The state with one more batch at its end, without those it replaces (`instead_of`), all of which are kept apart."""
         kept = [k for k in range(len(self.batches)) if k not in instead_of]
         recent = [self.recent[k - self.first_apart] for k in kept if k >= self.first_apart]
         older = self.older
@@ -216,7 +216,7 @@ def _names(reward: str | Sequence[str]) -> tuple[str, ...]:
     return (reward,) if isinstance(reward, str) else tuple(reward)
 
 
-def _batch(raw: object) -> Batch:
+def _batch(raw: object) -> StoredBatch:
     parts = stored.record(raw, "a batch", ("batch", "files", "rows", "dropped"))
     key = None if parts["batch"] is None else stored.text(parts["batch"], "the key of a batch")
     files = parts["files"]
@@ -224,7 +224,7 @@ def _batch(raw: object) -> Batch:
         raise ValueError("a batch needs files or a key")
     for fingerprint in files.values():
         stored.text(fingerprint, "the fingerprint of a file")
-    return Batch(key, files, stored.count(parts["rows"], "rows"), stored.count(parts["dropped"], "dropped"))
+    return StoredBatch(key, files, stored.count(parts["rows"], "rows"), stored.count(parts["dropped"], "dropped"))
 
 
 _TEXTS, _MAYBE, _MAPPING, _ONE_OR_MORE = "a list of texts", "text or null", "a mapping", "text or a list of texts"
@@ -237,7 +237,7 @@ _PARTS = {
 
 
 _OF_LISTS = ("slate", "position", "propensity_of", "discount")
-_SAID = ("model", "propensity_model", "items", "candidates")  # what is there only where it was part of the question
+_SAID = ("model", "propensity_model", "items", "candidates")  # only present if it was part of the question
 
 
 def _read_question(raw: object) -> dict[str, Any]:

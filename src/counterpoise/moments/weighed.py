@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 
 from counterpoise.moments import stored
-from counterpoise.moments.moments import ROW, Floats
+from counterpoise.moments.columns import ROW
+from counterpoise.moments.moments import Floats
 
 if TYPE_CHECKING:
     from counterpoise.weights import Weight
@@ -39,7 +40,7 @@ class Weighed:
 
     @classmethod
     def of(cls, weight: Weight) -> Weighed:
-        """What there is to know about a member of `counterpoise.weights`, or a weight of the user's own."""
+        """What to record about a member of `counterpoise.weights`, or about the user's own weight."""
         declared: list[str] = [field.name for field in fields(weight)] if is_dataclass(weight) else []
         names = dict.fromkeys([*declared, *getattr(weight, "__dict__", ())])
         values = {name: getattr(weight, name) for name in names}
@@ -105,9 +106,9 @@ Place = tuple[object, ...] | None  # a segment's label; None is the whole log
 class Estimated:
     r"""The covariances, over rows, of the moments' columns z and of what the fit takes from them, h.
 
-    An estimate of the form Σ aⱼ·mean(zⱼ) whose propensities were estimated has, to first order, the error of the mean of a·(z − h), where
-    h is the part of z that the scores of the propensity model explain. If the model was fitted on a share of the rows, the variance of
-    a·h counts as if it had as few.
+    An estimate of the form Σ aⱼ·mean(zⱼ) whose propensities were estimated has, to first order, the error of the mean of a·(z −
+    h), where h is the part of z that the scores of the propensity model explain. If the model was fitted on a share of the rows,
+    the variance of a·h is that of as few rows.
 
     >>> known = Estimated("model", 100, 100, 0.0, {("t", ""): {None: np.diag([4.0, 0.0])}})
     >>> fitted = Estimated("model", 100, 100, 0.0, {("t", ""): {None: np.array([[4.0, 1.0], [1.0, 1.0]])}})
@@ -119,7 +120,7 @@ class Estimated:
     rows: int  # that the model was drawn from
     of: int  # rows of the log
     center: float  # of the rewards in z
-    covariances: Mapping[tuple[str, str], Mapping[Place, Floats]] = field(default_factory=dict)  # empty: not known
+    covariances: Mapping[tuple[str, str], Mapping[Place, Floats]] = field(default_factory=dict)  # empty if unknown
 
     def factor(self, contrast: tuple[str, str], place: Place, a: Floats) -> float:
         """By how much the standard error of an estimate with these coefficients changes; 1 where that is not known."""

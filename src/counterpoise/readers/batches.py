@@ -24,9 +24,9 @@ from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
+from counterpoise.moments.columns import CONTEXT
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.moments import CONTEXT
-from counterpoise.moments.state import Batch, Rewards, State
+from counterpoise.moments.state import Rewards, State, StoredBatch
 from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
@@ -48,7 +48,7 @@ def identity(policy: object) -> str | None:
     named = policy if isinstance(policy, FunctionType) else type(policy)
     try:
         return f"{named.__module__}.{named.__qualname__} {_Hashes().of(policy).hex()}"
-    except Exception:  # whatever an object that does not want to be copied may raise
+    except Exception:  # objects that refuse to be copied may raise anything
         return None
 
 
@@ -57,7 +57,7 @@ class _Hashes:
 
     def __init__(self) -> None:
         self.known: dict[int, bytes] = {}
-        self.kept: list[object] = []  # an object that is gone could lend its id to another
+        self.kept: list[object] = []  # a deleted object's id could be reused
 
     def of(self, value: object) -> bytes:
         """The hash of a value, made from the hashes of its parts."""
@@ -120,7 +120,7 @@ def _class(kind: type) -> Iterator[object]:
 
 
 def _pickled_parts(value: object) -> Iterator[object]:
-    """What pickle would write of an object."""
+    """What pickle would write about an object."""
     reduced = value.__reduce_ex__(4)
     if isinstance(reduced, str):  # the name of something that its module has
         yield from (str(getattr(value, "__module__", "")), reduced)
@@ -194,7 +194,7 @@ def _fingerprint(path: Path) -> tuple[object, ...]:
 
 
 def check_unchanged(before: Fingerprints, log: object, batch: str | None) -> None:
-    """Check that what was read is what the state will say was read."""
+    """Check that the files that were read are still those that the state will record."""
     try:
         now = fingerprints_of(log, batch)
     except OSError as error:
@@ -308,24 +308,24 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
                 )
             versions[name] = digest
     weight = question.weight
-    # the name of one of the user's own says nothing of its formula
+    # the name of a user's own weight says nothing about its formula
     if not type(weight).__module__.startswith("counterpoise."):
         versions[f"{type(weight).__name__} (weight)"] = identity(weight) or "unknown"
     return dict(sorted(versions.items()))
 
 
 def _identity_of(policy: object) -> str | None:
-    """The identity of a policy; the groups of an `ActionGroup` are in the order of its lists, which a mapping's own identity leaves out."""
+    """The identity of a policy; for an `ActionGroup`, it includes the order of its groups, which a mapping's own identity ignores."""
     if isinstance(policy, ActionGroup) and isinstance(policy.groups, Mapping):
         return identity((policy.target, policy.propensity, list(policy.groups.items())))
     return identity(policy)
 
 
 def _items_kept(question: Question) -> str:
-    """What of the items must be the same every day.
+    """What must stay the same about the items from day to day.
 
-    That is which of them the k-th probability of a list belongs to, and which columns the model knows of them. What those hold may change,
-    as prices do: a model is fitted anew on every log, and an estimate is as right with any.
+    That is, which item the k-th probability of a list belongs to, and which columns the model knows about them. Their values may change, as
+    prices do: a model is fitted anew on every log, and the estimate is right with any of them.
     """
     frame = frame_of(question.log.items)
     ids = item_ids(frame, str(question.log.action))
@@ -342,7 +342,7 @@ class Addition:
 
     place: Path
     question: dict[str, object]
-    batch: Batch
+    batch: StoredBatch
     log: Any
     fingerprints: Fingerprints
     replaces: bool
@@ -370,7 +370,7 @@ def start(
     if known is not None:
         check_same(path, known, kept)
     fingerprints = fingerprints_of(log, batch)
-    new = Batch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in fingerprints.items()})
+    new = StoredBatch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in fingerprints.items()})
     job = Addition(Path(path), kept, new, log, fingerprints, replaces)
     if known is not None:
         _find_outdated(job, known)
@@ -396,7 +396,7 @@ def finish(job: Addition, today: Rewards) -> Rewards:
 
 
 def stored_state(path: str | PathLike[str] | None) -> State:
-    """A state that has to exist."""
+    """A state that must exist."""
     if not isinstance(path, str | PathLike):
         raise OptionError(f"`state=` must be the path of a file, found {type(path).__name__}.")
     return states.existing(path)
@@ -449,7 +449,9 @@ def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
         said = []
         if new.key is not None and new.key == batch.key:
             said.append(("key", new.key))
-        elif new.key is None or (job.replaces and batch.key is None):  # a key is its owner's word for other rows
+        elif new.key is None or (
+            job.replaces and batch.key is None
+        ):  # a key is the user's word that these are other rows
             for file, content in batch.files.items():
                 if content in names:
                     said.append(("content", names[content]))
@@ -497,7 +499,7 @@ def _check_replaceable(job: Addition, known: State, k: int) -> None:
 
 
 def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewards) -> None:
-    """Files that were compressed, converted or written with other line ends have other bytes and the same moments."""
+    """Refuse copies: compressed, converted or written with other line endings, they have other bytes but the same moments."""
     for k, moments in enumerate(known.recent, known.first_apart):
         if k not in outdated and all(map(_is_copy, moments, today)):
             raise MomentsError(

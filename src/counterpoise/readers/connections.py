@@ -1,4 +1,4 @@
-"""Connections to databases, the one table or query of each that is the log, and what SQL may be run on it."""
+"""Connections to databases, the table or query that is the log, and which SQL may run on it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_expressions(texts: Mapping[str, str], dialect: object) -> None:
 
 
 def not_one(part: str, text: str) -> ColumnError:
-    """The error that a text is more than one expression."""
+    """The error for a text that is more than one expression."""
     return ColumnError(f"{argument_of(part, text)} must be one {_what(part)}, not a statement.")
 
 
@@ -92,7 +92,7 @@ def tree_of(part: str, text: str, dialect: object) -> Tree:
 
 
 def _looks_elsewhere(part: str, text: str) -> ColumnError:
-    """The error for a condition or expression with a query in it, which could look at anything that the connection may."""
+    """The error for a condition or expression with a query in it, which could read anything the connection can."""
     return ColumnError(
         f"{argument_of(part, text)} must read no files and no other tables: "
         "write it of the log's own columns, without SELECT.",
@@ -153,7 +153,7 @@ def _duckdb_reads(query: str) -> bool:
 
 
 def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
-    """The same check as in `tree_of`, with DuckDB's own parser; and the text may make no rows or columns on the side."""
+    """The same check as in `tree_of`, with DuckDB's own parser; and the text must not create extra rows or columns."""
     try:
         bare, bracketed = (parse(f"SELECT {column}\n") for column in (text, f"({text}\n)"))
     except ValueError as error:
@@ -185,7 +185,7 @@ def _nodes(tree: object) -> Iterator[Mapping[str, object]]:
 
 
 def _without_places(tree: object) -> object:
-    """A tree that does not know where in the text it came from."""
+    """A tree without its positions in the text."""
     if isinstance(tree, dict):
         return {name: _without_places(part) for name, part in tree.items() if not name.startswith("query_location")}
     return [_without_places(part) for part in tree] if isinstance(tree, list) else tree
@@ -219,7 +219,7 @@ def query_table(backend: Native, query: str) -> Native:
     text = query.strip().rstrip("; \t\r\n")
     whole = f"SELECT * FROM (\n{text}\n) AS counterpoise_query"
     try:
-        _columns_of(backend, text)  # without our brackets, too: a text that closes them is no query
+        _columns_of(backend, text)  # also without our brackets: a text that closes them is not a query
     except psycopg.errors.SyntaxError as error:
         raise not_one_query(first_line(error)) from None
     try:
@@ -328,7 +328,9 @@ def connected(log: object, *, external_access: bool = False) -> Iterator[Native]
     except Exception as last:
         error = last
         while type(error).__name__ == "InvalidCursorName" and isinstance(error.__context__, Exception):
-            error = error.__context__  # a cursor that went with the statement's savepoint: what ended that is the error
+            error = (
+                error.__context__
+            )  # a cursor that went away with the statement's savepoint; whatever ended that is the error
         # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
         raise _no_answer(error, secrets_of(str(log)) if is_ours else [], is_ours) from None
     finally:
@@ -338,14 +340,14 @@ def connected(log: object, *, external_access: bool = False) -> Iterator[Native]
 
 
 def _open_ours(place: str, external_access: bool) -> Native:
-    """A connection of ours, or an error that says why there is none."""
+    """Our own connection, or an error that says why there is none."""
     try:
         return _connect(place, external_access)
     except CounterpoiseError:
         raise
     except Exception as error:
         refused = _no_answer(error, secrets_of(place), is_ours=True)
-    raise refused  # out here, as a driver's error that holds the whole address must not even be the context of ours
+    raise refused  # out here: a driver's error may contain the whole address, and must not even be the context of ours
 
 
 def _no_answer(error: Exception, secrets: Sequence[str], is_ours: bool) -> LogError:
@@ -432,7 +434,7 @@ def _native(table: Native) -> Native:
     backend = table.get_backend()
     if backend.name != "duckdb":
         return table
-    backend._run_pre_execute_hooks(table)  # as ibis does: a memtable is no table of DuckDB's until then
+    backend._run_pre_execute_hooks(table)  # as ibis does: until then, a memtable is not a DuckDB table
     return backend.con.sql(backend.compile(table))
 
 
@@ -470,7 +472,7 @@ def quoted(native: object, name: str) -> str:
 
 
 def is_of(log: object, library: str) -> bool:
-    """Whether an object is one of a library's, which need not be imported for that."""
+    """Whether an object comes from a library, without importing it."""
     return type(log).__module__.split(".")[0].lstrip("_") == library
 
 

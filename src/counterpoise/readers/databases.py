@@ -92,7 +92,7 @@ def _with_columns(native: Native, question: Question, available: Sequence[str]) 
 
 def _without_nan(native: Native, texts: Sequence[str]) -> Native:
     """The rows with null for NaN in whatever these texts may use: databases take a NaN to be larger than any number."""
-    if database_of(native) == "sqlite":  # which knows no NaN
+    if database_of(native) == "sqlite":  # which has no NaN
         return native
     frame: Any = nw.from_native(native)
     floats = [name for name, dtype in frame.collect_schema().items() if dtype.is_float()]
@@ -103,7 +103,7 @@ def _without_nan(native: Native, texts: Sequence[str]) -> Native:
 
 
 def _check_one_per_row(native: Native, texts: Mapping[str, str]) -> None:
-    """Check that no expression adds up rows, which SQLite allows beside plain columns: it makes a row even of none."""
+    """Check that no expression aggregates rows, which SQLite allows next to plain columns, returning a row even for an empty log."""
     for text, part in texts.items():
         rows = native.alias("counterpoise_rows").sql(
             f"SELECT COUNT(*) AS n FROM (SELECT ({text}\n) FROM counterpoise_rows WHERE 1 = 0) AS counterpoise_made"
@@ -135,7 +135,7 @@ def _compute(step: str, native: Native, expressions: Mapping[str, str], where: s
 
 
 def fence(rows: LazyRows, question: Question) -> LazyRows:
-    """A limit that limits nothing, without which PostgreSQL could spend minutes planning, and SQLite computing.
+    """A limit that limits nothing, but keeps PostgreSQL from planning, and SQLite from computing, for minutes.
 
     Both copy the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
     the subquery has a limit. The price is that PostgreSQL then works with one process, so short questions go without it.

@@ -58,7 +58,7 @@ def check_once(files: Sequence[Path]) -> None:
 
 
 def shown(path: Path) -> str:
-    """A path for messages, written as the user wrote it, even if the locale knows nothing but ASCII."""
+    """A path for messages, as the user wrote it, even in an ASCII locale."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -124,7 +124,7 @@ def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
 def _inside(folder: Path) -> Iterator[Path]:
     """The files in a folder and its subfolders, including linked ones; a folder that links lead back to is read once."""
     links, visited = [folder], set[Path]()
-    for link in links:  # which grows: folders proper come first, so that they go by their own names
+    for link in links:  # grows as we go: real folders come first, so that they keep their own names
         below = [link]
         for place in below:
             real = place.resolve()
@@ -154,7 +154,7 @@ def _dangling(link: Path) -> LogError:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether this is something that Spark or a notebook left beside the data, such as _temporary/; a folder _key=value is data."""
+    """Whether Spark or a notebook left this next to the data, such as _temporary/; a folder _key=value is data."""
     return path.name.startswith("_") or any(
         part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.parts
     )
@@ -183,7 +183,7 @@ INFERRED = 10_000  # rows from which the types of text formats are guessed
 # lines of JSON that are looked at closely for keys given twice: nested objects make every line suspicious
 CHECKED = 10_000
 
-# what polars raises for a file that it cannot read; a panic is no ordinary exception
+# what polars raises for a file it cannot read; a panic is not an ordinary exception
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
@@ -284,7 +284,7 @@ def _schema(path: Path, inferred: int | None) -> pl.Schema:
 
 
 def _empty_columns(rows: pl.LazyFrame) -> dict[str, pl.DataType]:
-    """The columns without a value, which is all of them if there are no rows; CSV calls them text."""
+    """The columns without any value (all of them, if there are no rows); CSV calls them text."""
     texts = rows.select(pl.col(pl.String))
     empty = texts.select(pl.all().is_null().all()).collect(engine="streaming").to_dict(as_series=False)
     return {name: pl.Null() for name, is_empty in empty.items() if is_empty == [True]}
@@ -346,7 +346,7 @@ def _texts(path: Path, **options: Any) -> pl.LazyFrame:
 
 
 def _repeated_key(line: str | None) -> str | None:
-    """The key that a line's object has twice; a line that is not JSON is the reader's business."""
+    """The key that a line's object has twice; a line that is not JSON is left to the reader."""
     try:
         pairs = json.loads(line or "null", object_pairs_hook=_Pairs)
     except ValueError:
@@ -430,7 +430,7 @@ def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> 
 def damaged(path: Path, error: BaseException) -> LogError:
     """The error for a file that is truncated, corrupt, or in another format than its name says."""
     said, advice = first_line(error), "The file is damaged or incomplete: write it again, or leave it out"
-    if said.startswith("InvalidNumber"):  # of JSON, where 39 digits are too many
+    if said.startswith("InvalidNumber"):  # JSON, where 39 digits are too many
         advice = "If it is a whole number too long for any integer, write it as text"
     return LogError(f"cannot read {shown(path)!r}: {said}. {advice}.")
 
@@ -527,3 +527,11 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def collect(frame: pl.LazyFrame) -> pl.DataFrame:
+    """The rows of a small answer; damaged files are an error of the log."""
+    try:
+        return frame.collect(engine="streaming")
+    except UNREADABLE as error:
+        raise LogError(f"cannot read the log: {first_line(error)}.") from error

@@ -22,7 +22,7 @@ BATCH = 1_000_000
 
 @contextmanager
 def errors_told(data: object) -> Iterator[None]:
-    """Whatever goes wrong while a lazy frame of polars runs, as an error of the log: the expressions in it are the user's."""
+    """Turn whatever goes wrong while a polars lazy frame runs into an error about the log: its expressions are the user's."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, nw.exceptions.NarwhalsError, OSError) as error:
@@ -76,7 +76,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
         return
     frame = as_narwhals(log)
     if isinstance(log, pl.LazyFrame):
-        # expressions first: one that looks at several rows must see all of them, not those of a batch
+        # expressions first: one that looks at several rows must see all of them, not just a batch
         whole = selected(log, question, number)
         yield from whole.collect_batches(chunk_size=BATCH, engine="streaming", maintain_order=True)
         return
@@ -184,7 +184,7 @@ def from_array(name: str, values: object, *, is_number: bool) -> pl.Series:
         array = values.data.copy() if array.dtype.kind in "mM" else values.data.astype(object)
         array[np.ma.getmaskarray(values)] = None
     if array.dtype.kind == "T" or (array.dtype.kind == "U" and isinstance(values, list | tuple) and not is_number):
-        array = np.array(values, dtype=object)  # text made of a list would turn its NaN and None into 'nan' and 'None'
+        array = np.array(values, dtype=object)  # as text, a list's NaN and None would become 'nan' and 'None'
     if array.dtype.kind == "f" and not is_number and isinstance(values, list | tuple):
         array = _whole(values, array)
     if is_number and array.dtype.kind in "cmM":

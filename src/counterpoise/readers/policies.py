@@ -39,7 +39,7 @@ def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int
 
 def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.DataFrame:
     """The batch with a column for every policy; `batch` is what an error calls it."""
-    # without an action a row is bad, and no policy's concern
+    # a row without an action is bad, so no policy needs to see it
     known = frame.get_column(str(question.log.action)).is_not_null()
     shown = frame if known.all() else frame.filter(known)
     columns = []
@@ -118,7 +118,7 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
     shown = frame[kept]
     number = shown.get_column(lists.slate).rank("dense").cast(pl.Int64).to_numpy() - 1
     rows = rows_by_list(number, rank.gather(kept).cast(pl.Int64).to_numpy())
-    rows = rows[rows[:, 0] >= 0]  # a list without a top is bad, and no policy's concern
+    rows = rows[rows[:, 0] >= 0]  # a list without a top row is bad, so no policy needs to see it
     check_context(getattr(policy, "context_", ()) or question.log.context, question.log.context)
     context = shown.select(columns(question.log.context)).to_numpy()
     check_same_context(context, rows)
@@ -129,7 +129,7 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
 
 
 @dataclass(frozen=True)
-class Table:
+class ActionTable:
     """A policy's probabilities of all its actions (rows × actions), and which actions those are."""
 
     actions: NDArray[Any]
@@ -141,7 +141,7 @@ def has_table(policy: object) -> bool:
     return isinstance(policy, Probabilities) or hasattr(policy, "predict_proba")
 
 
-def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
+def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> ActionTable:
     """The probabilities of all actions, for the rows of a frame."""
     if isinstance(policy, Probabilities):
         return _check_sums(_of_lists(policy, frame, question), f"the lists of probabilities in {policy.column!r}")
@@ -152,11 +152,11 @@ def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
-    return _check_sums(Table(classes, np.asarray(table)), "the probabilities of predict_proba")
+    return _check_sums(ActionTable(classes, np.asarray(table)), "the probabilities of predict_proba")
 
 
-def _check_sums(table: Table, what: str) -> Table:
-    """The table, if no row adds up to more than 1 by far; less than 1 leaves some for actions that it does not have."""
+def _check_sums(table: ActionTable, what: str) -> ActionTable:
+    """The table, unless a row adds up to clearly more than 1; less than 1 leaves room for actions it does not list."""
     sums = table.probabilities.sum(axis=1)
     bad = np.flatnonzero(sums > 1.0 + ROUNDED)
     if len(bad):
@@ -169,7 +169,7 @@ def _check_sums(table: Table, what: str) -> Table:
 
 
 def read_by(policy: object, question: Question) -> list[str]:
-    """The columns that `table_of` lets a policy see: rows with the same values there are one question to it."""
+    """The columns that `table_of` lets a policy see: rows with the same values are the same question to it."""
     candidates = question.log.candidates if hasattr(policy, "candidates_") else None
     return list(dict.fromkeys([*question.log.context, *([] if candidates is None else [candidates])]))
 
@@ -190,7 +190,7 @@ def _context(policy: object, frame: pl.DataFrame, question: Question) -> Any:
 
 
 def _array(context: pl.DataFrame) -> NDArray[Any]:
-    """The contexts as one array, as policies take them that know no names."""
+    """The contexts as one array, for policies that don't use names."""
     times = [column for column in context.columns if context.schema[column].is_temporal()]
     if times and len(context.columns) > 1:
         raise ColumnError(
@@ -213,7 +213,7 @@ def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict
     return {} if column is None else {"candidates": frame.get_column(column)}
 
 
-def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) -> Table:
+def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) -> ActionTable:
     """The lists of a column as a table; all must be of one length."""
     table = _lists(frame, policy.column)
     width = table.shape[1]
@@ -222,7 +222,7 @@ def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) ->
         raise ColumnError(
             f"column {policy.column!r} has lists of {width:,} probabilities, and the items are {len(items):,}: give one for each item."
         )
-    return Table(np.arange(width) if items is None else items, table)
+    return ActionTable(np.arange(width) if items is None else items, table)
 
 
 def _lists(frame: pl.DataFrame, column: str) -> Floats:
@@ -241,7 +241,7 @@ def _lists(frame: pl.DataFrame, column: str) -> Floats:
 
 
 def frame_of(items: Any) -> pl.DataFrame:
-    """What is known of the items, whatever kind of frame it comes in."""
+    """The items as a frame, whatever kind of frame they come in."""
     if isinstance(items, pl.DataFrame):
         return items
     try:
@@ -257,7 +257,7 @@ def item_ids(items: object, action: str) -> pl.Series:
     return frame.get_column(action if action in frame.columns else frame.columns[0])
 
 
-def chosen(table: Table, actions: NDArray[np.generic], rows: NDArray[np.int64] | None = None) -> Floats:
+def chosen(table: ActionTable, actions: NDArray[np.generic], rows: NDArray[np.int64] | None = None) -> Floats:
     """The probability of the logged action among all; a policy never takes an action that it does not know.
 
     `rows` says which row of the table each action belongs to, if they do not go one by one.
@@ -269,7 +269,7 @@ def chosen(table: Table, actions: NDArray[np.generic], rows: NDArray[np.int64] |
 
 
 def _places(actions: NDArray[np.generic], classes: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Where each action stands among the classes; for one that does not, the place of a neighbor."""
+    """Where each action stands among the classes; for an unknown one, the place of a neighbor."""
     order = np.argsort(classes)
     try:
         place = np.minimum(np.searchsorted(classes[order], actions), len(classes) - 1)

@@ -29,7 +29,7 @@ def progress_bar(wanted: bool | None, doing: str = "reading the log", what: str 
 
 @contextmanager
 def progress_line(wanted: bool | None, doing: str) -> Iterator[Callable[[str], None] | None]:
-    """A function that says what is being done, next to how long it has been going on, or None; as `progress_bar`."""
+    """A function that says what is being done and for how long, or None; like `progress_bar`."""
     if wanted is False or (wanted is None and not (sys.stderr and sys.stderr.isatty())):
         yield None
         return

@@ -1,4 +1,4 @@
-"""Spark's frames: the columns that a question names, and the rows where sums do not do."""
+"""Spark frames: the columns that a question names, and the rows where sums are not enough."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_spark(data: object) -> bool:
 
 
 def batches(question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
-    """The columns we need, fetched for questions about rows, which sums cannot answer; all rows, or so many drawn at random."""
+    """The columns we need, fetched for questions that sums cannot answer: all rows, or some drawn at random."""
     with errors_told():
         frame, names = complete(question)
         if limit is not None:
@@ -96,7 +96,7 @@ def _functions(log: object) -> Any:
 
 @contextmanager
 def errors_told() -> Iterator[None]:
-    """Whatever Spark raises, as an error of the log."""
+    """Turn whatever Spark raises into an error about the log."""
     try:
         yield
     except CounterpoiseError:

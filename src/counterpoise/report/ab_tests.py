@@ -8,8 +8,7 @@ from pathlib import Path
 from counterpoise.display import Cell, Name, Number, Table, level_of
 from counterpoise.evaluation.ab_test import MEANS, ABTest, Effect, worth_text
 from counterpoise.evaluation.backtest import Backtest, Replayed
-from counterpoise.report.markup import Safe, el, join, name_of
-from counterpoise.report.page import Part, assemble, write
+from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, forest_axis
 from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table
 
@@ -28,10 +27,10 @@ def write_ab_test(
         ]
     )
     parts = [
-        Part("effects", "Effects", _effects(test)),
-        Part("arms", "Arms", _arms(test)),
-        Part("assumptions", "What this rests on", el("p", test.assumption)),
-        *([Part("reproduce", "How to reproduce this", el("pre", el("code", command)))] if command else []),
+        Section("effects", "Effects", _effects(test)),
+        Section("arms", "Arms", _arms(test)),
+        Section("assumptions", "What this rests on", el("p", test.assumption)),
+        *([Section("reproduce", "How to reproduce this", el("pre", el("code", command)))] if command else []),
     ]
     return write(Path(path), assemble(head, parts, title or "A/B test"))
 
@@ -92,10 +91,10 @@ def write_backtest(
 ) -> Path:
     """Write a backtest as one HTML file that opens anywhere, and return the file's path."""
     parts = [
-        *([Part("calibration", "Predicted and measured", _figure(backtest))] if backtest.known else []),
-        Part("tests", "Test by test", page_table(backtest.cells(), OUTCOMES)),
-        Part("assumptions", "What this rests on", el("p", RESTS_ON)),
-        *([Part("reproduce", "How to reproduce this", el("pre", el("code", command)))] if command else []),
+        *([Section("calibration", "Predicted and measured", _figure(backtest))] if backtest.known else []),
+        Section("tests", "Test by test", page_table(backtest.cells(), OUTCOMES)),
+        Section("assumptions", "What this rests on", el("p", RESTS_ON)),
+        *([Section("reproduce", "How to reproduce this", el("pre", el("code", command)))] if command else []),
     ]
     head = join(el("p", said, class_="answer") for said in backtest.headline())
     return write(Path(path), assemble(head, parts, title or "Backtest of earlier A/B tests"))

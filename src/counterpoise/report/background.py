@@ -57,7 +57,7 @@ def _listed(names: Sequence[str], limit: int = 50) -> Safe:
 
 
 def _each(result: Result, say: Callable[[Result], str]) -> Safe:
-    """What is said of every reward: once where it is the same for all."""
+    """What is said about every reward, once if it is the same for all."""
     said = {name: say(answer) for name, answer in result.by_reward.items()}
     if len(set(said.values())) == 1:
         return text(next(iter(said.values())))

@@ -1,12 +1,22 @@
-"""Makes HTML in which every string is escaped unless it was made here."""
+"""Makes HTML in which every string is escaped unless it was made here, and whole pages of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
 from typing import Any
 
+from counterpoise import __version__
 from counterpoise.display import Name, Phrase
+from counterpoise.errors import OptionError
+from counterpoise.whole_files import whole_file
 
 VOID = {"meta", "input", "br", "path", "line", "rect", "circle"}  # SVG's are closed too, which HTML allows there
 # Control characters are not allowed in HTML; Unicode has a picture of each.
@@ -79,3 +89,65 @@ def left_out(count: int, shown: int, what: str, which: str, how: str = "shown") 
         return Safe("")
     said = f"Of {count:,} {what}, only the {shown:,} with the {which} are {how} here; the result itself has them all."
     return el("p", said, class_="note")
+
+
+# -- A page of them --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: its address, its heading, and its content."""
+
+    key: str
+    words: str | Safe
+    body: Safe
+
+
+def assemble(answer: Safe, parts: Sequence[Section], title: str) -> str:
+    """One page: what it says first, and its sections."""
+    folder = files("counterpoise.report")
+    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    now = datetime.now(UTC)
+    return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        title=text(title),
+        version=text(__version__),
+        date=el("time", f"{now:%Y-%m-%d %H:%M} UTC", datetime=f"{now:%Y-%m-%dT%H:%MZ}"),
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        answer=answer,
+        contents=join(el("li", el("a", part.words, href=f"#{part.key}")) for part in parts),
+        sections=join(
+            el(
+                "section",
+                el("h2", part.words, id=f"{part.key}-title"),
+                part.body,
+                id=part.key,
+                aria_labelledby=f"{part.key}-title",
+            )
+            for part in parts
+        ),
+    )
+
+
+def _hash(code: str) -> str:
+    """For the page's own security policy: no other script or style runs, whatever a log contains."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+
+
+def write(path: Path, page: str) -> Path:
+    """Write a page, completely or not at all."""
+    where = path.resolve()
+    if where.is_dir() or not where.parent.is_dir():
+        what = "is a folder" if where.is_dir() else "is in a folder that does not exist"
+        raise OptionError(
+            f"{str(path)!r} {what}.", do="Give the name of a file in an existing folder, such as report.html."
+        )
+    try:
+        with whole_file(where) as part:
+            part.write_text(page, encoding="utf-8", newline="\n")
+    except OSError as error:
+        what = f"cannot write {str(path)!r}: {error.strerror or error}."
+        raise OptionError(what, do="Name a file in a folder that you can write to.") from error
+    return path

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 from counterpoise import __version__
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import OptionError
+from counterpoise.evaluation.audit import audit_of
 from counterpoise.evaluation.coverage import CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
-from counterpoise.report import background, propensities, sections, segments, weights
-from counterpoise.report.markup import Safe, el, join, name_of, text
+from counterpoise.report import background, propensities, sections, weights
+from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.profile import Profile, profile
 from counterpoise.weights import Ratio
-from counterpoise.whole_files import whole_file
 
 Checks = CoverageCheck | Sequence[CoverageCheck] | None
 
@@ -50,9 +44,9 @@ def write_report(
     title
         The heading.
     rows
-        Whether to read the log again, for a histogram of the weights, the estimate as rows come in, and what it would be if the
-        propensities were wrong. A result that comes from
-        stored moments has no log to read, and one that rests on a state's earlier logs, too, has only the last of them.
+        Whether to read the log again, for a histogram of the weights, the estimate as rows come in, and a section on wrong
+        propensities. A result from stored moments has no log to read, and one that includes a state's earlier logs has only the
+        last of them.
     coverage
         What `check_coverage` returned, for a section about it; with several rewards, a list of what it returned for each.
 
@@ -86,21 +80,12 @@ def render(
         for part in _about(reading, place, len(readings), rows, checked.get(reading.result.reward))
     ]
     audited = _propensities(readings[0]) if rows else Safe("")  # the same for every reward
-    shown += [Part("propensities", "Propensities, part by part", audited)] if audited else []
+    shown += [Section("propensities", "Propensities, part by part", audited)] if audited else []
     shown += [
-        Part("glossary", "What the numbers mean", background.words(readings[0])),
-        Part("reproduce", "How to reproduce this", background.reproduce(readings[0], command, __version__)),
+        Section("glossary", "What the numbers mean", background.words(readings[0])),
+        Section("reproduce", "How to reproduce this", background.reproduce(readings[0], command, __version__)),
     ]
     return assemble(_heads(readings), shown, title or "Off-policy evaluation")
-
-
-@dataclass(frozen=True)
-class Part:
-    """A section of the page: what its address is, its heading, and what it says."""
-
-    key: str
-    words: str | Safe
-    body: Safe
 
 
 def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
@@ -111,29 +96,29 @@ def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
     return checks
 
 
-def _about(reading: Reading, place: int, rewards: int, rows: bool, check: CoverageCheck | None) -> list[Part]:
+def _about(reading: Reading, place: int, rewards: int, rows: bool, check: CoverageCheck | None) -> list[Section]:
     """The sections about one reward; where there are several, its name is in their headings."""
     profiles = _profiles(reading) if rows else {}
     doubts = _doubts(reading) if rows else None
     end = f"-{place + 1}" if place else ""  # no address twice; the first reward's are those of a single one
     shown = [
-        Part("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
-        Part("lift", "Lift over the logging policy", sections.lift(reading)),
-        Part("model", "The reward model", sections.model(reading)),
-        Part("ladder", "Bias ladder", sections.ladder(reading)),
-        Part("coverage", "How often such intervals cover", sections.coverage(check)),
-        Part("sensitivity", "If the propensities were wrong", propensities.sensitivity(doubts)),
-        Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
-        Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
-        Part("propensity-model", "The propensity model", propensities.propensity_model(reading)),
-        Part("convergence", "As rows come in", weights.convergence(reading, profiles)),
+        Section("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
+        Section("lift", "Lift over the logging policy", sections.lift(reading)),
+        Section("model", "The reward model", sections.model(reading)),
+        Section("ladder", "Bias ladder", sections.ladder(reading)),
+        Section("coverage", "How often such intervals cover", sections.coverage(check)),
+        Section("sensitivity", "If the propensities were wrong", propensities.sensitivity(doubts)),
+        Section("segments", "Segments", sections.segments(reading, f"segment-table{end}")),
+        Section("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
+        Section("propensity-model", "The propensity model", propensities.propensity_model(reading)),
+        Section("convergence", "As rows come in", weights.convergence(reading, profiles)),
     ]
     name = join([": ", name_of(reading.result.reward)]) if rewards > 1 else ""
-    return [Part(part.key + end, join([part.words, name]), part.body) for part in shown if part.body]
+    return [Section(part.key + end, join([part.words, name]), part.body) for part in shown if part.body]
 
 
 def _profiles(reading: Reading) -> dict[str, Profile]:
-    """What the rows themselves show; nothing where they are not all at hand."""
+    """What the rows themselves show; empty unless all of them are at hand."""
     result = reading.result
     if result.question is None or result.earlier_rows or not result.question.weight.needs_propensity or result.ladders:
         return {}  # targets that chose weights of their own have ladders to show
@@ -142,17 +127,15 @@ def _profiles(reading: Reading) -> dict[str, Profile]:
 
 
 def _propensities(reading: Reading) -> Safe:
-    """The audit of the propensities; nothing where the rows are not all at hand."""
+    """The audit of the propensities; None unless all rows are at hand."""
     result = reading.result
     if result.question is None or result.earlier_rows:
         return Safe("")
-    from counterpoise.evaluation.audit import audit_of  # not before a log is given: polars takes its time
-
     return propensities.propensities(audit_of(result.asked()))
 
 
 def _doubts(reading: Reading) -> Sensitivity | None:
-    """How far the foremost targets rest on the propensities, from the rows; nothing where they are not all at hand.
+    """How much the foremost targets depend on the propensities, from the rows; empty unless all of them are at hand.
 
     Spark takes so long to plan this that you have to ask for it, with `result.sensitivity()`.
     """
@@ -172,53 +155,3 @@ def _heads(readings: Sequence[Reading]) -> Safe:
     return join(
         join([el("h2", "Reward: ", name_of(reading.result.reward)), sections.head(reading)]) for reading in readings
     )
-
-
-def assemble(answer: Safe, parts: Sequence[Part], title: str) -> str:
-    """One page: what it says first, and its sections."""
-    folder = files("counterpoise.report")
-    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    now = datetime.now(UTC)
-    return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
-        title=text(title),
-        version=text(__version__),
-        date=el("time", f"{now:%Y-%m-%d %H:%M} UTC", datetime=f"{now:%Y-%m-%dT%H:%MZ}"),
-        style=style,
-        script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-        answer=answer,
-        contents=join(el("li", el("a", part.words, href=f"#{part.key}")) for part in parts),
-        sections=join(
-            el(
-                "section",
-                el("h2", part.words, id=f"{part.key}-title"),
-                part.body,
-                id=part.key,
-                aria_labelledby=f"{part.key}-title",
-            )
-            for part in parts
-        ),
-    )
-
-
-def _hash(code: str) -> str:
-    """For the page's own security policy: no other script or style runs, whatever a log contains."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-
-
-def write(path: Path, page: str) -> Path:
-    """Write a page, completely or not at all."""
-    where = path.resolve()
-    if where.is_dir() or not where.parent.is_dir():
-        what = "is a folder" if where.is_dir() else "is in a folder that does not exist"
-        raise OptionError(
-            f"{str(path)!r} {what}.", do="Give the name of a file in an existing folder, such as report.html."
-        )
-    try:
-        with whole_file(where) as part:
-            part.write_text(page, encoding="utf-8", newline="\n")
-    except OSError as error:
-        what = f"cannot write {str(path)!r}: {error.strerror or error}."
-        raise OptionError(what, do="Name a file in a folder that you can write to.") from error
-    return path

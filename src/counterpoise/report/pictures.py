@@ -17,9 +17,10 @@ from counterpoise.evaluation.backtest import Backtest
 from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.distribution import Distribution
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
-from counterpoise.evaluation.result import Result, segment_text
+from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
 from counterpoise.log.question import LOGGING
+from counterpoise.moments.log_moments import segment_text
 from counterpoise.moments.spread import Tail
 from counterpoise.report.plots import forest_axis
 from counterpoise.report.propensities import drawn_bounds
@@ -38,7 +39,7 @@ POINTS = 400  # of a tail's curve
 
 
 @dataclass(frozen=True)
-class Line:
+class ForestLine:
     """One line of a forest plot."""
 
     name: str
@@ -76,7 +77,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     stack = next(iter(result.moments.moments.values())).merge(axis=1)
     means = dict(zip(result.moments.segments, (stack.center + stack.average("s")).tolist(), strict=True))
     lines = [
-        Line(
+        ForestLine(
             segment_text(place),
             result.estimates[name, reading.primary, place],
             result.verdict_on(name, reading.primary, place),
@@ -233,9 +234,9 @@ def _label(check: Check) -> str:
     return said if check.status == "fine" else f"{said} ({check.status})"
 
 
-def _line(reading: Reading, target: str, estimator: str, name: str) -> Line:
+def _line(reading: Reading, target: str, estimator: str, name: str) -> ForestLine:
     verdict = reading.result.verdict_on(target, estimator)
-    return Line(name, reading.result[target, estimator], verdict, estimator == reading.primary)
+    return ForestLine(name, reading.result[target, estimator], verdict, estimator == reading.primary)
 
 
 def _what(reading: Reading) -> str:
@@ -247,7 +248,7 @@ def _what(reading: Reading) -> str:
 
 def _forest(
     reading: Reading,
-    lines: Sequence[Line],
+    lines: Sequence[ForestLine],
     title: str,
     ax: Axes | None,
     marks: Mapping[str, float] | None = None,
@@ -272,7 +273,7 @@ def _forest(
         label = "no difference" if reading.is_difference else f"logged: {number(*reading.logged_digits)}"
         axes.axvline(reading.mark, color=MARK, linestyle="--", linewidth=1, label=label, zorder=0)
     names = [shortened(line.name, 40) + ("" if line.estimate.identified else " (not identified)") for line in shown]
-    axes.set_yticks(range(len(shown)), names, parse_math=False)  # a dollar sign in a name begins no formula
+    axes.set_yticks(range(len(shown)), names, parse_math=False)  # a dollar sign in a name must not start a formula
     axes.set_ylim(len(shown) - 0.4, -0.6)
     level = breakable(level_of(reading.result.level))
     axes.set_xlabel(f"{'difference' if reading.is_difference else 'value'} per {reading.unit}, with {level} intervals")
@@ -283,7 +284,7 @@ def _forest(
     return axes
 
 
-def _draw(axes: Axes, k: int, line: Line, low: float, high: float) -> None:
+def _draw(axes: Axes, k: int, line: ForestLine, low: float, high: float) -> None:
     """A dot with its interval, and an arrow if the interval continues off the plot."""
     color, width = COLORS[line.verdict], 2.6 if line.is_primary else 1.4
     first, last = (min(max(end, low), high) for end in line.estimate.interval)
@@ -299,7 +300,7 @@ def _draw(axes: Axes, k: int, line: Line, low: float, high: float) -> None:
 def _legend(axes: Axes, *, is_beside: bool) -> None:
     """What the vertical lines mean, and which verdicts there are if they are not all the same.
 
-    It goes beside a figure of our own; in somebody else's there may be no room for it.
+    It goes next to our own figure; in somebody else's there may be no room for it.
     """
     from matplotlib.lines import Line2D
 

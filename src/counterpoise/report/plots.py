@@ -226,7 +226,7 @@ def _part(x: Axis, y: Axis, part: Line | Band | Mark | Bars) -> Safe:
         return el("path", d="M" + "L".join(there + back) + "Z", class_="band") if part.rows else Safe("")
     points = [_at(x.share(px), y.share(py)) for px, py in part.points]
     if len(set(points)) == 1:
-        points.append(points[0])  # a line of no length with round ends is a dot
+        points.append(points[0])  # a zero-length line with round ends is a dot
     return el("path", d="M" + "L".join(points), class_=part.kind) if points else Safe("")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from counterpoise.engines.rows import over_good_rows
 from counterpoise.estimators import Estimate, beta_ips
 from counterpoise.intervals.method import normal
 from counterpoise.log.question import PROPENSITY, Question
@@ -39,8 +40,6 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
     >>> [step.n for step in found.steps], int(found.counts.sum())
     ([1, 2, 3, 4], 4)
     """
-    from counterpoise.engines.rows import over_good_rows  # not before a log is given: polars takes its time
-
     chosen = {target: question.names.targets[question.target_names.index(target)] for target in targets}
     reward = question.names.rewards[0]
 

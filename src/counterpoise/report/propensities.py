@@ -21,7 +21,7 @@ KINDS = {"fine": "primary", "too large": "primary", "too small": "primary"}  # o
 
 
 def propensities(audit: Audit | None) -> Safe:
-    """A forest plot of the parts, those that raise an alarm first; nothing where there are no parts to look at."""
+    """A forest plot of the parts, alarms first; empty if there are no parts to look at."""
     checks = [] if audit is None else audit.in_order
     if audit is None or not checks:
         return Safe("")
@@ -58,7 +58,7 @@ def _row(check: Check) -> ForestRow:
 
 
 def propensity_model(reading: Reading) -> Safe:
-    """What the model is, whether what it predicts is what happened, and how small its propensities get; nothing without a model."""
+    """What the model is, whether its predictions came true, and how small its propensities get; empty without a model."""
     quality = reading.result.propensity_model
     if quality is None:
         return Safe("")
@@ -108,7 +108,7 @@ POINTS = 25
 
 
 def sensitivity(answer: Sensitivity | None) -> Safe:
-    """The tipping point of every target in words, and a picture of its bounds; nothing where there are no rows to read."""
+    """The tipping point of every target in words, and a picture of its bounds; empty if there are no rows to read."""
     if answer is None:
         return Safe("")
     lead = (

@@ -1,4 +1,4 @@
-"""The sections of the report on values: the answer with its verdicts, forest plots, the ladder, the reward model and coverage."""
+"""The sections of the report on values: the answer with its verdicts, forest plots, the ladder, the reward model, coverage and segments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from counterpoise.display import Phrase, Table, level_of, number
+from counterpoise.display import Phrase, Table, level_of, number, signed
+from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.coverage import Coverage, CoverageCheck
 from counterpoise.evaluation.ladder import Ladder
@@ -17,11 +18,21 @@ from counterpoise.evaluation.reading import (
     Reading,
     headline,
 )
+from counterpoise.moments.log_moments import Segment, segment_text
 from counterpoise.report.card import SIGNS
 from counterpoise.report.glossary import ESTIMATOR_WORDS, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of, phrase
 from counterpoise.report.plots import Axis, Line, Mark, chart, forest_axis
-from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table, verdict_class
+from counterpoise.report.tables import (
+    ForestRow,
+    Group,
+    badge,
+    estimate_text,
+    forest,
+    page_table,
+    scrolled,
+    verdict_class,
+)
 
 
 def head(reading: Reading) -> Safe:
@@ -145,7 +156,7 @@ def _value_head(reading: Reading) -> Safe:
 
 
 def ladder(reading: Reading) -> Safe:
-    """A forest plot for each target; nothing where no weight was chosen."""
+    """A forest plot for each target; empty if no weight was chosen."""
     ladders = reading.result.ladders
     if not ladders:
         return Safe("")
@@ -181,7 +192,7 @@ def _rungs(reading: Reading, ladder: Ladder) -> Safe:
 
 
 def model(reading: Reading) -> Safe:
-    """Quality, worth and calibration; nothing where no model was fitted."""
+    """Quality, worth and calibration; empty if no model was fitted."""
     quality = reading.result.model
     if quality is None:
         return Safe("")
@@ -219,7 +230,7 @@ DRAWN = 100  # intervals in a picture
 
 
 def coverage(check: CoverageCheck | None) -> Safe:
-    """What was found for every target, and a picture of the first intervals; nothing where nobody checked."""
+    """What was found for every target, and a picture of the first intervals; empty if nobody checked."""
     if check is None or not len(check):
         return Safe("")
     first = next(iter(check.values()))
@@ -241,7 +252,7 @@ def coverage(check: CoverageCheck | None) -> Safe:
 def picked(coverage: Coverage) -> list[tuple[float, float, bool]]:
     """The first intervals around what they should cover, lowest first, and whether each covers it.
 
-    An end that is infinite is moved to where the others are.
+    Infinite ends are moved to where the others are.
     """
     ends = [x - coverage.truth for x in (*coverage.lower[:DRAWN], *coverage.upper[:DRAWN]) if math.isfinite(x)]
     least, most = min(ends, default=-1.0), max(ends, default=1.0)
@@ -269,4 +280,103 @@ def _covering(coverage: Coverage) -> Safe:
             y_label="logs, by where their interval lies",
         ),
         el("figcaption", name_of(coverage.target), f": {said}, drawn bold."),
+    )
+
+
+# -- Segments: a table that sorts and filters -------------------------------------------------------------------------------
+
+SEGMENTS_LISTED = 1000
+
+
+def segments(reading: Reading, address: str = "segment-table") -> Safe:
+    """A table of segments that sorts and filters, under its own address."""
+    result = reading.result
+    keys = [key for key in result.verdicts if key[1] is not None]
+    if not keys:
+        return Safe("")
+    every = len({segment for _, segment in keys})
+    # every segment of as many targets as fit: a few segments of all targets would not help anybody
+    targets = set(reading.foremost(max(1, SEGMENTS_LISTED // every)))
+    shown = sorted(
+        ((target, segment) for target, segment in keys if target in targets),
+        key=lambda key: -result.segment_rows[key[1]],
+    )[:SEGMENTS_LISTED]
+    names = (*(("Target",) if len(result.targets) > 1 else ()), " / ".join(result.moments.segment_columns))
+    heads = [(name_of(name, 40), False) for name in names] + [
+        (in_units("Rows", reading.unit), True),
+        ("Difference" if reading.is_difference else "Value", True),
+        ("From", True),
+        ("To", True),
+        *(() if reading.is_comparison else (("Effective sample", True),)),
+        ("Verdict", False),
+    ]
+    header = el(
+        "tr",
+        *(
+            el("th", el("button", title, type="button"), scope="col", class_="number" if right else None)
+            for title, right in heads
+        ),
+    )
+    body = [_segment_row(reading, target, segment, len(names) > 1) for target, segment in shown]
+    words = sorted({result.verdict_on(target, reading.primary, segment) for target, segment in shown})
+    controls = el(
+        "div",
+        el("label", "Filter", el("input", type="search", placeholder="type to filter")),
+        el("label", "Verdict", el("select", el("option", "all", value=""), *(el("option", w, value=w) for w in words))),
+        el("output", aria_live="polite"),
+        class_="controls",
+        data_filters=address,
+        hidden=True,
+    )
+    lead = el(
+        "p",
+        f"Each {'/'.join(map(str, result.moments.segment_columns))[:100]} on its own, by {reading.primary}. ",
+        "Click a heading to sort. With many ",
+        term("segment", "segments"),
+        ", some differ by chance.",
+        class_="lead",
+    )
+    table = el(
+        "table",
+        el("caption", f"{len(shown):,} rows, largest first"),
+        el("thead", header),
+        el("tbody", *body),
+        class_="segments sortable",
+        id=address,
+    )
+    region = scrolled(table, "Segments")
+    count = len(result.targets)
+    return join(
+        [
+            lead,
+            controls,
+            region,
+            left_out(count, len(targets), "targets", "highest estimates"),
+            left_out(every, SEGMENTS_LISTED, "segments", f"most {reading.unit}s"),
+        ]
+    )
+
+
+def _segment_row(reading: Reading, target: str, segment: Segment, with_target: bool) -> Safe:
+    result = reading.result
+    estimate = result.estimates[target, reading.primary, segment]
+    verdict = result.verdict_on(target, reading.primary, segment)
+    write = signed if reading.is_difference else number
+    low, high = estimate.interval
+    numbers = [
+        (estimate.value, write(estimate.value, estimate.stderr)),
+        (low, write(low, estimate.stderr)),
+        (high, write(high, estimate.stderr)),
+    ]
+    if not reading.is_comparison:
+        effective = result.all_diagnostics[target, segment].effective_sample_size
+        numbers.append((effective, f"{effective:,.0f}"))
+    return el(
+        "tr",
+        el("td", name_of(target)) if with_target else "",
+        el("th", name_of(segment_text(segment)), scope="row"),
+        el("td", f"{estimate.n:,}", class_="number", data_value=estimate.n),
+        *(el("td", said, class_="number", data_value=f"{value:.9g}") for value, said in numbers),
+        el("td", badge(verdict)),
+        data_verdict=verdict,
     )

@@ -1,4 +1,4 @@
-"""Weights that trade bias for variance, with a constant of yours or one that the log chooses; and weights at other odds."""
+"""Weights that trade bias for variance, with your constant or one that the log chooses; and weights at other odds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Clip(Weight):
 
     .. math:: w = \min\{\pi(a \mid x) / \pi_0(a \mid x),\; c\}
 
-    Its mean falls short of 1 by the weight that was cut off, and so does the value of what it stands for: read the estimate as that of
-    a policy that takes its rarest actions less often. The test of the mean weight does not apply.
+    Its mean falls short of 1 by the weight that was cut off: read the estimate as that of a policy that takes its rarest actions
+    less often. The test of the mean weight does not apply.
 
     >>> float(Clip(10).excess(0.9, 0.01)), float(Clip(10).excess(0.75, 0.5))
     (9.0, 0.5)
@@ -181,7 +181,7 @@ class Harmonic(Weight):
         return self.excess(target, propensity) - self.excess(other, propensity)
 
     def _mean(self, target: Values, propensity: Values) -> Values:
-        """(1 − λ)p + λt: the probabilities that the propensity gives way to."""
+        """(1 − λ)p + λt: what replaces the propensity."""
         return (1.0 - float(self.constant)) * propensity + float(self.constant) * target
 
 
@@ -269,16 +269,16 @@ class ImplicitExploration(Weight):
 class Slope(Rungs):
     """One kind of weight with every constant of a ladder, among which SLOPE chooses: `Slope(Clip)`, `Slope(Shrink, [10, 100, 1000])`.
 
-    The plain importance weight is the first rung, then come the constants from the least biased on. For each target the log chooses
-    the rung with the least standard error whose interval (half an error to either side) still meets the intervals of all rungs before
-    it, over the whole log: bias is traded for variance as long as it is not larger than the errors. `result.ladder()` shows all rungs.
-    It takes one pass still, in which a rung is one more target whose column has been read already: with the ten rungs of `Clip` about
-    three times as long as without. Of each rung only the largest weight is kept, not the tail. The constants do not depend on
-    the log, so that the moments of days add up.
+    The plain importance weight is the first rung, then come the constants from the least biased on. For each target the log
+    chooses the rung with the least standard error whose interval (half an error to either side) still meets the intervals of all
+    rungs before it, over the whole log: bias is traded for variance as long as it is not larger than the errors.
+    `result.ladder()` shows all rungs. It still takes one pass, in which a rung is one more target whose column has already been
+    read: with the ten rungs of `Clip`, about three times as long. For each rung only the largest weight is kept, not the tail.
+    The constants do not depend on the log, so moments of different days add up.
 
-    Whether it pays is a matter of the log: where the plain weight is the best of the ladder, the choice adds a little noise of its own.
+    Whether it pays depends on the log: if the plain weight is the best of the ladder, the choice adds a little noise.
 
-    A kind of your own is a class that makes a weight from a constant; name its constants from the least biased on.
+    Your own kind is a class that makes a weight from a constant; list its constants starting with the least biased.
 
     >>> from counterpoise.weights import Clip
     >>> Slope(Clip, [1, 100]).rungs
@@ -305,7 +305,7 @@ class Slope(Rungs):
         if not constants or len(set(constants)) < len(constants):
             raise OptionError(f"Slope needs constants, each of them once; found {list(constants)!r}.")
         for constant in constants:
-            kind(constant)  # raises an error for one that it does not take
+            kind(constant)  # raises an error for an invalid one
         unbiased_at = getattr(kind, "unbiased_at", None)
         in_order = tuple(map(float, constants)) if unbiased_at is None else least_biased_first(constants, unbiased_at)
         object.__setattr__(self, "constants", in_order)

@@ -66,7 +66,7 @@ class Cascade(ListWeight):
 
     .. math:: w_{1:k} = \prod_{j \le k} \frac{\pi(a_j \mid x, a_1, \dots, a_{j-1})}{\pi_0(a_j \mid x, a_1, \dots, a_{j-1})}
 
-    People may leave because of what they see: below the end of a list its weight stays what it is there, so that its mean is 1.
+    People may leave because of what they see: below the end of a list, the weight keeps its last value, so that its mean is 1.
 
     >>> Cascade().propensity_of
     'item_given_above'
@@ -85,7 +85,7 @@ class Cascade(ListWeight):
 
 @dataclass(frozen=True)
 class Standard(ListWeight):
-    r"""The product over the whole list: rewards may depend on everything in it, and the weights are as large as that asks for.
+    r"""The product over the whole list: rewards may depend on everything in it, at the price of large weights.
 
     .. math:: w = \prod_k \frac{\pi(a_k \mid x, a_1, \dots, a_{k-1})}{\pi_0(a_k \mid x, a_1, \dots, a_{k-1})}
 

@@ -1,4 +1,4 @@
-"""Weights, the honest ones: the ratio, several loggers' together, your own, and what every weight says of itself."""
+"""Unbiased weights (the ratio, that of several loggers, your own), and what every weight says about itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def least_biased_first(constants: Sequence[float], unbiased_at: float) -> tuple[
 class Weight(Protocol):
     """A weight as arithmetic on columns; the same code runs on narwhals expressions and NumPy arrays.
 
-    For one of your own, inherit from it, give it a `weight`, and change what else is different. Rows are summed as u = w − 1: a weight
+    For your own, inherit from it, give it a `weight`, and override whatever else differs. Rows are summed as u = w − 1: a weight
     that is often near 1 keeps its digits with an `excess` of its own.
 
     Examples
@@ -56,7 +56,7 @@ class Weight(Protocol):
     (1.0, Halfway())
     """
 
-    mean_is_one: ClassVar[bool] = False  # under right propensities; the mean-weight test rests on it
+    mean_is_one: ClassVar[bool] = False  # if propensities are right; the mean-weight test relies on it
     may_be_negative: ClassVar[bool] = False
     needs_propensity: ClassVar[bool] = True
     part: ClassVar[str] = "target"  # what a target's column holds: "target", a probability, or "weight"
@@ -175,9 +175,10 @@ class Balanced(Ratio):
 
     .. math:: w = \frac{\pi(a \mid x)}{\sum_l s_l \, \pi_l(a \mid x)}
 
-    with s the loggers' shares of the rows: what a row weighs does not depend on who wrote it. An action that one logger takes rarely and
-    another often has a small weight on the rows of both, where t/p of the row's own logger would be huge on the rows of the first.
-    A log whose `propensity` maps several loggers to their columns has this weight; the mixture is computed with the log's other columns.
+    with s the loggers' shares of the rows: a row's weight does not depend on who wrote it. An action that one logger takes rarely
+    and another often has a small weight on the rows of both, while t/p by the row's own logger would be huge on the rows of the
+    first. A log whose `propensity` maps several loggers to their columns has this weight; the mixture is computed with the log's
+    other columns.
 
     >>> Balanced(("a", "b"), ("p_a", "p_b"), "policy").weight(0.75, 0.5 * 0.25 + 0.5 * 0.75)
     1.5

@@ -8,9 +8,9 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
 from counterpoise.learn import Forest, export_onnx, forest, load_policy
 from counterpoise.learn.contenders import Reduction, Rest
-from counterpoise.learn.files import read_tensors, write_tensors
 from counterpoise.learn.forest import ForestLearner, _few_enough, _rounded_down
 from counterpoise.learn.rows import Rows
+from counterpoise.learn.tensor_files import read_tensors, write_tensors
 
 ensemble = pytest.importorskip("sklearn.ensemble")
 LOG = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(600)
