@@ -90,9 +90,8 @@ def _bars(table: Table) -> list[str]:
         return []
     rows = [(row["lower"], row["value"], row["upper"]) for row in table.rows]
     kinds = [isinstance(value, Number) and value.is_signed for _, value, _ in rows]
-    numbers = [
-        [float(x) if isinstance(x := cell_value(cell), int | float) else math.nan for cell in row] for row in rows
-    ]
+    values = [[cell_value(cell) for cell in row] for row in rows]
+    numbers = [[float(x) if isinstance(x, int | float) else math.nan for x in row] for row in values]
     drawn = [is_difference == all(kinds) for is_difference in kinds]
     finite = [x for row, is_drawn in zip(numbers, drawn, strict=True) if is_drawn for x in row if math.isfinite(x)]
     ends = (min(finite), max(finite)) if finite else (0.0, 0.0)

@@ -5,7 +5,7 @@ Nothing is assumed: rows that are out of order, or break any rule, are left to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import add
 from typing import cast
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.engines.query import Frame, Term, is_fine, numbers_for
+from counterpoise.engines.query import Frame, Numbers, Term, is_fine, numbers_for
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number
 from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION, Lists
@@ -237,7 +237,6 @@ def _powers_of_two(depth: int) -> nw.Expr:
 
 TOGETHER = 100_000  # lists, next to whose sums the price of a query is small
 
-Columns = Mapping[str, Floats]
 Ints = NDArray[np.int64]
 
 
@@ -336,7 +335,7 @@ def _same(group: pl.Series, first: Ints, is_new: NDArray[np.bool_]) -> pl.Series
     return group.gather(first)
 
 
-def _made(rows: Columns, question: Question, lists: Lists, length: Ints, spot: Ints | None) -> dict[str, Floats]:
+def _made(rows: Numbers, question: Question, lists: Lists, length: Ints, spot: Ints | None) -> dict[str, Floats]:
     """The columns of lists that `collapse` makes, from those of their rows; `spot` says where rows go in positions × lists."""
     names, p = question.names, rows[PROPENSITY]
     ranks = range(1, lists.depth + 1)

@@ -115,8 +115,7 @@ Term = TypeVar("Term", nw.Expr, Floats)
 
 def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
     """Rewards and other columns less their centers, and the excess u = w − 1 (or the difference of two weights) of every lane."""
-    names = query.names
-    question = names.question
+    names, question = query.names, query.names.question
     centers: Sequence[Term | float] = query.centers if query.own is None else [get(name) for name in names.centers]
     made = {names.shifted[j]: get(reward) - centers[j] for j, reward in enumerate(names.rewards)}
     if names.values:  # for a model, which has one reward

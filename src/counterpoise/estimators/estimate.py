@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from counterpoise.intervals.method import Interval
 
 Baseline = float | tuple[float, ...]
+Baselines = Stacked | tuple[Stacked, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,7 +90,7 @@ def linear(
     intercept: ArrayLike,
     coefficients: Mapping[str, ArrayLike] | Floats,
     *,
-    baseline: Stacked | tuple[Stacked, ...],
+    baseline: Baselines,
     identified: Truth = True,
     fitted: int = 0,
     widening: Stacked = 1.0,
@@ -122,7 +123,7 @@ def estimate_of(
     root: ArrayLike,
     n: ArrayLike,
     *,
-    baseline: Stacked | tuple[Stacked, ...],
+    baseline: Baselines,
     identified: Truth = True,
     fitted: int = 0,
     widening: Stacked = 1.0,
@@ -133,9 +134,7 @@ def estimate_of(
     return _record(name, np.where(known, value, np.nan), stderr, n, baseline)
 
 
-def _record(
-    name: str, value: Floats, stderr: Floats, n: ArrayLike, baseline: Stacked | tuple[Stacked, ...]
-) -> Estimate:
+def _record(name: str, value: Floats, stderr: Floats, n: ArrayLike, baseline: Baselines) -> Estimate:
     if value.ndim:
         arrays: Any = (value, stderr, n, baseline)  # of a stack
         return Estimate(name, *arrays)

@@ -545,8 +545,7 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
     def doubts(place: Segment) -> list[Caveat]:
         k = view.place(place)
         columns = {name: (float(mean[k]), float(errors[name][k])) for name, mean in means.items()}
-        excess = view.excess[k]
-        carrying = float(excess.n / excess.kurtosis)
+        carrying = float(view.excess.n[k] / np.asarray(view.excess.kurtosis)[k])
         return list(after_choice(columns, carrying, float(view.clusters[k]) if view.is_clustered else math.inf))
 
     return Lazily(dict.fromkeys(view.places, doubts))

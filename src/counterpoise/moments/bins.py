@@ -256,8 +256,7 @@ class OddsBins:
 
 Mix = tuple[float, float]  # how often the value of the target, and of the other, are counted
 OWN_VALUE, DIFFERENCE = (1.0, 0.0), (1.0, -1.0)
-STEPS = 200  # at most; a handful are the rule
-PRECISION = 1e-9  # of what a step promised: a smaller gain may be nothing but rounding
+STEPS, PRECISION = 200, 1e-9  # at most, a handful being the rule; and of a promised gain, below which it is rounding
 
 
 @dataclass(frozen=True, eq=False)

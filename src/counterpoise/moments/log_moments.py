@@ -23,7 +23,6 @@ Label = tuple[Hashable, ...]  # one value per segment column; () where there are
 Segment = Label | None  # None is the whole log
 WHOLE = "(all)"
 
-Plain = str | int | float | None
 Part = TypeVar("Part", Powers, Tail, Smoothed, "LogMoments")  # what a log has of every segment, or of every rung
 
 FORMAT = 2  # of their JSON; any other is refused
@@ -382,7 +381,7 @@ def as_label(segment: Hashable) -> Label:
     return tuple(plain(value) for value in (segment if isinstance(segment, tuple) else (segment,)))
 
 
-def plain(value: object) -> Plain:
+def plain(value: object) -> str | int | float | None:
     """A segment's value as JSON can store it: text, numbers, booleans and null as they are, anything else (dates, infinities) as text.
 
     Times with a zone are written in UTC, because databases return them in whatever zone the session or process uses.

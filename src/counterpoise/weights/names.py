@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from counterpoise.errors import OptionError, did_you_mean
 from counterpoise.weights.biased import Clip, ExponentialSmoothing, Harmonic, ImplicitExploration, Shrink, Slope, Switch
 from counterpoise.weights.lists import LIST_WEIGHTS
 from counterpoise.weights.weight import Weight
 
-
-class Kind(Protocol):
-    """A class that makes a weight from a constant, and has constants to choose from."""
-
-    @property
-    def ladder(self) -> tuple[float, ...]: ...
-
-    def __call__(self, constant: float, /) -> Weight: ...
-
-
+Kind = type[Clip | Shrink | Switch | Harmonic | ExponentialSmoothing | ImplicitExploration]
 WEIGHTS: dict[str, Kind] = {
     "clip": Clip,
     "shrink": Shrink,
