@@ -65,6 +65,7 @@ def seconds(work):
     return time.process_time() - began
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("apart", [False, True], ids=["alike", "rewards worlds apart"])
 def test_the_time_grows_as_the_number_of_segments(apart):
     def work(segments):

@@ -104,7 +104,7 @@ def test_arithmetic_is_the_published_formula(log, kind, c):
 
 
 @pytest.mark.parametrize("kind", FORMULAS)
-@pytest.mark.parametrize("segment", [None, "country"])
+@pytest.mark.parametrize("segment", [pytest.param(None, marks=pytest.mark.once), "country"])
 def test_wherever_the_log_lives_the_estimate_is_a_plain_loop(source, log, kind, segment):
     c, r = FORMULAS[kind][1][1], log["r"].to_numpy()
     expected = looped(log, kind, c)
