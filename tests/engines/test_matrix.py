@@ -30,6 +30,12 @@ def expected(log):
     return planted.answers(log)
 
 
+@pytest.fixture(scope="module")
+def quick(expected):
+    """What is asked again where the same engine is reached by another door."""
+    return {key: values for key, values in expected.items() if not key.startswith(planted.SLOW)}
+
+
 def assert_same(found, expected):
     assert found.keys() == expected.keys()
     for key, values in expected.items():
@@ -95,14 +101,15 @@ def test_frames_and_files_agree(source, log, expected, tmp_path):
     assert_same(planted.answers(IN_PROCESS[source](log, tmp_path)), expected)
 
 
-def test_duckdb_agrees_as_relation_connection_and_file(log, expected, tmp_path):
+def test_duckdb_agrees_as_relation_connection_and_file(log, expected, quick, tmp_path):
     duckdb = pytest.importorskip("duckdb")
     assert_same(planted.answers(duckdb.sql("select * from log")), expected)
     path = tmp_path / "log.duckdb"
     with duckdb.connect(path) as connection:
         connection.execute(f'create table "{ODD.replace(chr(34), chr(34) * 2)}" as select * from log')
-        assert_same(planted.answers(connection, table=ODD), expected)
-    assert_same(planted.answers(str(path), query=f'select * from "{ODD.replace(chr(34), chr(34) * 2)}"'), expected)
+        assert_same(planted.answers(connection, table=ODD, quick=True), quick)
+    query = f'select * from "{ODD.replace(chr(34), chr(34) * 2)}"'
+    assert_same(planted.answers(str(path), query=query, quick=True), quick)
 
 
 def test_a_view_of_duckdb_is_a_table_and_a_variable_is_none(log, monkeypatch):
@@ -155,14 +162,14 @@ def test_text_clusters_are_the_same_clusters_in_databases(postgres, log):
     lite.disconnect()
 
 
-def test_postgresql_agrees_as_table_and_as_query(postgres, log, expected):
+def test_postgresql_agrees_as_table_and_as_query(postgres, log, expected, quick):
     ibis = pytest.importorskip("ibis")
     connection = ibis.connect(postgres)
     connection.create_table(ODD, log.to_arrow(), overwrite=True)
     try:
         assert_same(planted.answers(postgres, table=ODD), expected)
         quoted = ODD.replace('"', '""')
-        assert_same(planted.answers(postgres, query=f'select * from "{quoted}"'), expected)
+        assert_same(planted.answers(postgres, query=f'select * from "{quoted}"', quick=True), quick)
         policy = planted.a_policy(log)
         found = cp.evaluate(postgres, table=ODD, **planted.POLICY, target={"clf": policy})
         assert_same(

@@ -82,6 +82,7 @@ def test_a_small_result_is_shown_whole():
         assert re.search(rf"^{target} +{name} ", said, flags=re.M)
 
 
+@pytest.mark.once
 def test_the_best_of_many_targets_come_first_in_text_and_card():
     result = enlarged(200, 500)
     said = repr(result).splitlines()

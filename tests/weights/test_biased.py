@@ -194,6 +194,7 @@ def test_each_reward_has_a_ladder_of_its_own(log):
         assert same["chosen"].to_list() == alone["chosen"].to_list()
 
 
+@pytest.mark.once
 def test_days_add_up_and_choose_anew(log, tmp_path):
     asked = PARTS | {"target": "t", "segment": "country", "weight": Slope(Shrink)}
     whole = cp.evaluate(log, **asked)
