@@ -64,12 +64,13 @@ types: $(READY)
 # two processes on two cores: libraries that take more threads only wait for each other
 ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-# the slowest are listed, so that a gate that takes longer says why
+# long files begin first, as tests/conftest.py sorts them; the slowest tests are listed, so that a gate that takes longer says why
 tests: $(READY)
-	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile --durations 30 --durations-min 2
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 30 --durations-min 2
 
-# what must never break, in under two minutes: the laws of estimators, weights, moments and objectives, one answer from every source, files and
-# states of older versions, the contracts on imports, and the limits of benchmarks/house.py; while types are checked, cores would idle
+# what must never break, in under two minutes: the laws of estimators, weights, moments and objectives, one answer from every source (but Spark,
+# which takes minutes), files and states of older versions, the contracts on imports, and the limits of benchmarks/house.py; while types are
+# checked, cores would idle
 LAWS = tests/estimators/test_laws.py tests/estimators/test_theorems.py tests/moments tests/weights/test_weights.py tests/log/test_one_rule.py \
 	tests/intervals/test_strategies.py tests/engines/test_matrix.py tests/evaluation/test_signatures.py tests/evaluation/test_parts.py \
 	tests/cli/test_options.py tests/learn/test_contract.py tests/learn/test_objectives.py tests/learn/test_written_by_0_2.py \
@@ -83,7 +84,7 @@ laws: $(READY)
 
 # the core tests leave out what needs torch, Spark, a database server or a browser: all else, in an environment of its own
 PIP_CORE = bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]' --constraint
-# and what is marked `once`: simulations and long repetitions, which no version of a library changes
+# and what is marked `once`: what no version of a library changes
 PROCESSES ?= 2
 PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/experiments \
 	--ignore tests/environments --ignore src/counterpoise/experiments/many.py

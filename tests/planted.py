@@ -113,11 +113,11 @@ QUESTIONS = {
 }
 
 
-SLOW = ("everything", "worlds apart", "many", "distribution")  # minutes of planning in Spark
+SLOW = ("everything", "worlds apart", "many", "distribution")  # to plan, in databases and most of all in Spark
 
 
 def answers(log, *, quick=False, **options):
-    """All numbers of all questions, as nested lists under readable names; `quick` leaves out those that Spark is slow to plan."""
+    """All numbers of all questions, as nested lists under readable names; `quick` leaves out those that are slow to plan."""
     found = {}
     for name, question in QUESTIONS.items():
         if quick and name in SLOW:

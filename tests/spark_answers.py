@@ -1,11 +1,13 @@
-"""Asks Spark the questions of the matrix in a process of its own: `spark_answers.py local[2] log.parquet answers.json`.
+"""Asks Spark the questions of the matrix in a process of its own: `spark_answers.py local-cluster[2,1,1024] log.parquet answers.json`.
 
-One process can hold one kind of Spark session only, and a killed executor must not hurt the other tests.
+A Spark takes long to start and warm up, so there is one, a cluster that serves Spark Connect as well: the classic session asks first,
+then a client that knows its address only. One process holds one kind of session only, and a killed executor must not hurt other tests.
 """
 
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -31,56 +33,53 @@ def start(master):
     # Connect's workers know no other way to this module
     here = [os.path.dirname(os.path.abspath(__file__)), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, here))
-    builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
-    builder = builder.config("spark.driver.memory", "1g")
-    builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
-    return (builder.remote("local[2]") if master == "connect" else builder.master(master)).getOrCreate()
+    if master.startswith("sc://"):
+        return SparkSession.builder.remote(master).getOrCreate()
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.port": "0",  # any that is free
+    }
+    return SparkSession.builder.config(map=settings).master(master).getOrCreate()
 
 
-class Slow:
-    """A policy slow enough for its executor to be killed in the middle; picklable by its module."""
+def address(spark):
+    """Where the session's Spark serves Connect."""
+    service = getattr(spark.sparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    return f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"
+
+
+class Waiting:
+    """A policy whose executor is killed in the middle: it waits for that; picklable by its module."""
 
     def __init__(self, inner, folder):
         self.inner, self.folder = inner, folder
         self.classes_ = inner.classes_
 
     def predict_proba(self, x):
-        Path(self.folder, f"{os.getppid()}-{time.time_ns()}").touch()
-        time.sleep(0.5)
+        Path(self.folder, "calls", f"{os.getppid()}-{time.time_ns()}").touch()
+        while not Path(self.folder, "killed").exists():
+            time.sleep(0.05)
         return self.inner.predict_proba(x)
 
 
-def kill_an_executor(folder, killed):
-    """Kills the JVM of one executor as soon as a policy runs on it."""
-    from pyspark import SparkContext
-
-    while not killed:
+def kill_an_executor(folder):
+    """Kills the JVM of the executor that first asks the policy."""
+    calls = Path(folder, "calls")
+    while not (called := list(calls.iterdir())):
         time.sleep(0.05)
-        if any(Path(folder).iterdir()):
-            for process in executors(SparkContext._gateway.proc.pid):
-                os.kill(process, signal.SIGKILL)
-                killed.append(process)
-                return
+    os.kill(executor_of(int(called[0].name.partition("-")[0])), signal.SIGKILL)
+    Path(folder, "killed").touch()
 
 
-def executors(gateway):
-    """Ids of this session's own executor processes: descendants of its own gateway, and no one else's."""
-    parent, line = {}, {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            line[int(entry.name)] = (entry / "cmdline").read_text()
-        except OSError:
-            continue  # it ended meanwhile
-
-    def descends(process):
-        while process in parent and process != gateway:
-            process = parent[process]
-        return process == gateway
-
-    return [
-        process for process in sorted(line) if "CoarseGrainedExecutorBackend" in line[process] and descends(process)
-    ]
+def executor_of(process):
+    """The id of the executor that a process of Python descends from."""
+    while "CoarseGrainedExecutorBackend" not in Path(f"/proc/{process}/cmdline").read_text():
+        process = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+    return int(process)
 
 
 def errors(frame):
@@ -107,6 +106,7 @@ def times(spark, frame):
     question = planted.BASE | {"segment": "time"}
     by_column = cp.evaluate(timed, **question, target="new")
     by_policy = cp.evaluate(timed, **question, target={"half": half}, context=["x0"], action="action")
+    spark.conf.unset("spark.sql.session.timeZone")
     return [by_column.moments.segments, by_policy.moments.segments]
 
 
@@ -128,14 +128,13 @@ def by_name(batch):
     return np.array([0.1 + 0.8 * (len(name) % 2) if name else 0.5 for name in batch.column("name").to_pylist()])
 
 
-def main(master, path, out):
-    spark = start(master)
-    log = pl.read_parquet(path)
+def answers(spark, log, path, *, quick):
+    """What every kind of session is asked; planning takes minutes, so one kind has to do for what is left out of `quick`."""
     frame = spark.read.parquet(path).repartition(4)
-    policy = planted.a_policy(log)
-    # minutes of planning, so one kind of session has to do
-    found = {"answers": planted.answers(frame, quick=master != "local[2]"), "errors": errors(frame)}
-    found["policy"] = planted.numbers("policy", cp.evaluate(frame, **planted.POLICY, target={"clf": policy}))
+    found = {"answers": planted.answers(frame, quick=quick), "errors": errors(frame)}
+    found["policy"] = planted.numbers(
+        "policy", cp.evaluate(frame, **planted.POLICY, target={"clf": planted.a_policy(log)})
+    )
     if find_spec("torch") is not None:
         learned = cp.evaluate(frame, **planted.POLICY, target={"learned": planted.a_learned_policy()})
         found["learned"] = planted.numbers("learned", learned)
@@ -150,19 +149,40 @@ def main(master, path, out):
     )
     question = planted.BASE | {"segment": "country", "cluster": "name", "context": ["name"], "action": "action"}
     found["halves"] = planted.numbers("halves", cp.evaluate(halves, **question, target={"named": by_name}))
-    if master == "local[2]":
-        found["times"] = times(spark, frame)
-        planted.with_context(log).write_parquet(f"{out}.context")
-        found["context"] = planted.context_parts(spark.read.parquet(f"{out}.context"))
-    if master.startswith("local-cluster"):
-        folder, killed = Path(out).parent / "running", []
-        folder.mkdir()
-        killer = threading.Thread(target=kill_an_executor, args=(folder, killed), daemon=True)
-        killer.start()
-        slow = Slow(policy, str(folder))
-        found["killed"] = planted.numbers("policy", cp.evaluate(frame, **planted.POLICY, target={"clf": slow}))
-        killer.join(10)
-        found["calls"] = [len(killed), len(list(folder.iterdir()))]
+    return found
+
+
+def in_classic(spark, log, path, out):
+    """What one kind of session has to do for."""
+    found = {"times": times(spark, spark.read.parquet(path).repartition(4))}
+    planted.with_context(log).write_parquet(f"{out}.context")
+    found["context"] = planted.context_parts(spark.read.parquet(f"{out}.context"))
+    if find_spec("torch") is not None:
+        import spark_models
+
+        found["same"] = spark_models.same(spark, Path(out).parent)
+    return found
+
+
+def with_an_executor_killed(spark, log, path, folder):
+    Path(folder, "calls").mkdir(parents=True)
+    threading.Thread(target=kill_an_executor, args=(folder,), daemon=True).start()
+    frame = spark.read.parquet(path).repartition(4)
+    found = cp.evaluate(frame, **planted.POLICY, target={"clf": Waiting(planted.a_policy(log), str(folder))})
+    return {"killed": planted.numbers("policy", found), "calls": len(list(Path(folder, "calls").iterdir()))}
+
+
+def main(master, path, out):
+    spark, log = start(master), pl.read_parquet(path)
+    if master.startswith("sc://"):
+        found = answers(spark, log, path, quick=True)
+    else:
+        found = answers(spark, log, path, quick=False) | in_classic(spark, log, path, out)
+        if find_spec("grpc") is not None:
+            command = [sys.executable, __file__, address(spark), path, f"{out}.connect"]
+            subprocess.run(command, check=True)
+            found["connect"] = json.loads(Path(f"{out}.connect").read_text())
+        found |= with_an_executor_killed(spark, log, path, f"{out}.running")
     Path(out).write_text(json.dumps(found))
     spark.stop()
 

@@ -1,11 +1,8 @@
-"""A Spark of its own: whether models, learners and the plots of the report make the same of its rows as of a file's."""
-
-import sys
+"""Whether models, learners and the plots of the report make the same of the rows of a Spark as of a file's."""
 
 import numpy as np
 import polars as pl
-import spark_answers
-from report.test_rows import QUESTIONS, check_rows
+from report.test_rows import QUESTIONS, awkward, check_rows
 from sklearn.linear_model import LogisticRegression
 
 import counterpoise as cp
@@ -43,13 +40,14 @@ def learned(log):
     return learner.fit(log, **PARTS, propensity="p").predict_proba(a_log().select("x", "y").to_numpy())
 
 
-if __name__ == "__main__":
-    session = spark_answers.start("local[2]")
-    np.testing.assert_allclose(answers(session.read.parquet(sys.argv[1])), answers(sys.argv[1]), rtol=1e-9)
-    np.testing.assert_array_equal(learned(session.read.parquet(sys.argv[1])), learned(sys.argv[1]))
-    print("same")
-    awkward = session.read.parquet(sys.argv[2])
-    for name in ("clusters", "a condition", "expressions", "an action"):
-        check_rows(awkward, QUESTIONS[name])
-        print("same")
-    session.stop()
+def same(session, folder):
+    """What was the same in Spark as here, by name; the first difference is an error."""
+    path = str(folder / "models.parquet")
+    a_log().write_parquet(path)
+    np.testing.assert_allclose(answers(session.read.parquet(path)), answers(path), rtol=1e-9)
+    np.testing.assert_array_equal(learned(session.read.parquet(path)), learned(path))
+    awkward().write_parquet(folder / "awkward.parquet")
+    plots = ("clusters", "a condition", "expressions", "an action")
+    for name in plots:
+        check_rows(session.read.parquet(str(folder / "awkward.parquet")), QUESTIONS[name])
+    return ["models", "learners", *plots]

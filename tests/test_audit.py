@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "audit.py"
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks and signals are Linux's")
+pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="forks and signals are Linux's")]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,6 @@ def audit():
     del sys.modules["audit"]
 
 
-@pytest.mark.once
 def test_it_ends_in_a_table():
     """Two jobs at once on one state: real commands, few of them."""
     found = subprocess.run(

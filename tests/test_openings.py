@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 SOURCE = Path(__file__).parent.parent / "src" / "counterpoise"
 ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 MODULES = sorted([*SOURCE.glob("*.py"), *(path for room in ROOMS for path in (SOURCE / room).rglob("*.py"))])

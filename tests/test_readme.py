@@ -90,11 +90,13 @@ def demo():
     ).stdout
 
 
+@pytest.mark.once
 def test_the_demo_shows_the_truth_beside_the_estimates(demo):
     for expected in ("The truth, which we know because", "beta_ips", "covers the truth", "new: ok", "New against old"):
         assert expected in demo
 
 
+@pytest.mark.once
 def test_what_the_readme_shows_of_the_demo_is_what_it_prints(demo):
     (shown,) = (block for block in outputs() if "The truth" in block)
     assert shown in demo

@@ -362,6 +362,7 @@ def test_several_rewards_are_answered_one_after_the_other(tmp_path, command):
         assert "Estimates: <bdi>money</bdi>" in page
 
 
+@pytest.mark.once
 def test_a_state_of_several_rewards_is_shown_and_reported(tmp_path):
     log, state = shop().with_columns(money=shop()["click"] * 2.5), tmp_path / "state.json"
     for k in range(2):

@@ -43,6 +43,7 @@ def test_effective_sample_size_mean_weight_and_shares():
     assert (found.reward_min, found.reward_max) == (0.0, 1.0)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("k", [-0.3, 0.2, 0.5, 0.9, 1.4])
 def test_pareto_k_finds_the_shape_of_known_tails(k):
     """Fits 949 exceedances; the sd of the estimate is about (1 + k)/√949 = 5 %."""

@@ -8,6 +8,8 @@ from counterpoise.estimators import auto, beta_ips, dm, optimal_dr
 from counterpoise.estimators.auto import auto_without
 from counterpoise.moments import Moments
 
+pytestmark = pytest.mark.once
+
 TRUTH = 0.6  # of the target in `logs`
 LOGGED = 0.15  # how often the logging policy takes the target's action
 

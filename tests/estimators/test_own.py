@@ -114,6 +114,7 @@ def test_the_command_line_imports_what_it_is_told_to(tmp_path):
     assert (unknown.returncode, "no estimator 'mine'" in unknown.stderr) == (2, True)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["here_only", "not_there", "my_estimators.part", "not_there.part"])
 def test_a_module_that_cannot_be_imported_is_told_in_one_line(tmp_path, name):
     """The folder that one happens to be in, whose files may be anybody's, is not searched."""
@@ -123,6 +124,7 @@ def test_a_module_that_cannot_be_imported_is_told_in_one_line(tmp_path, name):
     assert found.stderr.count("\n") == 1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("text", ["1 / 0", "raise SystemExit(0)", "x = = 1", "raise RuntimeError"])
 def test_a_module_that_raises_is_told_in_one_line(tmp_path, text):
     (tmp_path / "mine").mkdir()
@@ -133,6 +135,7 @@ def test_a_module_that_raises_is_told_in_one_line(tmp_path, text):
     assert found.stderr.count("\n") == 1
 
 
+@pytest.mark.once
 def test_a_script_of_ones_own_gives_the_command_line_an_estimator(tmp_path):
     shop().write_parquet(tmp_path / "log.parquet")
     script = tmp_path / "mine.py"

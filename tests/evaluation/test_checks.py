@@ -169,6 +169,7 @@ def test_what_python_computes_is_looked_at_too():
     assert caveats(cp.evaluate(a_log(), target=Policy(), **asked), TOGETHER)
 
 
+@pytest.mark.once
 def test_the_test_of_ids_holds_its_level_where_terms_are_skewed_or_users_are_unequal():
     g, found = np.random.default_rng(0), 0
     share = 1 / np.arange(1, 301)

@@ -93,6 +93,7 @@ def test_all_of_the_rewards_are_the_mean():
         assert (found.value, found.stderr) == pytest.approx((mean.value, mean.stderr), abs=1e-10)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("side", "q"), [(1.0, 1.0), (-1.0, 1.0), (-1.0, 0.25)])
 def test_tail_means_of_rewards_without_a_variance_are_never_ok(side, q):
     """Pareto 1.8 has a mean and no variance. Quantiles need none, nor does the worst quarter of gains, which are bounded below."""

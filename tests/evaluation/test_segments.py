@@ -65,6 +65,7 @@ def seconds(work):
     return time.process_time() - began
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("apart", [False, True], ids=["alike", "rewards worlds apart"])
 def test_the_time_grows_as_the_number_of_segments(apart):
     def work(segments):
@@ -176,6 +177,7 @@ def test_more_sums_than_memory_holds_are_refused_before_they_are_made():
     assert 20 <= said["groups"] < 1000
 
 
+@pytest.mark.once
 def test_the_command_line_asks_first(tmp_path):
     pl.DataFrame(a_log(3000, 1001)).write_parquet(tmp_path / "log.parquet")
     asked = [

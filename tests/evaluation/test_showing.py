@@ -59,6 +59,7 @@ def enlarged(targets, segments, rows=4000):
 SIZES = [(1, 1), (1, 3), (2, 4), (5, 1), (9, 2), (1, 500), (20, 20), (200, 500)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("targets", "segments"), SIZES)
 def test_the_text_has_at_most_forty_lines_and_says_how_many_rows_it_leaves_out(targets, segments):
     result = enlarged(targets, segments)
@@ -81,6 +82,7 @@ def test_a_small_result_is_shown_whole():
         assert re.search(rf"^{target} +{name} ", said, flags=re.M)
 
 
+@pytest.mark.once
 def test_the_best_of_many_targets_come_first_in_text_and_card():
     result = enlarged(200, 500)
     said = repr(result).splitlines()
@@ -109,6 +111,7 @@ def test_the_largest_segments_are_shown_after_the_whole_log():
     assert places[estimators] == "large"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("make", [lambda: hostile()[0], lambda: crowded()[0], lambda: compared("<b>&\n\x1b[31m")])
 def test_names_cannot_break_a_line_or_steer_a_terminal(make):
     said = repr(make())
@@ -144,6 +147,7 @@ class Card(HTMLParser):
         self.words.append(data)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("make", [lambda: hostile()[0], lambda: crowded()[0], lambda: compared(HOSTILE[1])])
 def test_the_card_shows_hostile_names_as_text(make):
     found = Card(make()._repr_html_())
@@ -151,6 +155,7 @@ def test_the_card_shows_hostile_names_as_text(make):
     assert found.attributes <= {"style", "scope", "tabindex", "title", "role", "aria-label"}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("targets", "segments"), SIZES)
 def test_the_card_is_short_whatever_the_result(targets, segments):
     made = enlarged(targets, segments)._repr_html_()
@@ -178,6 +183,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("make", SENTENCES.values(), ids=SENTENCES)
 def test_text_card_and_report_have_the_same_headline(make):
     result = make()
@@ -187,6 +193,7 @@ def test_text_card_and_report_have_the_same_headline(make):
         assert sentence in unescape(re.sub(r"<[^>]+>", "", page)).replace("\N{NO-BREAK SPACE}", " ")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("command", ["evaluate", "compare"])
 def test_the_command_line_has_the_same_words(command, tmp_path):
     shop(900).write_parquet(tmp_path / "log.parquet")
@@ -435,6 +442,7 @@ TYPED = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("verb", ANSWERS)
 def test_every_answer_shows_the_same_tables_printed_in_a_notebook_and_on_the_command_line(tmp_path, verb):
     log = tmp_path / "log.parquet"

@@ -203,6 +203,7 @@ def test_one_group_says_nothing():
     assert tuple(jackknife(1.0, np.inf, 1)) == (-np.inf, np.inf)
 
 
+@pytest.mark.once
 def test_anytime_covers_at_all_times_at_once():
     """Means of a stream, looked at after every one of 2,000 rows from the 50th on; the normal interval fails, this one does not."""
     g = np.random.default_rng(1)
@@ -226,6 +227,7 @@ def test_anytime_formula():
     assert anytime(0.0, 3.0 / math.sqrt(n), n).upper == pytest.approx(half, rel=1e-12)
 
 
+@pytest.mark.once
 def test_bernstein_formula_and_coverage():
     g = np.random.default_rng(2)
     n = 500
@@ -361,6 +363,7 @@ def test_policies_that_hardly_differ_hardly_differ_in_value_whatever_is_unseen()
     assert tuple(same.interval) == (0.0, 0.0)  # two policies that never differ, whatever rewards are
 
 
+@pytest.mark.once
 def test_logs_without_a_click_cover_the_rate_and_are_never_ok():
     """Clicks on one action at 0.003, so that one log in five has none: each of those used to say [0, 0], ok."""
     g, logs, n, empty = np.random.default_rng(6), 200, 1000, 0
@@ -390,6 +393,7 @@ def test_clusters_without_a_click_are_worth_no_more_than_their_number():
     assert cp.evaluate(**question)["target", "snips"].interval.upper < wilson(0.0, 4000)[1]
 
 
+@pytest.mark.once
 def test_the_anytime_score_holds_at_all_times_at_once():
     """Without a click it refutes a rate p first at some n, which such a log reaches with a chance of at most 5 %."""
     for p in (0.2, 0.01, 0.001):

@@ -136,6 +136,7 @@ def test_bad_rows_leave_the_state_alone(tmp_path):
     assert not state.exists()
 
 
+@pytest.mark.once
 def test_a_process_killed_while_writing_leaves_the_old_state(tmp_path):
     """The process kills itself between the first and the last byte, and just before the new file takes its place."""
     state = tmp_path / "state.json"
@@ -412,6 +413,7 @@ def test_an_answer_that_was_lost_can_be_had_again(tmp_path):
         cp.evaluate(state=state, segment="country")
 
 
+@pytest.mark.once
 def test_ten_thousand_batches_are_a_small_file(tmp_path):
     log, path = planted.a_log(10_000, bad=False), tmp_path / "state.json"
     cp.evaluate(log[:1], **SHORT, state=path, batch="0")

@@ -83,8 +83,8 @@ class Database:
         return cp.evaluate(self.log, **place, **(QUESTION | options))
 
 
-@pytest.fixture
-def server(postgres):
+@contextlib.contextmanager
+def stored(postgres):
     """The log on a PostgreSQL server, in a table of its own."""
     name = f"doors_{uuid.uuid4().hex[:12]}"
     connection = ibis.connect(postgres)
@@ -96,10 +96,17 @@ def server(postgres):
         connection.disconnect()
 
 
-@pytest.fixture
-def file(tmp_path):
+# everything below only reads, and most of it looks whether all rows are still there, so one log per place is enough
+@pytest.fixture(scope="module")
+def server(postgres):
+    with stored(postgres) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
     """The log in a DuckDB file."""
-    place = tmp_path / "log.duckdb"
+    place = tmp_path_factory.mktemp("file") / "log.duckdb"
     rows = shop()
     with duckdb.connect(place) as made:
         made.register("rows", rows.to_arrow())
@@ -112,13 +119,14 @@ def file(tmp_path):
     return Database(str(place), "log", count)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own():
     """The log on a DuckDB connection of the user's own, which may do anything."""
     connection = duckdb.connect()
     connection.register("rows", shop().to_arrow())
     connection.execute("create table log as select * from rows")
-    return Database(connection, "log", lambda: connection.execute("select count(*) from log").fetchone()[0])
+    yield Database(connection, "log", lambda: connection.execute("select count(*) from log").fetchall()[0][0])
+    connection.close()
 
 
 @pytest.fixture(params=["server", "file", "own"])
@@ -227,10 +235,10 @@ def test_what_is_one_expression_is_computed(database):
     assert database(reward="click - avg(click) OVER ()").n == 2000
 
 
-@pytest.fixture
-def sqlite(tmp_path):
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory):
     """The log in an SQLite file."""
-    place = tmp_path / "log.sqlite"
+    place = tmp_path_factory.mktemp("sqlite") / "log.sqlite"
     made = ibis.sqlite.connect(place)
     made.create_table("log", shop().to_arrow())
     made.disconnect()
@@ -363,9 +371,9 @@ def test_external_access_is_for_duckdb_files(own, tmp_path):
         own(external_access=True)
 
 
-def test_our_postgresql_connection_is_one_read_only_snapshot(server):
+def test_our_postgresql_connection_is_one_read_only_snapshot(postgres):
     """Even a function of the server's that writes cannot, and every statement sees the same rows."""
-    with sql.connected(server.log) as connection:
+    with stored(postgres) as server, sql.connected(server.log) as connection:
         shown = [
             connection.con.execute(f"SHOW {name}").fetchone()[0]
             for name in ("transaction_read_only", "transaction_isolation")
@@ -434,8 +442,8 @@ def test_our_sqlite_connection_is_read_only(tmp_path):
 def test_a_users_own_connection_is_not_changed(own, server):
     setting = "select value from duckdb_settings() where name = 'enable_external_access'"
     own(where="click >= 0", target="pi_new + 0")
-    assert own.log.execute(setting).fetchone() == ("true",)
-    own.log.execute("create table still as select 1")
+    assert own.log.execute(setting).fetchall() == [("true",)]
+    own.log.execute("create table still as select 1").fetchall()
     theirs = ibis.connect(server.log)
     table = theirs.table(server.table)
     assert cp.evaluate(table, **QUESTION, where="click >= 0", segment="action + 0").n == 2000

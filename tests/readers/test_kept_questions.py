@@ -12,6 +12,8 @@ from counterpoise.errors import MomentsError
 from counterpoise.log.parts import LogFields
 from counterpoise.log.question import Question
 
+pytestmark = pytest.mark.once
+
 RANDOM = np.random.default_rng(0)
 
 

@@ -453,6 +453,7 @@ def test_names_beyond_ascii_are_read_and_written_under_the_c_locale(tmp_path, en
     assert (gone.returncode, gone.stderr.startswith("LogError: no file")) == (2, True)
 
 
+@pytest.mark.once
 def test_columns_beyond_ascii_are_named_under_the_c_locale(tmp_path):
     shop().rename({"click": "čas", "country": "país"}).write_parquet(tmp_path / "log.parquet")
     options = ["--reward", "čas", "--segment", "país", "--where", "\"país\" <> 'España'", "--json"]
@@ -461,6 +462,7 @@ def test_columns_beyond_ascii_are_named_under_the_c_locale(tmp_path):
     assert json.loads(found.stdout)["n"] == json.loads(run("evaluate", tmp_path / "log.parquet", *options).stdout)["n"]
 
 
+@pytest.mark.once
 def test_a_name_that_is_no_utf8_is_said_to_be_none(tmp_path):
     place = os.fsencode(tmp_path) + b"/l\xf6g.csv"
     with open(place, "w") as file:

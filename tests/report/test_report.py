@@ -304,6 +304,7 @@ def test_a_report_about_several_rewards_has_the_sections_of_each(ask):
     assert "Reward: " not in render(ordinary()[0])
 
 
+@pytest.mark.once
 def test_the_demonstration_has_a_report(tmp_path):
     path = tmp_path / "report.html"
     subprocess.run([sys.executable, "-m", "counterpoise.demo", str(path)], check=True, capture_output=True)

@@ -104,7 +104,7 @@ def test_arithmetic_is_the_published_formula(log, kind, c):
 
 
 @pytest.mark.parametrize("kind", FORMULAS)
-@pytest.mark.parametrize("segment", [None, "country"])
+@pytest.mark.parametrize("segment", [pytest.param(None, marks=pytest.mark.once), "country"])
 def test_wherever_the_log_lives_the_estimate_is_a_plain_loop(source, log, kind, segment):
     c, r = FORMULAS[kind][1][1], log["r"].to_numpy()
     expected = looped(log, kind, c)
@@ -194,6 +194,7 @@ def test_each_reward_has_a_ladder_of_its_own(log):
         assert same["chosen"].to_list() == alone["chosen"].to_list()
 
 
+@pytest.mark.once
 def test_days_add_up_and_choose_anew(log, tmp_path):
     asked = PARTS | {"target": "t", "segment": "country", "weight": Slope(Shrink)}
     whole = cp.evaluate(log, **asked)
