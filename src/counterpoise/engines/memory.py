@@ -43,8 +43,12 @@ LISTS = 200_000  # the sums of their many columns are a product of matrices
 
 def suits(frame: pl.DataFrame, question: Question) -> bool:
     """Whether there are so few rows, and the question is so plain, that NumPy is the fastest way."""
-    longest = LONGEST if question.lists is None else LISTS
-    return frame.height <= longest and not question.segment and question.groups == 1
+    return frame.height <= (LONGEST if question.lists is None else LISTS) and is_plain(question)
+
+
+def is_plain(question: Question) -> bool:
+    """Whether each sum is one number, over all rows."""
+    return not question.segment and question.groups == 1
 
 
 @dataclass
