@@ -15,6 +15,7 @@ import spark_answers
 from conftest import absent
 
 import counterpoise as cp
+from counterpoise.engines import registry
 from counterpoise.readers import connections as sql
 
 pytestmark = [
@@ -97,6 +98,12 @@ IN_PROCESS = {
 
 @pytest.mark.parametrize("source", IN_PROCESS)
 def test_frames_and_files_agree(source, log, expected, tmp_path):
+    assert_same(planted.answers(IN_PROCESS[source](log, tmp_path)), expected)
+
+
+@pytest.mark.parametrize("source", ["parquet", "parquet folder", "csv"])
+def test_files_that_are_not_read_at_once_agree(source, log, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "SHORT", 0)
     assert_same(planted.answers(IN_PROCESS[source](log, tmp_path)), expected)
 
 
