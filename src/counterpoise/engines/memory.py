@@ -16,7 +16,6 @@ from counterpoise.engines import compiled
 from counterpoise.engines import lists as contiguous
 from counterpoise.engines.query import (
     Query,
-    center_of,
     centered,
     is_fine,
     powers_of,
@@ -26,7 +25,7 @@ from counterpoise.engines.query import (
 )
 from counterpoise.engines.scatter import gram
 from counterpoise.engines.streaming import Streaming, good_rows, grouped, prepare, rows_of_lists
-from counterpoise.engines.summarize import Answer, Largest, Shortcut, Summary, finish, survey
+from counterpoise.engines.summarize import Answer, Largest, OnFrame, Summary, finish, survey
 from counterpoise.log.good import is_believable
 from counterpoise.log.lists import LENGTH
 from counterpoise.log.question import KEY, PROPENSITY, ROWS, Lane, Names, Question
@@ -51,16 +50,8 @@ def is_plain(question: Question) -> bool:
     return not question.segment and question.groups == 1
 
 
-@dataclass
-class Short(Shortcut):
+class Short(OnFrame):
     """The engine for short logs; bad rows are left to the other engine."""
-
-    frame: pl.DataFrame
-
-    def centers(self, *, only_good: bool) -> tuple[float, ...]:
-        """The median of some rewards."""
-        frame = good_rows(self.frame, self.question) if only_good else self.frame
-        return tuple(center_of(frame.get_column(name).head(1000)) for name in self.question.names.rewards)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by NumPy."""

@@ -59,13 +59,14 @@ def aggregate(
     lanes: Sequence[Lane] | None = None,
     peaks: Sequence[str] = (),
     watch: Callable[[Frame], Frame] = lambda rows: rows,
+    counted: Callable[[nw.Expr], nw.Expr] = indicator,
     context: bool = True,
 ) -> Frame:
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
     If segments have their own centers, the frame has them as columns, and they are part of the answer. So is the largest value of
-    each of the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing. Without `context`,
-    the sums of a context baseline are computed elsewhere.
+    each of the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing, and `counted` turns a
+    condition into something that adds up. Without `context`, the sums of a context baseline are computed elsewhere.
     """
     names = query.names
     lanes = names.lanes if lanes is None else lanes
@@ -80,7 +81,7 @@ def aggregate(
     squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
     squares |= {name: _power(x, order) for name, (x, order) in powers_of(names, lanes).items()}
     squares |= _smoothed_rewards(names, lanes)
-    zeros = {lane.zeros: indicator(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
+    zeros = {lane.zeros: counted(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
     wanted = [nw.len().alias(ROWS)] + ([nw.col(name).max() for name in names.centers] if query.own is not None else [])
     wanted += [nw.col(name).sum() for name in singles_of(lanes)]
     if names.keys:  # not every engine adds up products by group that are not columns
