@@ -118,8 +118,9 @@ ENGINES = {
     "polars": (arrays_of, {(memory, "LONGEST"): 0, (memory, "LISTS"): 0}),
     "compiled": (arrays_of, {(memory, "LONGEST"): 0, (compiled, "SHORTEST"): 0}),
     "batches": (lambda log, folder: log.lazy(), {(frames, "BATCH"): 200}),
-    "scan": (file_of, {}),
-    "compiled scan": (file_of, {(registry, "LONG"): 0}),
+    "short file": (file_of, {}),
+    "scan": (file_of, {(registry, "SHORT"): 0}),
+    "compiled scan": (file_of, {(registry, "SHORT"): 0, (registry, "LONG"): 0}),
     "duckdb": (duckdb_of, {}),
 }
 
@@ -166,8 +167,8 @@ def test_every_engine_is_taken(monkeypatch, tmp_path):
             return original(self, *arguments)
 
         monkeypatch.setattr(made, first, noted)
-    expected = {"numpy": ["numpy"], "polars": ["polars"], "compiled": ["compiled"], "scan": ["polars"]}
-    for engine, names in (expected | {"compiled scan": ["compiled"], "duckdb": []}).items():
+    expected = {"numpy": ["numpy"], "polars": ["polars"], "compiled": ["compiled"], "short file": ["numpy"]}
+    for engine, names in (expected | {"scan": ["polars"], "compiled scan": ["compiled"], "duckdb": []}).items():
         taken.clear()
         place, limits = ENGINES[engine]
         with monkeypatch.context() as patched:

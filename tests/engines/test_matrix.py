@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
+from counterpoise.engines import registry
 from counterpoise.readers import connections as sql
 
 pytestmark = [
@@ -98,6 +99,12 @@ IN_PROCESS = {
 
 @pytest.mark.parametrize("source", IN_PROCESS)
 def test_frames_and_files_agree(source, log, expected, tmp_path):
+    assert_same(planted.answers(IN_PROCESS[source](log, tmp_path)), expected)
+
+
+@pytest.mark.parametrize("source", ["parquet", "parquet folder", "csv"])
+def test_files_that_are_not_read_at_once_agree(source, log, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "SHORT", 0)
     assert_same(planted.answers(IN_PROCESS[source](log, tmp_path)), expected)
 
 

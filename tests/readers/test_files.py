@@ -364,6 +364,7 @@ def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
 def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad, wide, pieces):
     """Twelve targets are one pass, or two where they are many columns; a bad row for one of them is left out for all."""
     pytest.importorskip("numba")
+    monkeypatch.setattr(registry, "SHORT", 0)
     monkeypatch.setattr(registry, "LONG", 0)
     monkeypatch.setattr(compiled, "WIDE", wide)
     monkeypatch.setattr(compiled, "LANES", 10)

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.query import Query
-from counterpoise.engines.summarize import Answer, Largest, Shortcut
+from counterpoise.engines.summarize import Answer, Largest, OnFrame, Shortcut
 from counterpoise.log.question import PROPENSITY, ROWS, Lane, Question
 from counterpoise.moments import Floats
 from counterpoise.moments.spread import KEPT
@@ -43,11 +43,8 @@ def answers(question: Question) -> bool:
     return is_plain and type(question.weight) is Ratio and _loop() is not None
 
 
-@dataclass
-class InMemory(Shortcut):
+class InMemory(OnFrame):
     """The compiled loop over a frame, with parts of it on every core."""
-
-    frame: pl.DataFrame
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by the compiled loop if no row is bad."""

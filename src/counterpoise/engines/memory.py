@@ -14,9 +14,7 @@ import polars as pl
 from counterpoise.engines import compiled
 from counterpoise.engines import lists as contiguous
 from counterpoise.engines.query import (
-    FIRST,
     Query,
-    center_of,
     centered,
     is_fine,
     powers_of,
@@ -26,7 +24,7 @@ from counterpoise.engines.query import (
 )
 from counterpoise.engines.scatter import gram
 from counterpoise.engines.streaming import Streaming, good_rows, grouped, prepare, rows_of_lists
-from counterpoise.engines.summarize import Answer, Largest, Shortcut, Summary, finish, survey
+from counterpoise.engines.summarize import Answer, Largest, OnFrame, Summary, finish, survey
 from counterpoise.log.good import is_believable
 from counterpoise.log.lists import LENGTH
 from counterpoise.log.question import KEY, PROPENSITY, ROWS, Lane, Names, Question
@@ -43,20 +41,16 @@ LISTS = 200_000  # the sums of their many columns are a product of matrices
 
 def suits(frame: pl.DataFrame, question: Question) -> bool:
     """Whether there are so few rows, and the question is so plain, that NumPy is the fastest way."""
-    longest = LONGEST if question.lists is None else LISTS
-    return frame.height <= longest and not question.segment and question.groups == 1
+    return frame.height <= (LONGEST if question.lists is None else LISTS) and is_plain(question)
 
 
-@dataclass
-class Short(Shortcut):
+def is_plain(question: Question) -> bool:
+    """Whether each sum is one number, over all rows."""
+    return not question.segment and question.groups == 1
+
+
+class Short(OnFrame):
     """The engine for short logs; bad rows are left to the other engine."""
-
-    frame: pl.DataFrame
-
-    def centers(self, *, only_good: bool) -> tuple[float, ...]:
-        """The median of some rewards."""
-        frame = good_rows(self.frame, self.question) if only_good else self.frame
-        return tuple(center_of(frame.get_column(name).head(FIRST)) for name in self.question.names.rewards)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by NumPy."""

@@ -59,13 +59,14 @@ def aggregate(
     lanes: Sequence[Lane] | None = None,
     peaks: Sequence[str] = (),
     watch: Callable[[Frame], Frame] = lambda rows: rows,
+    counted: Callable[[nw.Expr], nw.Expr] = indicator,
     context: bool = True,
 ) -> Frame:
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
     If segments have their own centers, the frame has them as columns, and they are part of the answer. So is the largest value of
-    each of the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing. Without `context`,
-    the sums of a context baseline are computed elsewhere.
+    each of the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing, and `counted` turns a
+    condition into something that adds up. Without `context`, the sums of a context baseline are computed elsewhere.
     """
     names = query.names
     lanes = names.lanes if lanes is None else lanes
@@ -74,15 +75,15 @@ def aggregate(
     rows = _with_excess(frame, query, lanes)
     weighted = weighted_rewards(names, lanes, nw.col)
     rows = watch(rows.with_columns(**weighted) if weighted else rows)
-    products = products_of(lanes, nw.col)
-    if products:
-        rows = rows.with_columns(**products)
-    squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
-    squares |= {name: _power(x, order) for name, (x, order) in powers_of(names, lanes).items()}
+    powers = powers_of(names, lanes)
+    columns = {names.product(x, x): nw.col(x) * nw.col(x) for x, _ in powers.values()} | products_of(lanes, nw.col)
+    rows = rows.with_columns(**columns)  # which several of the sums share
+    squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items() if name not in columns}
+    squares |= {name: _power(names, x, order) for name, (x, order) in powers.items()}
     squares |= _smoothed_rewards(names, lanes)
-    zeros = {lane.zeros: indicator(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
+    zeros = {lane.zeros: counted(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
     wanted = [nw.len().alias(ROWS)] + ([nw.col(name).max() for name in names.centers] if query.own is not None else [])
-    wanted += [nw.col(name).sum() for name in singles_of(lanes)]
+    wanted += [nw.col(name).sum() for name in sorted({*singles_of(lanes), *columns})]
     if names.keys:  # not every engine adds up products by group that are not columns
         rows = rows.with_columns(**squares, **zeros)
         wanted += [nw.col(name).sum() for name in (*squares, *zeros)]
@@ -231,8 +232,8 @@ def powers_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, int]]
     return {names.power(column, order): (column, order) for column in columns for order in (3, 4)}
 
 
-def _power(column: str, order: int) -> nw.Expr:
-    square = nw.col(column) * nw.col(column)
+def _power(names: Names, column: str, order: int) -> nw.Expr:
+    square = nw.col(names.product(column, column))
     return square * (nw.col(column) if order == 3 else square)
 
 

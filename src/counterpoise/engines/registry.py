@@ -12,7 +12,7 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.engines import compiled, pushdown, spark
-from counterpoise.engines.memory import summarize_batches, summarize_in_order
+from counterpoise.engines.memory import LONGEST, is_plain, summarize_batches, summarize_in_order
 from counterpoise.engines.pushdown import PushedDown, prepare_there
 from counterpoise.engines.query import Frame
 from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
@@ -34,6 +34,7 @@ T = TypeVar("T")
 Batches = Iterator[pl.DataFrame]
 IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # no need to ask whether they are something else
 
+SHORT = 2_000_000  # bytes of files whose rows may be so few that reading them is faster than planning a query
 LONG = 5_000_000_000  # bytes times targets above which the compiled loop is worth the half second it takes to start
 
 LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
@@ -173,7 +174,7 @@ class Frames(LogEngine):
 
 
 class Files(LogEngine):
-    """Files, folders and globs: scanned, and never in memory as a whole."""
+    """Files, folders and globs: scanned, and in memory as a whole only if they have few rows."""
 
     def holds(self, data: object) -> bool:
         """A path, or a list of them."""
@@ -424,8 +425,12 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
         moments = summarize_in_order(batches, question, report)
         if moments is not None:
             return moments
-    size = sum(path.stat().st_size for path in files.files_of(question.log.data))
-    frame = prepare_lazily(frames.selected(scan, question), question)
+    size, rows = sum(path.stat().st_size for path in files.files_of(question.log.data)), frames.selected(scan, question)
+    if size <= SHORT and is_plain(question):
+        few = _collect(rows.head(LONGEST + 1))
+        if few.height <= LONGEST:
+            return summarize_batches(frames.with_policies([few], question, report), question)
+    frame = prepare_lazily(rows, question)
     is_long = size * len(question.targets) >= LONG and not question.log.key
     if is_long and compiled.answers(question):
         return summarize(compiled.OnScan(partial(Streaming, frame, question), question, frame, report), question)

@@ -257,7 +257,9 @@ class Streaming:
             return {label: 1.0 + u for label, u in watchers[lane.excess].largest().items()}
 
         frame = _with_centers(good_rows(self.frame, self.question) if query.only_good else self.frame, query)
-        lazy: pl.LazyFrame = aggregate(nw.from_native(frame), query, watch=watch, context=False).to_native()
+        # polars adds up truth values as they are, in no time
+        whole = aggregate(nw.from_native(frame), query, watch=watch, counted=lambda condition: condition, context=False)
+        lazy: pl.LazyFrame = whole.to_native()
         return _answer_of(lazy.collect(engine="streaming"), query, largest, scatter)
 
     def problems(self) -> list[Problem]:

@@ -213,6 +213,22 @@ class View:
             return np.where(is_known, np.sqrt(fourth / np.where(is_known, square, 1.0)), most)
 
     @cached_property
+    def weight_errors(self) -> tuple[Floats, Floats]:
+        """The jackknife error of the mean weight, and the number of groups with rows, in every place."""
+        return jackknife_error(self.groups.others.average("u"), self.groups.n)
+
+    @cached_property
+    def lengths(self) -> tuple[Floats, Floats]:
+        """By how much longer a target's lists would be than the logged ones, and the error of that, in every place."""
+        if LENGTH not in self.whole.columns:
+            return np.zeros(len(self.places)), np.zeros(len(self.places))
+        longer = longer_lists(self.whole)
+        values, errors = np.asarray(longer.value), np.asarray(longer.stderr)
+        if self.is_clustered:
+            errors = jackknife_error(np.asarray(longer_lists(self.groups.others).value), self.groups.n)[0]
+        return values, errors
+
+    @cached_property
     def smoothed(self) -> list[Smoothed]:
         """The smoothed sums of every place, if they were asked for."""
         parts = self.log.smoothed.get(self.contrast, (UNSMOOTHED,) * len(self.log.segments))
@@ -325,26 +341,23 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Interval
     """Every estimate of one contrast, over the whole log and by segment."""
     _check_log(view, options)
     seen_by = cache(partial(_unvaried, view, options))
-    unseen = {
-        estimand: _unseen(view, estimand, seen_by)
-        for estimand in {estimator.estimand for estimator in estimators.values()}
-    }
+    unseen = cache(lambda estimand: _unseen(view, estimand, seen_by))
     estimators = {name: _consistent(view, estimator) for name, estimator in estimators.items()}
-    own = {name: _own(view, estimator, options) for name, estimator in estimators.items()}
-    evidence = cache(lambda name: _evidence(view, *own[name], estimators[name]))
+    own = cache(lambda name: _own(view, estimators[name], options))
+    evidence = cache(lambda name: _evidence(view, *own(name), estimators[name]))
     ends = cache(lambda name: options.method.ends(evidence(name), options.level))
 
     def estimate(key: tuple[str, str, Segment]) -> Estimate:
         _, name, segment = key
         k, estimator = view.place(segment), estimators[name]
-        hidden = unseen[estimator.estimand][k] if estimator.uses_rewards else Unseen()
+        hidden = unseen(estimator.estimand)[k] if estimator.uses_rewards else Unseen()
         # the ends of all segments at once, if one of them is asked for; what is hidden makes them one by one
         together = None if segment is None or hidden.is_open else ends(name)
         if together is None:
             interval = _interval(replace(_at(evidence(name), k), smoothed=view.smoothed[k]), hidden, options)
         else:
             interval = Interval(float(together[0][k]), float(together[1][k]), options.level, options.method.name)
-        return replace(unstack(own[name][0], k), name=name, interval=interval)
+        return replace(unstack(own(name)[0], k), name=name, interval=interval)
 
     target = view.contrast[0]
     # place by place, estimator by estimator: how a reader scans the table
@@ -554,43 +567,29 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
 def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
     """The diagnostics of one target, over the whole log and by segment."""
     log = view.log
-    if view.is_clustered:
-        error, count = jackknife_error(view.groups.others.average("u"), view.groups.n)
-    lengths = _lengths(view)
-    low, high = view.reward_range
-    excess = view.excess
-    carried = np.asarray(carrying_rows(excess, view.rewards, view.ends))
-    _ = excess.kurtosis, excess.skewness  # of all places at once
     unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # segments unknown
 
     def of_place(segment: Segment) -> Diagnostics:
-        k = view.place(segment)
-        clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
+        k, (low, high), (longer, longer_error) = view.place(segment), view.reward_range, view.lengths
+        clusters = None
+        if view.is_clustered:
+            error, count = view.weight_errors
+            clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k]))
         lost = Lost(unknown_share=unknown)
         if segment is None:
             lost = Lost(log.dropped, log.left_out, log.duplicates, unknown)
+        _ = view.excess.kurtosis, view.excess.skewness  # of all places at once
         rows = WeightedRows(
             view.whole[k],
             view.tail(segment),
-            excess[k],
+            view.excess[k],
             view.rewards[k],
             (float(low[k]), float(high[k])),
             log.weight.mean_is_one,
-            float(carried[k]),
+            float(view.carrying[k]),
             log.weight.unit,
-            (float(lengths[0][k]), float(lengths[1][k])),
+            (float(longer[k]), float(longer_error[k])),
         )
         return diagnose(rows, clusters=clusters, lost=lost)
 
     return Lazily(dict.fromkeys(view.places, of_place))
-
-
-def _lengths(view: View) -> tuple[Floats, Floats]:
-    """By how much longer a target's lists would be than the logged ones, and the error of that, in every place."""
-    if LENGTH not in view.whole.columns:
-        return np.zeros(len(view.places)), np.zeros(len(view.places))
-    longer = longer_lists(view.whole)
-    values, errors = np.asarray(longer.value), np.asarray(longer.stderr)
-    if view.is_clustered:
-        errors = jackknife_error(np.asarray(longer_lists(view.groups.others).value), view.groups.n)[0]
-    return values, errors
