@@ -155,7 +155,7 @@ def second_tiles(width: int, precision: Precision) -> Tiles:
     }[precision]
 
 
-def _shared(width: int, tiles: Tiles, precision: Precision) -> dict[str, Any]:
+def _shared(width: int, tiles: Tiles, precision: Precision) -> dict[str, int | str]:
     return {
         "WIDTH": width,
         "PADDED": max(16, triton.next_power_of_2(width)),
