@@ -225,12 +225,7 @@ class LoggedActions:
         return Step(beta, sums, self._variance(squared_norms, weight, batch, self._logged.last[0].parameters()))
 
     def _of_linear(
-        self,
-        scores: nn.Linear,
-        batch: Batch,
-        baseline: Tensor | float | None,
-        objective: Objective,
-        measure: bool,
+        self, scores: nn.Linear, batch: Batch, baseline: Tensor | float | None, objective: Objective, measure: bool
     ) -> Step:
         """The last layer's gradient is written out, Σ c π_a (e_a − π) hᵀ, which is cheaper than autograd; autograd does the rest."""
         h = features_of(self.policy, batch.context, self.arithmetic)
@@ -340,12 +335,7 @@ class LoggedActions:
         return batch.candidates is None and self.arithmetic.by_items(len(batch.action), self.policy.n_actions)
 
     def _weights(
-        self,
-        target: Tensor,
-        squared_norms: Tensor,
-        batch: Batch,
-        baseline: Tensor | float | None,
-        objective: Objective,
+        self, target: Tensor, squared_norms: Tensor, batch: Batch, baseline: Tensor | float | None, objective: Objective
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The c of each row in the gradient Σ c ∇π; β; and the two sums that β* comes from."""
         beta, sums = self._baseline(squared_norms, batch, baseline)
