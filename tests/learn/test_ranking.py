@@ -20,7 +20,7 @@ from counterpoise.learn import (
     RankingLearner,
     objectives,
 )
-from counterpoise.learn.lists import ListSource, held_out_lists, weighed_lists
+from counterpoise.learn.lists import ListSource, LoggedLists, held_out_lists, weighed_lists
 from counterpoise.learn.rows import Split
 from counterpoise.moments import Moments
 from counterpoise.readers import frames
@@ -71,13 +71,14 @@ def test_held_out_lists_are_measured_as_evaluate_measures_them(weight, parts, di
     source = ListSource(cp.Log(log, **parts, discount=discount), weight, Split(0.0, 0))
     lists, _ = source.look(0)
     parts_of_it = [lists.take(slice(0, 150)), lists.take(slice(150, None))]
-    found = sum((moments for moments, *_ in weighed_lists(policy, parts_of_it)), Moments.empty())
+    logged = LoggedLists(policy, weight, source.shares)
+    found = sum((moments for moments, *_ in weighed_lists(logged, parts_of_it)), Moments.empty())
     expected = cp.evaluate(log, **parts, discount=discount, target={"new": policy}, weight=weight)
     assert found.n == expected.n == 400
     for name, estimator in {"beta_ips": beta_ips, "snips": snips, "ips": ips}.items():
         assert estimator(found).value == pytest.approx(expected["new", name].value, rel=1e-5)
         assert estimator(found).stderr == pytest.approx(expected["new", name].stderr, rel=1e-4)
-    held_out = held_out_lists(policy, parts_of_it, 0.9)
+    held_out = held_out_lists(logged, parts_of_it, 0.9)
     whole = cp.evaluate(expected.moments, level=0.9)
     assert held_out.effective_sample_size == pytest.approx(expected.diagnostics().effective_sample_size, rel=1e-4)
     assert held_out.value == pytest.approx(whole["new", "beta_ips"].value, rel=1e-5)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.features import Encoder
 from counterpoise.features.columns import TEXT, codes_of
+from counterpoise.log.parts import Frame
 from counterpoise.models.design import read_items
 from counterpoise.readers.frames import from_table
 
@@ -27,17 +27,19 @@ from counterpoise.readers.frames import from_table
 
 Ids = NDArray[np.int64]
 Names = NDArray[np.object_]
+Classes = Ids | Names  # the actions of a policy, in ascending order
 Places = NDArray[np.int64]  # of actions among the classes of a policy
 NONE = -1  # the place of anything absent
 MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and each costs a logit per row
 
 
-def as_ids(column: NDArray[Any]) -> Ids:
+def as_ids(column: NDArray[np.generic]) -> Ids:
     """Whole numbers as they are, and −1 for anything that cannot be an id, so that no id is rounded into another."""
     if column.dtype.kind == "O" and all(type(value) is int and abs(value) < 2**63 for value in column):
         return column.astype(np.int64)
     if column.dtype.kind == "u":
-        return np.where(column < 2**63, column, 0).astype(np.int64) - (column >= 2**63)
+        wide = column.astype(np.uint64)
+        return np.where(wide < 2**63, wide, 0).astype(np.int64) - (wide >= 2**63)
     if column.dtype.kind in "bi":
         return column.astype(np.int64)
     numbers = column.astype(np.float64)
@@ -78,7 +80,7 @@ class DistinctIds:
         return len(self.ids) > 0 and int(self.ids[-1]) != len(self.ids) - 1
 
 
-def places(classes: NDArray[Any], actions: Any) -> Places:
+def places(classes: Classes, actions: pl.Series | Sequence[object] | NDArray[np.generic]) -> Places:
     """Where actions, an array or a series of ids or names, stand among classes in ascending order; −1 for those that are not there.
 
     >>> places(np.array([3, 5, 8]), np.array([8, 4, 3])).tolist(), places(np.array(["a", "b"]), ["b", None, "c"]).tolist()
@@ -94,7 +96,7 @@ def places(classes: NDArray[Any], actions: Any) -> Places:
     return codes_of(names.cast(pl.String), list(classes))
 
 
-def places_of_rows(classes: NDArray[Any], action: Any, rows: int) -> Places:
+def places_of_rows(classes: Classes, action: ArrayLike, rows: int) -> Places:
     """The places of one action per row, as the user passes them."""
     actions = np.asarray(action)
     if actions.shape != (rows,):
@@ -107,6 +109,11 @@ def places_of_rows(classes: NDArray[Any], action: Any, rows: int) -> Places:
     return places(classes, as_ids(actions) if is_numbers else actions)
 
 
+def ids_in(classes: Classes | None) -> Ids | None:
+    """Actions that are whole numbers; None if there are none, or if they have names."""
+    return None if classes is None or classes.dtype == object else classes.astype(np.int64, copy=False)
+
+
 def placed(ids: Ids | None, action: Tensor) -> Tensor:
     """The places of a tensor of ids; without ids, an action is its own place."""
     if ids is None:
@@ -115,8 +122,9 @@ def placed(ids: Ids | None, action: Tensor) -> Tensor:
     return torch.as_tensor(places(ids, flat)).reshape(action.shape).to(action.device)
 
 
-def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids | Names:
+def checked_ids(actions: ArrayLike, n_actions: int) -> Classes:
     """Ids or names, checked to suit a policy: one for each of its actions, in order."""
+    ids = np.asarray(actions)
     if ids.dtype.kind in "UOT" and ids.shape == (n_actions,) and all(isinstance(name, str) for name in ids):
         names = ids.astype(object)
         if (names[:-1] < names[1:]).all():
@@ -139,6 +147,8 @@ def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids | Names:
 
 
 Mask = NDArray[np.bool_]
+# as users give them: a list of actions for every row, or truth values; None for all actions
+Candidates = Tensor | ArrayLike | Sequence[object] | None
 FEW = 4  # with this many times more actions than candidates, only the candidates' logits are computed
 APART = "|"  # what separates candidates in the text of a CSV file
 
@@ -186,7 +196,7 @@ def mask_of_places(candidates: Tensor, n_actions: int) -> Tensor:
     return wide.scatter_(1, torch.where(candidates < 0, n_actions, candidates), True)[:, :n_actions]
 
 
-def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
+def mask_of(candidates: Candidates, classes: Classes, rows: int) -> Tensor:
     """The candidates of some rows, or their mask, as a boolean table with a column per action.
 
     They may be such a table already (or one row of it, for all), or a list of actions for every row. Actions that the policy does not know
@@ -220,7 +230,7 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
     return mask
 
 
-def _truth_values(candidates: Any) -> Tensor | None:
+def _truth_values(candidates: object) -> Tensor | None:
     """Candidates that are booleans, as a tensor; None if they are something else."""
     if isinstance(candidates, Tensor):
         return candidates.detach().cpu() if candidates.dtype == torch.bool else None
@@ -232,7 +242,7 @@ def _truth_values(candidates: Any) -> Tensor | None:
     return torch.as_tensor(np.array(candidates)) if is_table else None
 
 
-def _looks_like_truth(candidates: Any, shape: tuple[int, int]) -> bool:
+def _looks_like_truth(candidates: object, shape: tuple[int, int]) -> bool:
     """Whether whole numbers look like booleans: as many as there are actions, only 0 and 1, and some repeated within a row."""
     numbers = candidates.detach().cpu().numpy() if isinstance(candidates, Tensor) else candidates
     if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "iu" or numbers.shape != shape:
@@ -250,7 +260,7 @@ def _misshapen(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> Op
     )
 
 
-def lists_of(name: str, values: Any) -> pl.Series:
+def lists_of(name: str, values: object) -> pl.Series:
     """A column of candidates as a series of lists; text is a JSON list, or separates candidates with |, because CSV has no lists.
 
     >>> lists_of("pool", ["a|b", '["c"]', None]).to_list()
@@ -285,7 +295,7 @@ def _parsed(name: str, text: str | None) -> list[str] | None:
     return [None if action is None else str(action) for action in actions]  # type: ignore[misc]
 
 
-def places_of(lists: pl.Series, classes: NDArray[Any]) -> Places:
+def places_of(lists: pl.Series, classes: Classes) -> Places:
     """The places of all candidates among the actions, row after row; −1 for unknown ones."""
     flat = flat_of(lists)
     return places(classes, whole_numbers(flat) if classes.dtype.kind in "iu" else flat)
@@ -337,11 +347,11 @@ def one_below_the_other(first: Tensor, second: Tensor) -> Tensor:
 class Items:
     """The actions in ascending order, and the features of each in the same order."""
 
-    classes: NDArray[Any]
+    classes: Classes
     features: Tensor
 
 
-def item_features(items: Any, *, action: str = "action") -> Items:
+def item_features(items: Frame, *, action: str = "action") -> Items:
     """The items of a frame as a policy takes them: `classes` in ascending order, and `features` with a row for each.
 
     Their ids are in the column with the name of the log's action, or else in the first column. Numbers are standardized, text
@@ -359,7 +369,7 @@ def item_features(items: Any, *, action: str = "action") -> Items:
     if len(below) or not (is_number or ids.dtype in TEXT):
         wrong = f"the id {below[0]}" if len(below) else f"ids of type {ids.dtype}"
         raise OptionError(f"`items=` has {wrong} in {ids.name!r}, and ids are text, or whole numbers from 0 on.")
-    classes: NDArray[Any] = ids.cast(pl.Int64 if is_number else pl.String).to_numpy()
+    classes: Classes = ids.cast(pl.Int64 if is_number else pl.String).to_numpy()
     order = np.argsort(classes)
     table = Encoder.of(described, described.columns).plain(described)[order]
     return Items(classes[order], torch.as_tensor(table, dtype=torch.float32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Protocol
 
 import torch
 
@@ -61,7 +61,21 @@ class EpochEnd:
         return float(self.optimizer.param_groups[0]["lr"])
 
 
-Callback = Callable[[EpochEnd], Any]  # what it returns says whether to stop
+Callback = Callable[[EpochEnd], object]  # what it returns says whether to stop
+
+
+class Writer(Protocol):
+    """What takes one number at a time, as TensorBoard's `SummaryWriter` does."""
+
+    def add_scalar(self, name: str, number: float, step: int, /) -> object:
+        """Take a number."""
+
+
+class Tracker(Protocol):
+    """What takes all numbers of an epoch at once, as MLflow does."""
+
+    def log_metrics(self, numbers: dict[str, float], /, *, step: int) -> object:
+        """Take numbers."""
 
 
 class LogTo:
@@ -85,7 +99,7 @@ class LogTo:
     1 ['policy/baseline', 'policy/effective_sample_size', 'policy/gradient_variance', ...
     """
 
-    def __init__(self, where: Any, *, prefix: str = "") -> None:
+    def __init__(self, where: Writer | Tracker, *, prefix: str = "") -> None:
         if not hasattr(where, "add_scalar") and not hasattr(where, "log_metrics"):
             raise OptionError(
                 f"epochs can be logged to what has add_scalar or log_metrics; {type(where).__name__} has neither.",
@@ -105,10 +119,10 @@ class LogTo:
         for name, value in numbers.items():
             self.where.add_scalar(name, value, step)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> LogTo:
+    def __deepcopy__(self, memo: dict[int, object]) -> LogTo:
         # clones of a learner log to the same place, which often cannot be copied
         return LogTo(self.where, prefix=self.prefix)
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -6,13 +6,14 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler
 
 from counterpoise.errors import PolicyFileError, verbatim
 from counterpoise.learn.callbacks import Epoch
@@ -28,7 +29,7 @@ HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an o
 SHOWN = 4  # differences listed in an error
 
 
-def settings_of(state: RunState, log: Inspection) -> dict[str, Any]:
+def settings_of(state: RunState, log: Inspection) -> dict[str, object]:
     """What must be the same for a run to be continued, beyond its options: policy, log, optimizer and scheduler."""
     return (
         {
@@ -43,10 +44,10 @@ def settings_of(state: RunState, log: Inspection) -> dict[str, Any]:
     )
 
 
-def _of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def _of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, object]:
     """The optimizer's class, and all options of all groups of parameters."""
     groups = optimizer.param_groups
-    settings: dict[str, Any] = {"optimizer": type(optimizer).__name__}
+    settings: dict[str, object] = {"optimizer": type(optimizer).__name__}
     settings["optimizer's division into groups of parameters"] = [len(group["params"]) for group in groups]
     for k, group in enumerate(groups):
         where = f" of group {k + 1}" if k else ""
@@ -54,7 +55,7 @@ def _of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return settings
 
 
-def _of_scheduler(scheduler: Any) -> dict[str, Any]:
+def _of_scheduler(scheduler: LRScheduler | None) -> dict[str, object]:
     """The scheduler's class and options, before its first epoch."""
     if scheduler is None:
         return {}
@@ -62,16 +63,16 @@ def _of_scheduler(scheduler: Any) -> dict[str, Any]:
     return {"scheduler": type(scheduler).__name__} | settings
 
 
-def _of_policy(policy: Policy) -> dict[str, Any]:
+def _of_policy(policy: Policy) -> dict[str, object]:
     """The policy's layers with their options, its precision, and the numbers that training leaves alone."""
-    settings: dict[str, Any] = {f"layer {name!r}": text for name, text in _layers(policy)}
+    settings: dict[str, object] = {f"layer {name!r}": text for name, text in _layers(policy)}
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in policy.state_dict().values()}
     settings["precision"] = ", ".join(sorted(kinds))
     settings["digest of what the policy does not learn"] = _digest(_fixed(policy))
     return settings
 
 
-def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def differences(saved: Mapping[str, object], now: Mapping[str, object]) -> str:
     """How two runs differ, in words; empty if they don't."""
     names = [name for name in dict.fromkeys([*now, *saved]) if saved.get(name) != now.get(name)]
     said = [f"its {name} is {saved.get(name)!r}, now it is {now.get(name)!r}" for name in names[:SHOWN]]
@@ -79,7 +80,7 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return "; ".join(said + more)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """An option as JSON would return it."""
     if isinstance(value, Tensor):
         return value.tolist()
@@ -132,35 +133,41 @@ class RunState:
     optimizer: torch.optim.Optimizer
     sums: Tensor  # of the running baseline
     best: dict[str, Tensor]
-    progress: dict[str, Any]  # epochs done, history, best epoch: what fits into JSON
-    scheduler: Any = None  # of the learning rate
+    scheduler: LRScheduler | None = None  # of the learning rate
+    history: list[Epoch] = field(default_factory=list)
+    best_epoch: int = 0  # the one that is kept, counted from 1
+    is_stopped: bool = False  # before its last epoch
 
 
-def save_checkpoint(path: str | PathLike[str], state: RunState, settings: dict[str, Any]) -> None:
+def save_checkpoint(path: str | PathLike[str], state: RunState, settings: dict[str, object]) -> None:
     """Write a run to disk; `settings` say which run it is."""
     moments = state.optimizer.state_dict()
     tensors = {f"policy.{name}": tensor for name, tensor in state.policy.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in state.best.items()}
     tensors |= {"sums": state.sums, "random": torch.get_rng_state()}
-    plain: dict[str, dict[str, Any]] = {}
+    plain: dict[str, dict[str, object]] = {}
     for index, values in moments["state"].items():
         for name, value in values.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{index}.{name}"] = value
             else:
                 plain.setdefault(str(index), {})[name] = value
-    described = {"format": FORMAT, "settings": settings, "progress": state.progress}
-    described |= {"groups": moments["param_groups"], "plain": plain}
-    write_tensors(path, tensors, described)
+    progress = {
+        "done": len(state.history),
+        "history": [asdict(epoch) for epoch in state.history],
+        "best": state.best_epoch,
+        "stopped": state.is_stopped,
+    }
+    described = {"format": FORMAT, "settings": settings, "progress": progress}
+    write_tensors(path, tensors, described | {"groups": moments["param_groups"], "plain": plain})
 
 
-def restore_checkpoint(path: str | PathLike[str], state: RunState, settings: dict[str, Any], epochs: int) -> bool:
+def restore_checkpoint(path: str | PathLike[str], state: RunState, settings: dict[str, object], epochs: int) -> bool:
     """Put a run back where it was, and return whether there was a checkpoint; one that is refused changes nothing."""
     if not Path(path).exists():
         return False
     with opened(path) as file:
-        _check_run(file, settings, epochs)
-        progress = _progress_of(file)
+        history, best_epoch, is_stopped = _check_run(file, settings, epochs)
         moments = _moments_of(file, state)
         _check_stored(file, state)
         tensors = file.read()
@@ -170,7 +177,7 @@ def restore_checkpoint(path: str | PathLike[str], state: RunState, settings: dic
             moments["state"].setdefault(int(index), {})[part] = tensor
         try:
             torch.Generator().set_state(tensors["random"])  # to see whether it can be
-            _reschedule(file, state, progress, moments)
+            _reschedule(file, state, history, moments)
             state.optimizer.load_state_dict(moments)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise file.damaged(
@@ -180,12 +187,12 @@ def restore_checkpoint(path: str | PathLike[str], state: RunState, settings: dic
     state.best = _under("best.", tensors)
     state.sums = tensors["sums"]
     torch.set_rng_state(tensors["random"])
-    state.progress = progress
+    state.history, state.best_epoch, state.is_stopped = history, best_epoch, is_stopped
     return True
 
 
-def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> None:
-    """Check that this is a checkpoint, that it belongs to this very run, and that it is not from after its end."""
+def _check_run(file: TensorFile, settings: Mapping[str, object], epochs: int) -> tuple[list[Epoch], int, bool]:
+    """Check that this is a checkpoint of this very run, and not from after its end; its epochs, the best one, and whether it stopped."""
     path, kind, saved = str(file.path), file.description.get("format"), file.description.get("settings")
     if kind != FORMAT:
         raise PolicyFileError(
@@ -200,49 +207,49 @@ def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> No
             f"{path!r} is the checkpoint of another run: {apart}.",
             do="Go on with the old settings, move the file away, or name another checkpoint.",
         )
-    done = _progress_of(file)["done"]
+    history, best_epoch, is_stopped = _progress_of(file)
+    done = len(history)
     if done > epochs:
         raise PolicyFileError(
             f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} you asked for.",
             do=f"Pass `epochs={done}` or more, or name another checkpoint.",
         )
+    return history, best_epoch, is_stopped
 
 
-def _progress_of(file: TensorFile) -> dict[str, Any]:
-    progress = file.description.get("progress")
-    names = {field.name for field in fields(Epoch)}
-    good = (
-        isinstance(progress, dict)
-        and progress.keys() == {"done", "history", "best", "stopped"}
-        and isinstance(progress["history"], list)
-        and all(isinstance(epoch, dict) and epoch.keys() == names for epoch in progress["history"])
-        and all(
-            isinstance(value, str) if name == "verdict" else _is_number(value)
-            for epoch in progress["history"]
-            for name, value in epoch.items()
-        )
-        and [epoch["epoch"] for epoch in progress["history"]] == list(range(1, len(progress["history"]) + 1))
-        and _is_count(progress["done"], len(progress["history"]), len(progress["history"]))
-        and _is_count(progress["best"], min(1, progress["done"]), progress["done"])
-        and isinstance(progress["stopped"], bool)
-    )
-    if not good:
-        raise file.damaged("its account of the epochs done does not add up")
-    return dict(progress)  # type: ignore[arg-type]
+def _progress_of(file: TensorFile) -> tuple[list[Epoch], int, bool]:
+    names = {part.name for part in fields(Epoch)}
+    match file.description.get("progress"):
+        case {"done": done, "history": list(epochs), "best": int(best), "stopped": bool(stopped), **more} if (
+            not more
+            and all(isinstance(epoch, dict) and epoch.keys() == names for epoch in epochs)
+            and all(
+                isinstance(value, str) if name == "verdict" else _is_number(value)
+                for epoch in epochs
+                for name, value in epoch.items()
+            )
+            and [epoch["epoch"] for epoch in epochs] == list(range(1, len(epochs) + 1))
+            and _is_count(done, len(epochs), len(epochs))
+            and _is_count(best, min(1, len(epochs)), len(epochs))
+        ):
+            return [Epoch(**epoch) for epoch in epochs], best, stopped
+    raise file.damaged("its account of the epochs done does not add up")
 
 
 def _moments_of(file: TensorFile, state: RunState) -> dict[str, Any]:
     """The optimizer's state without its tensors; its groups and options must be those of this optimizer."""
     groups, rest = file.description.get("groups"), file.description.get("plain")
     now = state.optimizer.state_dict()["param_groups"]
-    alike = isinstance(groups, list) and len(groups) == len(now)
-    alike = alike and all(
-        isinstance(saved, dict)
-        and saved.get("params") == fresh["params"]
-        and all(name in saved and _alike(fresh[name], saved[name]) for name in fresh)
-        for saved, fresh in zip(groups, now, strict=True)  # type: ignore[arg-type]
-    )
-    if not alike:
+    if (
+        not isinstance(groups, list)
+        or len(groups) != len(now)
+        or not all(
+            isinstance(saved, dict)
+            and saved.get("params") == fresh["params"]
+            and all(name in saved and _alike(fresh[name], saved[name]) for name in fresh)
+            for saved, fresh in zip(groups, now, strict=True)
+        )
+    ):
         raise file.damaged("its optimizer has other groups of parameters than this one")
     known = {str(index) for group in now for index in group["params"]}
     if not isinstance(rest, dict) or not rest.keys() <= known or not all(isinstance(v, dict) for v in rest.values()):
@@ -250,17 +257,17 @@ def _moments_of(file: TensorFile, state: RunState) -> dict[str, Any]:
     return {"param_groups": groups, "state": {int(index): dict(values) for index, values in rest.items()}}
 
 
-def _reschedule(file: TensorFile, state: RunState, progress: Mapping[str, Any], moments: Mapping[str, Any]) -> None:
+def _reschedule(file: TensorFile, state: RunState, history: list[Epoch], moments: Mapping[str, Any]) -> None:
     """Put the scheduler back where it was, and check that it gives the same learning rates."""
     if state.scheduler is None:
         return
-    replay(state.scheduler, [epoch["value"] for epoch in progress["history"]])
+    replay(state.scheduler, [epoch.value for epoch in history])
     saved, now = (
         [plain(group["lr"]) for group in groups] for groups in (moments["param_groups"], state.optimizer.param_groups)
     )
     if saved != now:
         raise PolicyFileError(
-            f"{str(file.path)!r} has the learning rates {saved} after {progress['done']:,} epochs, and the scheduler comes to {now}.",
+            f"{str(file.path)!r} has the learning rates {saved} after {len(history):,} epochs, and the scheduler comes to {now}.",
             do="Use a scheduler that goes by epochs and held-out values alone, or start again with another checkpoint.",
         )
 
@@ -290,7 +297,7 @@ def _check_stored(file: TensorFile, state: RunState) -> None:
             raise file.damaged("its optimizer knows more about some parameters than about others")
 
 
-def _alike(fresh: Any, saved: Any) -> bool:
+def _alike(fresh: object, saved: object) -> bool:
     """Whether one option matches another, allowing for changes by a schedule."""
     if isinstance(fresh, list | tuple):
         return isinstance(saved, list) and len(saved) == len(fresh) and all(map(_alike, fresh, saved))
@@ -299,11 +306,11 @@ def _alike(fresh: Any, saved: Any) -> bool:
     return fresh is None or type(saved) is type(fresh)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_count(value: Any, least: int, most: int) -> bool:
+def _is_count(value: object, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 

@@ -14,21 +14,24 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from counterpoise.errors import LogError, OptionError, TrainingError, verbatim
 from counterpoise.features import Scaling
 from counterpoise.learn.forest import NEVER, Forest, ForestLearner, of_classifier
 from counterpoise.learn.objectives import Objective, Rewards, objective_of
-from counterpoise.learn.policies import MLP, LinearSoftmax, ModelPolicy, TwoTower, standardize
+from counterpoise.learn.policies import MLP, LinearSoftmax, ModelPolicy, TwoTower, start_uniform
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.reward_models import reward_model
 from counterpoise.learn.rows import Batch, Rows, Split, batches
 from counterpoise.learn.source import Source
 from counterpoise.learn.steps import ALONE, LoggedActions, Machine
 from counterpoise.learn.training import IMITATION, OneCycle, Training, adam
+from counterpoise.log.parts import Learnable
+from counterpoise.log.targets import Classifier
 from counterpoise.models.estimators import fresh
-from counterpoise.models.reward import as_reward
+from counterpoise.models.reward import Reward, as_reward
+from counterpoise.moments import Floats
 
 FOREST_ACTIONS = 200  # a leaf has a number for every action, and a forest has many leaves
 PREDICTED = "predicted_reward"
@@ -87,7 +90,7 @@ class Contender(Protocol):
     def temperatures(self) -> Sequence[float]:
         """How it may serve: 1 as learned, below 1 more sharply, 0 always the best action."""
 
-    def fit(self, rest: Rest, seed: int) -> Any:
+    def fit(self, rest: Rest, seed: int) -> Policy | Classifier:
         """A `Policy`, or anything with `predict_proba`: a column for each of the actions 0, 1, …, or for those in its `classes_`."""
 
 
@@ -108,7 +111,9 @@ def portfolio(n_actions: int) -> list[Contender]:
     ]
     if n_actions <= FOREST_ACTIONS and find_spec("sklearn") is not None:
         contenders.insert(3, ForestLearner())
-        contenders.append(of_trees())
+        from sklearn.ensemble import ExtraTreesClassifier
+
+        contenders.append(Reduction(ExtraTreesClassifier(100), temperatures=(0.0,), name="reduction to trees"))
     return contenders
 
 
@@ -128,7 +133,7 @@ class Direct:
     that judges it.
     """
 
-    model: Any = "auto"
+    model: str | Learnable | Reward = "auto"
     name: str = "direct"
     temperatures: tuple[float, ...] = (0.0, 0.1)
 
@@ -164,7 +169,7 @@ class Reduction:
         ``"one"`` drawn other action for a row with a negative c, or ``"all"`` of them.
     """
 
-    classifier: Any
+    classifier: Learnable
     baseline: float | Literal["lowest", "mean"] = "lowest"
     negatives: Literal["one", "all"] = "one"
     name: str = "reduction"
@@ -213,7 +218,7 @@ class Reduction:
 
         return ModelPolicy(scores, rest.n_actions)
 
-    def examples(self, rest: Rest, seed: int) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]:
+    def examples(self, rest: Rest, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
         """Contexts, classes and weights, none of which is negative; the weights' mean is 1."""
         rows, n_actions = rest.rows, rest.n_actions
         x, action, reward = rows.context.numpy(), rows.action.numpy(), rows.reward.double().numpy()
@@ -235,13 +240,6 @@ class Reduction:
         if not len(index):
             raise LogError("no row speaks for any action: no reward is above the baseline.")
         return x[index], action, weight / weight.mean()
-
-
-def of_trees() -> Reduction:
-    """The reduction that a search tries by default."""
-    from sklearn.ensemble import ExtraTreesClassifier
-
-    return Reduction(ExtraTreesClassifier(100), temperatures=(0.0,), name="reduction to trees")
 
 
 # -- Networks: settings of the training loop, with a rate that rises and falls -----------------------------------------
@@ -349,9 +347,7 @@ class Network:
                 policy = MLP(width, rest.n_actions, hidden=self.hidden, standardize=True)
             else:
                 policy = LinearSoftmax(width, rest.n_actions, bias=True, standardize=True)
-        for parameter in policy.scores.parameters():
-            nn.init.zeros_(parameter)
-        standardize(policy, rest.columns)
+        start_uniform(policy, rest.columns)
         return policy
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from counterpoise.errors import OptionError, PolicyFileError, verbatim
 from counterpoise.features import Encoder
 from counterpoise.learn.actions import Names
-from counterpoise.learn.forest import Forest, Trees
+from counterpoise.learn.forest import Forest
 from counterpoise.learn.onnx_files import ServedProbabilities, write_onnx
 from counterpoise.learn.plackett_luce import PlackettLuce
 from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
@@ -84,7 +84,7 @@ def load_policy(
             _check_trees(policy)
         except (OptionError, ValueError) as error:
             raise file.damaged(str(error).rstrip(".")) from error
-    policy.context_, policy.temperature = tuple(config["context"]), _temperature(file, config)
+    policy.context_, policy.temperature = tuple(config["context"]), _temperature(file, config.get("temperature", 1.0))
     return policy.eval()
 
 
@@ -105,7 +105,7 @@ def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
 def _check_trees(policy: Policy) -> None:
     """Check the trees of a forest, even inside another policy."""
     for part in policy.modules():
-        if isinstance(part, Forest) and isinstance(part.scores, Trees):
+        if isinstance(part, Forest):
             part.scores.check(part.context_dimension or 0)
 
 
@@ -147,15 +147,14 @@ def _config(file: TensorFile) -> dict[str, Any]:
     return config
 
 
-def _temperature(file: TensorFile, config: Mapping[str, Any]) -> float:
-    temperature = config.get("temperature", 1.0)
+def _temperature(file: TensorFile, temperature: object) -> float:
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         raise file.damaged("its temperature is not a number of 0 or more")
     return temperature
 
 
 def _check_sizes(
-    file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], weights: Mapping[str, Tensor]
+    file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, object], weights: Mapping[str, Tensor]
 ) -> None:
     """Make sure, on torch's `meta` device, that the policy would be as large as the file before building it."""
     if build in KINDS.values() and _longest(arguments) > len(file.tensors):
@@ -172,7 +171,7 @@ def _check_sizes(
     check_tensors(file, expected, weights)
 
 
-def _longest(arguments: Any) -> int:
+def _longest(arguments: object) -> int:
     """The length of the longest list among arguments, and among those of the policies that are arguments."""
     if not isinstance(arguments, dict | list):
         return 0
@@ -181,7 +180,7 @@ def _longest(arguments: Any) -> int:
 
 
 def _built(
-    file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str, under: str = ""
+    file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, object], device: str, under: str = ""
 ) -> Policy:
     """A policy with these arguments, whose tensors have names that begin with `under`."""
     own = dict(arguments)
@@ -206,10 +205,10 @@ def _built(
         ) from error
 
 
-def _part(file: TensorFile, part: Any, device: str, under: str) -> Policy:
+def _part(file: TensorFile, part: object, device: str, under: str) -> Policy:
     """A policy that is part of another one."""
     match part:
-        case {"kind": str(kind), "arguments": dict(arguments)}:
+        case {"kind": str(kind), "arguments": dict(arguments), **others}:
             pass
         case _:
             raise file.damaged("it does not say which policies it is made of")
@@ -219,7 +218,7 @@ def _part(file: TensorFile, part: Any, device: str, under: str) -> Policy:
             do="Pass `make=`, a function that builds the whole policy.",
         )
     policy = _built(file, KINDS[kind], arguments, device, under)
-    policy.temperature = _temperature(file, part)
+    policy.temperature = _temperature(file, others.get("temperature", 1.0))
     return policy
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import LogError, OptionError
+from counterpoise.learn.actions import Places
 from counterpoise.learn.policy import Policy
+from counterpoise.moments import Floats
 
 if TYPE_CHECKING:
     from counterpoise.learn.contenders import Rest
@@ -99,6 +101,8 @@ class Forest(Policy):
     With `logarithm`, leaves have probabilities, and those of the forest are their mean, as in scikit-learn's `predict_proba`.
     """
 
+    scores: Trees
+
     def __init__(
         self,
         context_dimension: int,
@@ -124,11 +128,38 @@ class Forest(Policy):
 
 
 CELLS = 40_000_000  # numbers in the leaves of a forest, at most
-Nodes = dict[str, NDArray[Any]]
 FEW = 20  # trees; if there is no time to grow them on all rows, they are grown on fewer
 PILOT_ROWS, PILOT_TREES = 2_000, 2  # of the forest that tells how long one takes
 TOGETHER = 10  # trees that are grown before a look at the clock
 PRIOR = 1.0  # rows of an action's mean over all leaves that its mean in a leaf is mixed with
+
+
+class Tree(Protocol):
+    """A tree of scikit-learn's that was grown, as far as we look at it."""
+
+    n_leaves: int
+    node_count: int
+    max_depth: int
+    feature: Places
+    threshold: Floats
+    children_left: Places
+    children_right: Places
+    value: Floats
+
+    def apply(self, contexts: NDArray[np.float32], /) -> Places:
+        """The leaf that every context falls into."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of all trees in one array each, and where each tree starts."""
+
+    feature: Places
+    threshold: NDArray[np.float32]
+    left: Places
+    right: Places
+    leaf: Places
+    roots: Places
 
 
 @dataclass(frozen=True)
@@ -162,7 +193,7 @@ class ForestLearner:
         trees = min(self.trees, max(FEW, int(work / _work(n))))
         some = n if trees * _work(n) <= work else max(min(n, PILOT_ROWS), int(work / trees / math.log2(n + 2)))
         forest = self._grown(_sample(rest, some, seed), trees, seed, end)
-        grown = int(forest.config()["trees"])
+        grown = len(forest.scores.roots)
         if some < n or grown < self.trees:
             rest.cuts.append(f"{grown:,} of {self.trees:,} trees, grown from {some:,} of {n:,} rows")
         return forest
@@ -199,11 +230,7 @@ def _work(rows: int) -> float:
 
 def _sample(rest: Rest, rows: int, seed: int) -> Rest:
     """Some of the rows, drawn at random."""
-    n = len(rest.rows)
-    if rows >= n:
-        return rest
-    chosen = np.sort(np.random.default_rng(seed).choice(n, rows, replace=False))
-    return replace(rest, rows=rest.rows.take(torch.as_tensor(chosen)), seconds=None, cuts=[])
+    return rest if rows >= len(rest.rows) else replace(rest, rows=rest.rows.sample(rows, seed), seconds=None, cuts=[])
 
 
 def of_classifier(model: Any, n_actions: int) -> Forest:
@@ -220,68 +247,63 @@ def of_classifier(model: Any, n_actions: int) -> Forest:
 
 
 def _forest(
-    trees: list[Any], nodes: Nodes, values: NDArray[Any], context_dimension: int, logarithm: bool = False
+    trees: list[Tree], nodes: Nodes, values: NDArray[np.float32], context_dimension: int, logarithm: bool = False
 ) -> Forest:
     """The trees as a policy, with these numbers in their leaves."""
     forest = Forest(
-        context_dimension, values.shape[1], trees=len(trees), nodes=len(nodes["leaf"]), leaves=len(values),
+        context_dimension, values.shape[1], trees=len(trees), nodes=len(nodes.leaf), leaves=len(values),
         depth=max(tree.max_depth for tree in trees), logarithm=logarithm,
     )  # fmt: skip
-    parts = {f"scores.{name}": torch.as_tensor(part) for name, part in {**nodes, "values": values}.items()}
+    parts = {f"scores.{name}": torch.as_tensor(part) for name, part in (vars(nodes) | {"values": values}).items()}
     forest.load_state_dict(parts, assign=True)
     return forest.eval()
 
 
-def _few_enough(trees: list[Any], n_actions: int) -> list[Any]:
+def _few_enough(trees: list[Tree], n_actions: int) -> list[Tree]:
     """As many of the trees as may go into memory."""
     leaves = np.array([tree.n_leaves for tree in trees]).cumsum()
     return trees[: max(1, int(np.searchsorted(leaves * n_actions, CELLS, side="right")))]
 
 
-def _flat(trees: list[Any]) -> Nodes:
-    """The nodes of all trees in one array each, and where each tree starts."""
+def _flat(trees: list[Tree]) -> Nodes:
     sizes = np.array([tree.node_count for tree in trees])
     first = np.concatenate([[0], sizes.cumsum()[:-1]])
     feature = np.concatenate([tree.feature for tree in trees])
     own = np.arange(len(feature))
     is_leaf = feature < 0
     shift = np.repeat(first, sizes)
-    left, right = (
-        np.where(is_leaf, own, np.concatenate([getattr(tree, side) for tree in trees]) + shift)
-        for side in ("children_left", "children_right")
+    return Nodes(
+        feature=np.where(is_leaf, 0, feature),
+        threshold=_rounded_down(np.where(is_leaf, 0.0, np.concatenate([tree.threshold for tree in trees]))),
+        left=np.where(is_leaf, own, np.concatenate([tree.children_left for tree in trees]) + shift),
+        right=np.where(is_leaf, own, np.concatenate([tree.children_right for tree in trees]) + shift),
+        leaf=np.where(is_leaf, is_leaf.cumsum() - 1, 0),
+        roots=first,
     )
-    return {
-        "feature": np.where(is_leaf, 0, feature),
-        "threshold": _rounded_down(np.where(is_leaf, 0.0, np.concatenate([tree.threshold for tree in trees]))),
-        "left": left,
-        "right": right,
-        "leaf": np.where(is_leaf, is_leaf.cumsum() - 1, 0),
-        "roots": first,
-    }
 
 
-def _rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
+def _rounded_down(threshold: Floats) -> NDArray[np.float32]:
     """The largest float32 that is not above: a context in float32 is at most the one exactly if it is at most the other."""
     near = threshold.astype(np.float32)
     return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)
 
 
 def _values(
-    trees: list[Any],
+    trees: list[Tree],
     nodes: Nodes,
-    x: NDArray[Any],
-    action: NDArray[np.int64],
-    gain: NDArray[np.float64],
-    inverse: NDArray[np.float64],
+    x: NDArray[np.float32],
+    action: Places,
+    gain: Floats,
+    inverse: Floats,
     n_actions: int,
 ) -> NDArray[np.float32]:
     """What every action earned in every leaf, above the lowest reward."""
     known = np.bincount(action, inverse, n_actions)
     mean = np.bincount(action, inverse * gain, n_actions) / np.where(known > 0, known, 1.0)
     prior = PRIOR * float(np.median(inverse))
-    leaf = nodes["leaf"]
+    leaf = nodes.leaf
     values = np.empty((int(leaf.max()) + 1, n_actions), dtype=np.float32)
-    for tree, start in zip(trees, nodes["roots"], strict=True):
+    for tree, start in zip(trees, nodes.roots, strict=True):
         place = leaf[start + tree.apply(x)]
         low = leaf[start + np.flatnonzero(tree.feature < 0)[0]]
         high = low + tree.n_leaves

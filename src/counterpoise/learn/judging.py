@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,14 +18,17 @@ from counterpoise.errors import OptionError, Sentence, TrainingError, verbatim
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
-from counterpoise.learn.actions import mask_of_places
+from counterpoise.learn.actions import Classes, mask_of_places
 from counterpoise.learn.policy import CELLS, Policy
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Source, inspect
 from counterpoise.log.log import Log
+from counterpoise.log.parts import LogFields
 from counterpoise.log.question import Question
 from counterpoise.log.sketches import Lesson
+from counterpoise.log.targets import Policy as PolicyTarget
 from counterpoise.log.targets import is_policy
+from counterpoise.moments import Floats
 from counterpoise.readers.policies import probabilities
 
 FOLDS = "fold policies"  # what the target of such a result is called
@@ -44,7 +46,7 @@ class LearningWarning(UserWarning):
 
 def judge(
     log: Log | Source,
-    policies: Sequence[Any],
+    policies: Sequence[PolicyTarget],
     *,
     name: str = FOLDS,
     interval: str | Method | None = None,
@@ -76,15 +78,18 @@ def judge(
         _check_policy(policy)
     source = log if isinstance(log, Source) else _open(log)
     # a learner's own policies know the actions by their numbers
-    ours = isinstance(log, Source) and all(isinstance(policy, Policy) for policy in policies)
-    weigh = _by_rows if ours else _by_frame
-    targets = ((start, None, weigh(source, start, policies, name)) for start in source.starts)
+    ours = [policy for policy in policies if isinstance(policy, Policy)] if isinstance(log, Source) else []
+    by_rows = len(ours) == len(policies)
+    targets = (
+        (start, None, _by_rows(source, start, ours) if by_rows else _by_frame(source, start, policies, name))
+        for start in source.starts
+    )
     return judge_rows(source, targets, name=name, interval=interval, level=level)
 
 
 def judge_rows(
     source: Source,
-    targets: Iterable[tuple[int, NDArray[np.int64] | None, NDArray[np.float64]]],
+    targets: Iterable[tuple[int, NDArray[np.int64] | None, Floats]],
     *,
     name: str = FOLDS,
     interval: str | Method | None = None,
@@ -205,7 +210,7 @@ def doubts(result: Result, target: str | None = None) -> str:
     return " ".join(reasons)
 
 
-def _check_policy(policy: Any) -> None:
+def _check_policy(policy: object) -> None:
     """Check that this is a policy, not the class of one."""
     if not is_policy(policy):
         shown = f"the class {policy.__name__}" if isinstance(policy, type) else repr(policy)[:60]
@@ -215,7 +220,7 @@ def _check_policy(policy: Any) -> None:
         )
 
 
-def _n_actions(policy: Any) -> int:
+def _n_actions(policy: object) -> int:
     """How many actions a policy has, as far as it knows: by default, a learner has those of its log."""
     return getattr(policy, "n_actions", None) or len(getattr(policy, "classes_", ())) or 1000
 
@@ -227,7 +232,7 @@ def _open(log: Log) -> Source:
     return source
 
 
-def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) -> NDArray[np.float64]:
+def _by_rows(source: Source, start: int, policies: Sequence[Policy]) -> Floats:
     """The probability of every logged action of a chunk under the policy of its row's fold, as a learner has the rows."""
     chunk = source.logged(start)
     folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
@@ -238,7 +243,7 @@ def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) 
     return np.minimum(probability, 1.0)
 
 
-def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) -> NDArray[np.float64]:
+def _by_frame(source: Source, start: int, policies: Sequence[PolicyTarget], name: str) -> Floats:
     """The same for anything that can be a target of `evaluate`."""
     frame, question = source.frame(start, source.names.all), Question(source.log, (), None)
     folds, probability = source.folds(start, source.logged(start), len(policies)), np.zeros(frame.height)
@@ -253,24 +258,25 @@ def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) ->
     return probability
 
 
-def _parts(source: Source) -> dict[str, Any]:
+def _parts(source: Source) -> LogFields:
     """The parts of the log for `evaluate`."""
     names, log = source.names, source.log
-    cluster = False if log.rows_are_independent else names.cluster
-    parts: dict[str, Any] = {"reward": names.reward, "propensity": names.propensity, "cluster": cluster}
-    parts |= {"groups": log.groups, "reward_bounds": log.reward_bounds}
-    return {part: value for part, value in parts.items() if value is not None}
+    return {
+        "reward": names.reward,
+        "propensity": names.propensity,
+        "cluster": False if log.rows_are_independent else names.cluster,
+        "groups": log.groups,
+        "reward_bounds": log.reward_bounds,
+    }
 
 
 # -- What is odd about a policy ------------------------------------------------------------------------------------------
 
 
-def trained_before_warning() -> LearningWarning:
-    """The warning about a policy that had seen the rows of all folds before."""
-    return LearningWarning(
-        "The policy that you passed was trained on this very log, so that no row is new to it, and result_ will flatter it. Pass one that "
-        "was not trained, or a function that makes one; or judge it by another log."
-    )
+TRAINED_BEFORE = (
+    "The policy that you passed was trained on this very log, so that no row is new to it, and result_ will flatter it. Pass one that "
+    "was not trained, or a function that makes one; or judge it by another log."
+)
 
 
 def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> tuple[str, ...]:
@@ -283,7 +289,7 @@ def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> t
     return (*([] if moved else ["Training never moved the policy: it is what it was at the start."]), *odd)
 
 
-def _of_table(table: NDArray[np.float64], actions: NDArray[Any]) -> list[str]:
+def _of_table(table: Floats, actions: Classes) -> list[str]:
     """The same from probabilities, contexts × actions.
 
     >>> _of_table(np.array([[0.999, 0.001], [0.998, 0.002]]), np.array([7, 9]))

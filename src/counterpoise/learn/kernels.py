@@ -137,25 +137,17 @@ def first_tiles(width: int, precision: Precision) -> Tiles:
     """The tiles of the first pass, as measured on an H200; wide vectors leave less room."""
     if width > 64:
         return Tiles(64, 64 if width <= 128 else 32, 4, 2)
-    return {
-        "bfloat16": Tiles(128, 128, 4, 3),
-        "tf32": Tiles(128, 64, 4, 3),
-        "float32": Tiles(128, 32, 4, 2),
-    }[precision]
+    return {"bfloat16": Tiles(128, 128, 4, 3), "tf32": Tiles(128, 64, 4, 3), "float32": Tiles(128, 32, 4, 2)}[precision]
 
 
 def second_tiles(width: int, precision: Precision) -> Tiles:
     """The tiles of the second pass, likewise."""
     if width > 64:
         return Tiles(64 if width <= 128 else 32, 64, 4, 2)
-    return {
-        "bfloat16": Tiles(32, 128, 4, 3),
-        "tf32": Tiles(128, 128, 4, 2),
-        "float32": Tiles(64, 64, 4, 2),
-    }[precision]
+    return {"bfloat16": Tiles(32, 128, 4, 3), "tf32": Tiles(128, 128, 4, 2), "float32": Tiles(64, 64, 4, 2)}[precision]
 
 
-def _shared(width: int, tiles: Tiles, precision: Precision) -> dict[str, Any]:
+def _shared(width: int, tiles: Tiles, precision: Precision) -> dict[str, int | str]:
     return {
         "WIDTH": width,
         "PADDED": max(16, triton.next_power_of_2(width)),

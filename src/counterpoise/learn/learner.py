@@ -17,14 +17,16 @@ from numpy.typing import ArrayLike, NDArray
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
+from counterpoise.learn.actions import Candidates, Classes
 from counterpoise.learn.callbacks import Epoch
 from counterpoise.learn.judging import (
     FOLDS,
+    TRAINED_BEFORE,
+    LearningWarning,
     is_handed_out,
     judge,
     lesson_of,
     remarks,
-    trained_before_warning,
     warn,
 )
 from counterpoise.learn.options import (
@@ -42,10 +44,10 @@ from counterpoise.learn.options import (
     options_of,
 )
 from counterpoise.learn.policies import describe_columns, known_actions, new_policy, standardize
-from counterpoise.learn.policy import Policy, Serves
+from counterpoise.learn.policy import Contexts, Policy, Serves
 from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
-from counterpoise.learn.training import IMITATION, beside, copy_of, fold_policies, train
+from counterpoise.learn.training import IMITATION, Trained, beside, copy_of, fold_policies, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, Frame, LogFields, takes_parts
@@ -67,7 +69,7 @@ class ScikitLearn:
     """
 
     __signature__: ClassVar[Signature]  # lists the options of all groups, too, for help and notebooks
-    _defaults: ClassVar[dict[str, Any]]
+    _defaults: ClassVar[dict[str, object]]
 
     def __init_subclass__(cls) -> None:
         _, *parameters = signature(cls.__init__).parameters.values()
@@ -81,7 +83,7 @@ class ScikitLearn:
         ]
         cls.__signature__ = Signature([*own, *short])
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """The parameters, as they were given; `deep` adds the options of the groups, by both of their names."""
         params = {name: getattr(self, name) for name in self._defaults}
         if deep:
@@ -90,7 +92,7 @@ class ScikitLearn:
                 params |= {f"{group}__{name}": value for name, value in options.items()} | options
         return params
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Change some parameters; they are checked in `fit`."""
         own = {name: params[name] for name in self._defaults if name in params}
         changes = self._changes({name: value for name, value in params.items() if name not in own}, own)
@@ -98,14 +100,14 @@ class ScikitLearn:
             setattr(self, name, value)
         return self
 
-    def _group(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
+    def _group(self, name: str, params: Mapping[str, object] | None = None) -> object:
         """A group of options, from these parameters or the current ones; the defaults if there is none."""
         group = getattr(self, name) if params is None or name not in params else params[name]
         return GROUPS[name]() if group is None else group
 
-    def _changes(self, options: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    def _changes(self, options: Mapping[str, object], params: Mapping[str, object]) -> dict[str, object]:
         """The groups with these options changed, none of which may contradict a group among the parameters given with them."""
-        changes: dict[str, dict[str, Any]] = {}
+        changes: dict[str, dict[str, object]] = {}
         for name, value in options.items():
             group, _, part = name.rpartition("__")
             if part not in GROUP_OF or group not in ("", GROUP_OF[part]):
@@ -134,19 +136,19 @@ class ScikitLearn:
 
     if not TYPE_CHECKING:  # a misspelled attribute should stay an error
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             if name not in GROUP_OF:
                 return super().__getattribute__(name)  # once more, for the error that brought us here
             return getattr(self._group(GROUP_OF[name]), name)
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             if name in GROUP_OF:
                 vars(self).update(self._changes({name: value}, {}))
             else:
                 super().__setattr__(name, value)
 
     def __repr__(self) -> str:
-        changed: dict[str, Any] = {}
+        changed: dict[str, object] = {}
         for name, value in self.get_params(deep=False).items():
             if isinstance(value, Group):
                 changed |= value.changed()
@@ -154,7 +156,7 @@ class ScikitLearn:
                 changed[name] = value
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> object:
         from sklearn.utils import Tags, TargetTags  # only scikit-learn asks
 
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))
@@ -162,12 +164,12 @@ class ScikitLearn:
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "policy_")
 
-    def score(self, X: Any, y: Any) -> float:  # noqa: N803
+    def score(self, X: ArrayLike | Frame, y: Columns | Frame) -> float:  # noqa: N803
         """The β-IPS value on rows that are not those of `fit`: see `value_scorer`."""
         return value_scorer(self, X, y)
 
 
-def log_of(X: Any, y: Any, more: LogFields) -> Log:  # noqa: N803
+def log_of(X: object, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
     """The log in scikit-learn's X and y: all columns of X are the context, y has the rest, and `more` are further parts."""
     parts = parts_of(y)
     twice = [part for part in more if part in parts or part == "context"]
@@ -188,7 +190,7 @@ def log_of(X: Any, y: Any, more: LogFields) -> Log:  # noqa: N803
     return Log(None, **columns)
 
 
-def _log_of_frame(X: Any, names: list[str], parts: dict[str, Any], more: LogFields) -> Log:  # noqa: N803
+def _log_of_frame(X: Any, names: list[str], parts: Mapping[str, Any], more: LogFields) -> Log:  # noqa: N803
     joined = {part: f"{PREFIX}{part}" for part in parts}
     clash = [name for name in joined.values() if name in names]
     if clash:
@@ -376,7 +378,7 @@ class PolicyLearner(Serves, ScikitLearn):
                 return made
 
             if options.folds and policy is not None and policy.learned_from_ == inspection.digest:
-                warn(trained_before_warning())
+                warn(LearningWarning(TRAINED_BEFORE))
             random = torch.get_rng_state()
             chosen = self._judge(options, source, inspection, start) if options.folds else options
             torch.set_rng_state(random)
@@ -420,20 +422,23 @@ class PolicyLearner(Serves, ScikitLearn):
 
     def _train(self, options: Options, source: Source, inspection: Inspection, policy: Policy) -> None:
         self.policy_, before = policy, copy_of(policy)
-        trained = train(options, source, inspection, policy)
-        self.history_, self.best_epoch_ = trained.history, trained.best_epoch
-        if trained.banditnet_lambda is not None:
-            self.banditnet_lambda_ = trained.banditnet_lambda
-        if trained.values is not None:
-            self.tuning_ = trained.values
+        self._keep(train(options, source, inspection, policy))
         policy.learned_from_ = inspection.digest
         policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
         self.kind_ = IMITATION if options.objective == IMITATION else "learned"
         self.remarks_ = remarks(policy, source, before)
 
+    def _keep(self, trained: Trained) -> None:
+        """Remember how a run went."""
+        self.history_, self.best_epoch_ = trained.history, trained.best_epoch
+        if trained.banditnet_lambda is not None:
+            self.banditnet_lambda_ = trained.banditnet_lambda
+        if trained.values is not None:
+            self.tuning_ = trained.values
+
     # -- using ---------------------------------------------------------------------------------------------------------
 
-    def predict(self, context: Any, candidates: Any = None) -> NDArray[Any]:
+    def predict(self, context: Contexts, candidates: Candidates = None) -> Classes:
         """The greedy action of every context."""
         actions = self.greedy(context, candidates=candidates)
         return np.asarray(actions.cpu() if isinstance(actions, torch.Tensor) else actions)

@@ -13,11 +13,9 @@ if it has a bias).
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -35,10 +33,12 @@ from counterpoise.estimators.weighted import beta_ips
 from counterpoise.intervals import Evidence, Interval
 from counterpoise.intervals.student import Student, student
 from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.callbacks import Epoch
 from counterpoise.learn.criterion import HeldOut, held_out
 from counterpoise.learn.norms import last_layer, last_layer_norms
 from counterpoise.learn.objectives import Objective
 from counterpoise.learn.plackett_luce import ABSENT, PlackettLuce, at_slots, pools, prefix_products
+from counterpoise.learn.policy import serving
 from counterpoise.learn.rows import Batch, Rows, Split
 from counterpoise.learn.source import Good, Inspection, Source
 from counterpoise.learn.steps import BETA_IPS, UNKNOWN, LoggedActions, Step, has_bias
@@ -64,39 +64,18 @@ from counterpoise.weights.lists import ListWeight, PseudoInverse
 # -- Logs of lists as training reads them ------------------------------------------------------------------------------
 
 Integers = NDArray[np.int64]
-TENSORS = ("context", "action", "reward", "propensity")
-
-
-@dataclass(frozen=True)
-class ListRows(Rows):
-    """Some lists as tensors: a context each, and items, rewards and propensities lists × slots; below the end of a list, −1, 0 and 1.
-
-    Rewards are as they count, discounted; `shares` is how much each slot counts in a list's mean weight.
-    """
-
-    shares: Any = None
-    weight: Any = None
-
-    def take(self, index: Any) -> ListRows:
-        """Some of these lists."""
-        return replace(self, **{name: getattr(self, name)[index] for name in TENSORS})
-
-    def to(self, device: torch.device) -> ListRows:
-        """The same lists on a device."""
-        return replace(self, **{name: getattr(self, name).to(device) for name in TENSORS})
-
-    def digest(self) -> bytes:
-        """A digest of every number in them."""
-        digest = hashlib.sha256()
-        for name in TENSORS:
-            digest.update(getattr(self, name).contiguous().numpy().data)
-        return digest.digest()
+ONE_SLOT = np.ones(1)  # the shares of lists of one
 
 
 class ListSource(Source):
-    """The lists of a log, all in memory. Those that `judges` holds out are not among them: `judged` has their rows."""
+    """The lists of a log, all in memory. Those that `judges` holds out are not among them: `judged` has their rows.
+
+    Their `Rows` have a context for every list, and items, rewards and propensities lists × slots; below the end of a list, −1, 0 and 1.
+    Rewards are as they count, discounted; `shares` is how much each slot counts in a list's mean weight.
+    """
 
     lists: Lists
+    shares: Floats
 
     def __init__(self, log: Log, weight: ListWeight, judges: Split) -> None:
         log.need("slate", "position")
@@ -162,7 +141,7 @@ class ListSource(Source):
         number = np.searchsorted(distinct, cluster.to_numpy()[index[:, 0]])
         return self.judges.held_out(0, len(distinct))[number]
 
-    def _lists(self, rows: Rows, judged: pl.DataFrame, index: Integers) -> ListRows:
+    def _lists(self, rows: Rows, judged: pl.DataFrame, index: Integers) -> Rows:
         there = index >= 0
         reward, propensity = (
             torch.as_tensor(np.where(there, part.numpy()[index], other).astype(np.float32))
@@ -172,13 +151,12 @@ class ListSource(Source):
         counts = np.array([lists.counts(k) for k in range(1, lists.depth + 1)])
         if lists.discount_column is not None:
             counts = judged.get_column(DISCOUNT).to_numpy()[index]
-        return ListRows(
+        self.shares = np.array(list(lists.shares.values()))
+        return Rows(
             rows.context[index[:, 0]],
             torch.as_tensor(np.where(there, rows.action.numpy()[index], ABSENT)),
             reward * torch.as_tensor(np.where(there, counts, 0.0).astype(np.float32)),
             propensity,
-            shares=np.array(list(lists.shares.values())),
-            weight=self.weight,
         )
 
 
@@ -284,16 +262,22 @@ class RunningBaselines(RunningBaseline):
 class LoggedLists(LoggedActions):
     """Logged lists as a run sees them, with the weight that says what the reward at a position depends on.
 
-    There is a baseline for each of `terms`, the positions; or one, for the list as a whole.
+    There is a baseline for each of `terms`, the positions; or one, for the list as a whole. `shares` is how much each position counts in
+    the mean weight of a list.
     """
 
     splits = False
     policy: PlackettLuce
 
     def __init__(
-        self, policy: PlackettLuce, weight: ListWeight, terms: int = 1, settings: dict[str, Any] | None = None
+        self,
+        policy: PlackettLuce,
+        weight: ListWeight,
+        shares: Floats = ONE_SLOT,
+        settings: dict[str, object] | None = None,
     ) -> None:
-        self.policy, self.weight, self.terms, self.settings = policy, weight, terms, settings or {}
+        self.policy, self.weight, self.shares, self.settings = policy, weight, shares, settings or {}
+        self.terms = len(shares) if weight.by_position else 1
 
     def rewards(self, reward: Tensor) -> Tensor:
         """What each term earned: a position, or the whole list."""
@@ -334,13 +318,13 @@ class LoggedLists(LoggedActions):
                 second = second - parameter.grad.square().sum()
         return Step(beta.sum(), sums, second / batch.total)
 
-    def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
+    def held_out(self, parts: Iterable[Rows], log: Inspection, level: float) -> HeldOut:
         """What held-out lists say; the lower end of the interval decides, because the values of sharp rankers are mostly noise."""
-        return held_out_lists(self.policy, parts, level)
+        return held_out_lists(self, parts, level)
 
-    def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
+    def order(self, epoch: Epoch) -> tuple[float, ...]:
         """The number that decides between two epochs; while the lists can't measure either, the value decides."""
-        return epoch["score"], epoch["value"]
+        return epoch.score, epoch.value
 
 
 def _slopes(w: Tensor, reward: Tensor, beta: Tensor, objective: Objective) -> Tensor:
@@ -362,12 +346,12 @@ CELLS = 2**22  # logits computed at a time
 MOST = 0.6  # share of its own fit that we attribute to a heavy list
 
 
-def held_out_lists(policy: PlackettLuce, parts: Iterable[Any], level: float) -> HeldOut:
-    """β-IPS of `ListRows`, with an interval that allows for how few lists carry the answer, and is endless if there are too few.
+def held_out_lists(logged: LoggedLists, parts: Iterable[Rows], level: float) -> HeldOut:
+    """β-IPS of lists, with an interval that allows for how few lists carry the answer, and is endless if there are too few.
 
     It is nan without lists.
     """
-    seen = seen_lists(policy, parts)
+    seen = seen_lists(logged, parts)
     estimate, n = beta_ips(seen.moments), seen.moments.n
     carrying = diagnose(seen).carrying_rows
     interval = Interval(-math.inf, math.inf, level, Student.name)
@@ -378,33 +362,29 @@ def held_out_lists(policy: PlackettLuce, parts: Iterable[Any], level: float) -> 
     return held_out(estimate, interval, seen, interval.lower)
 
 
-def seen_lists(policy: PlackettLuce, parts: Iterable[Any]) -> WeightedRows:
+def seen_lists(logged: LoggedLists, parts: Iterable[Rows]) -> WeightedRows:
     """What diagnostics need to know of the weights of lists."""
     moments, tail, excess, rewards = Moments.empty(), EMPTY, NOTHING, NOTHING
     low, high = math.inf, -math.inf
-    for some, u, reward in weighed_lists(policy, parts):
+    for some, u, reward in weighed_lists(logged, parts):
         moments, tail = moments + some, tail + Tail(1.0 + np.sort(u)[::-1][:KEPT], int((u == -1.0).sum()))
         excess, rewards = excess + Powers.of(u), rewards + Powers.of(reward)
         low, high = min(low, float(reward.min())), max(high, float(reward.max()))
     return WeightedRows(moments, tail, excess, rewards, (low, high), unit="list")
 
 
-@torch.no_grad()
-def weighed_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Iterator[tuple[Moments, Floats, Floats]]:
+def weighed_lists(logged: LoggedLists, parts: Iterable[Rows]) -> Iterator[tuple[Moments, Floats, Floats]]:
     """The moments of some lists at a time, with the excess of the weight and the reward of every list as a whole."""
-    was_training = policy.training
-    policy.eval()
-    device = policy.device
-    size = max(1, CELLS // policy.n_actions)
+    policy = logged.policy
+    device, size = policy.device, max(1, CELLS // policy.n_actions)
     for lists in parts:
-        logged = LoggedLists(policy, lists.weight)
         for at in range(0, len(lists), size):
             part = lists.take(slice(at, at + size)).to(device)
-            logits = policy(part.context).double()
-            weight = weighed(logits, part.action, part.propensity.double(), lists.weight).weight
+            with serving(policy):
+                logits = policy(part.context).double()
+                weight = weighed(logits, part.action, part.propensity.double(), logged.weight).weight
             w, reward = (numbers.double().cpu().numpy() for numbers in (weight, logged.rewards(part.reward)))
-            yield *of_positions(w, reward, lists.shares), reward.sum(axis=1)
-    policy.train(was_training)
+            yield *of_positions(w, reward, logged.shares), reward.sum(axis=1)
 
 
 def of_positions(weight: Floats, reward: Floats, shares: Floats) -> tuple[Moments, Floats]:

@@ -108,7 +108,7 @@ def _positions(x: Tensor) -> Tensor:
     return x.reshape(len(x), -1, x.shape[-1])
 
 
-def _linear_norms(layer: Any, h: Tensor, delta: Tensor) -> Tensor:
+def _linear_norms(layer: nn.Linear, h: Tensor, delta: Tensor) -> Tensor:
     if h.ndim == 2:
         return delta.square().sum(1) * (h.square().sum(1) + float(layer.bias is not None))
     h, delta = _positions(h), _positions(delta)
@@ -116,7 +116,7 @@ def _linear_norms(layer: Any, h: Tensor, delta: Tensor) -> Tensor:
     return (alike * (delta @ delta.mT)).sum((1, 2))
 
 
-def _linear_weighted(layer: Any, h: Tensor, delta: Tensor) -> Gradients:
+def _linear_weighted(layer: nn.Linear, h: Tensor, delta: Tensor) -> Gradients:
     flat = delta.reshape(-1, delta.shape[-1])
     gradients: Gradients = {layer.weight: flat.T @ h.reshape(-1, h.shape[-1])}
     if layer.bias is not None:
@@ -128,7 +128,7 @@ def _normalized(layer: nn.LayerNorm, h: Tensor) -> Tensor:
     return nn.functional.layer_norm(h, layer.normalized_shape, eps=layer.eps)
 
 
-def _layer_norm_norms(layer: Any, h: Tensor, delta: Tensor) -> Tensor:
+def _layer_norm_norms(layer: nn.LayerNorm, h: Tensor, delta: Tensor) -> Tensor:
     norms = delta.new_zeros(len(delta))
     shape = (len(delta), -1, *layer.normalized_shape)
     for parameter, factor in ((layer.weight, _normalized(layer, h)), (layer.bias, torch.ones_like(h))):
@@ -137,7 +137,7 @@ def _layer_norm_norms(layer: Any, h: Tensor, delta: Tensor) -> Tensor:
     return norms
 
 
-def _layer_norm_weighted(layer: Any, h: Tensor, delta: Tensor) -> Gradients:
+def _layer_norm_weighted(layer: nn.LayerNorm, h: Tensor, delta: Tensor) -> Gradients:
     rows = tuple(range(delta.ndim - len(layer.normalized_shape)))
     gradients: Gradients = {}
     if layer.weight is not None:
@@ -147,7 +147,7 @@ def _layer_norm_weighted(layer: Any, h: Tensor, delta: Tensor) -> Gradients:
     return gradients
 
 
-def _embedding_norms(layer: Any, index: Tensor, delta: Tensor) -> Tensor:
+def _embedding_norms(layer: nn.Embedding, index: Tensor, delta: Tensor) -> Tensor:
     index, delta = index.reshape(len(index), -1), _positions(delta)
     if layer.padding_idx is not None:
         delta = delta * (index != layer.padding_idx)[..., None]
@@ -155,20 +155,19 @@ def _embedding_norms(layer: Any, index: Tensor, delta: Tensor) -> Tensor:
     return (same * (delta @ delta.mT)).sum((1, 2))
 
 
-def _embedding_weighted(layer: Any, index: Tensor, delta: Tensor) -> Gradients:
+def _embedding_weighted(layer: nn.Embedding, index: Tensor, delta: Tensor) -> Gradients:
     flat = delta.reshape(-1, delta.shape[-1])
     if layer.padding_idx is not None:
         flat = flat * (index.reshape(-1, 1) != layer.padding_idx)
     return {layer.weight: torch.zeros_like(layer.weight).index_add_(0, index.reshape(-1), flat)}
 
 
-def _item_norms(layer: Any, u: Tensor, delta: Tensor) -> Tensor:
+def _item_norms(layer: ItemScores, u: Tensor, delta: Tensor) -> Tensor:
     """The gradient of M on a row is u (Fᵀδ)ᵀ."""
-    features: Tensor = layer.features
-    return u.square().sum(1) * (delta @ features).square().sum(1)
+    return u.square().sum(1) * (delta @ layer.features).square().sum(1)
 
 
-def _item_weighted(layer: Any, u: Tensor, delta: Tensor) -> Gradients:
+def _item_weighted(layer: ItemScores, u: Tensor, delta: Tensor) -> Gradients:
     return {layer.map: u.T @ (delta @ layer.features)}
 
 
@@ -229,7 +228,7 @@ def calls_of(layers: Iterable[nn.Module]) -> Iterator[list[Call]]:
     """The calls of layers, in their order, while this lasts."""
     calls: list[Call] = []
 
-    def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
+    def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         calls.append((layer, inputs[0], output))
 
     hooks = [layer.register_forward_hook(record) for layer in layers]

@@ -142,13 +142,7 @@ def snips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
 
 
 def dr(
-    target: Tensor,
-    reward: Tensor,
-    propensity: Tensor,
-    *,
-    probabilities: Tensor,
-    model_rewards: Tensor,
-    action: Tensor,
+    target: Tensor, reward: Tensor, propensity: Tensor, *, probabilities: Tensor, model_rewards: Tensor, action: Tensor
 ) -> Tensor:
     r"""Doubly robust: IPS on what a reward model leaves over, plus the model's value of the policy.
 
@@ -387,7 +381,6 @@ def objective_of(name: str, *others: str) -> Objective:
     if not isinstance(name, str) or name not in OBJECTIVES:
         known = ", ".join((*others, *OBJECTIVES))
         raise OptionError(
-            f"there is no objective {name!r}; choose from {known}.",
-            do="Add one of your own with objectives.register.",
+            f"there is no objective {name!r}; choose from {known}.", do="Add one of your own with objectives.register."
         )
     return OBJECTIVES[name]

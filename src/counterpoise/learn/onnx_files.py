@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import warnings
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.features import Encoder
 from counterpoise.features.columns import Column, Numeric, Vector
 from counterpoise.learn.policy import Policy, cooled
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
 ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model makes them of columns
@@ -84,7 +88,7 @@ def _check_names(encoding: Encoder | None) -> None:
         )
 
 
-def _encode(model: Any, encoding: Encoder) -> None:
+def _encode(model: ModelProto, encoding: Encoder) -> None:
     """Put the encoding in front of a model: an input for every column, side by side as the policy takes them."""
     from onnx import helper
 
@@ -102,7 +106,7 @@ def _encode(model: Any, encoding: Encoder) -> None:
         model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
 
 
-def _column(column: Column, out: str, kind: int) -> tuple[list[Any], Any]:
+def _column(column: Column, out: str, kind: int) -> tuple[list[NodeProto], ValueInfoProto]:
     """The nodes that make the policy's inputs of one column, and the input that the column is."""
     from onnx import TensorProto, helper
 
@@ -145,7 +149,7 @@ def _column(column: Column, out: str, kind: int) -> tuple[list[Any], Any]:
     return [codes, depth, values, hot, cast], helper.make_tensor_value_info(name, TensorProto.STRING, ["rows"])
 
 
-def _constant(name: str, value: Any) -> Any:
+def _constant(name: str, value: NDArray[np.generic]) -> NodeProto:
     from onnx import helper, numpy_helper
 
     return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from counterpoise.errors import OptionError
 
@@ -64,11 +64,11 @@ class LazyAdam(torch.optim.Adam):
 # -- PyTorch's schedulers, which a resumed run comes back to ------------------------------------------------------------
 
 
-Scheduler = Callable[[torch.optim.Optimizer], Any]
+Scheduler = Callable[[torch.optim.Optimizer], LRScheduler]
 A_SCHEDULER = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"  # in errors
 
 
-def scheduler_of(make: Scheduler, optimizer: torch.optim.Optimizer, holdout: float) -> Any:
+def scheduler_of(make: Scheduler, optimizer: torch.optim.Optimizer, holdout: float) -> LRScheduler:
     """The scheduler of an optimizer."""
     made = make(optimizer)
     if not (hasattr(made, "step") and hasattr(made, "state_dict")):
@@ -81,7 +81,7 @@ def scheduler_of(make: Scheduler, optimizer: torch.optim.Optimizer, holdout: flo
     return made
 
 
-def advance(scheduler: Any, value: float) -> None:
+def advance(scheduler: LRScheduler, value: float) -> None:
     """Go on to the next epoch; a scheduler that waits for a plateau gets the held-out value."""
     if isinstance(scheduler, ReduceLROnPlateau):
         scheduler.step(value)
@@ -89,7 +89,7 @@ def advance(scheduler: Any, value: float) -> None:
         scheduler.step()
 
 
-def replay(scheduler: Any, values: Iterable[float]) -> None:
+def replay(scheduler: LRScheduler, values: Iterable[float]) -> None:
     """Take a fresh scheduler through epochs that were trained before, which leaves it, and the rates, as they were after them.
 
     This needs nothing but the history that a checkpoint has anyway, and no state of a scheduler's own from a file.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 import torch
 from torch import nn
@@ -50,26 +50,27 @@ LAMBDAS = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # those tried for B
 # How long to train if nobody says how many epochs: STEPS at most, and no longer than LOOKS epochs, and those that make up WAIT
 # steps, without a better one.
 STEPS, LOOKS, WAIT = 8000, 10, 200
+T = TypeVar("T")
 Fallback = Literal["warn", "imitate", "raise"]
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-Check = Callable[[str, Any], Any]  # an option's name and value → its value as training reads it
+Check = Callable[[str, object], Any]  # an option's name and value → its value as training reads it
 
 
-def whole(name: str, value: Any, least: int) -> int:
+def whole(name: str, value: object, least: int) -> int:
     """A whole number, from any library; 1.5 must be a mistake, so it is not rounded."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
         raise OptionError(f"{name} must be a whole number of at least {least}; found {value!r}.")
     return int(value)
 
 
-def number(name: str, value: Any, says: str, allowed: Callable[[float], bool]) -> float:
+def number(name: str, value: object, says: str, allowed: Callable[[float], bool]) -> float:
     """A number, from any library, that is allowed; `says` tells which ones are."""
     if isinstance(value, bool) or not isinstance(value, Real) or not allowed(float(value)):
         raise OptionError(f"{name} must {says}; found {value!r}.")
     return float(value)
 
 
-def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in choices:
         *most, last = map(repr, choices)
@@ -85,7 +86,7 @@ def maybe(check: Check) -> Check:
 def function(says: str, example: str) -> Check:
     """The user's own function, or None; `says` describes what it takes and returns."""
 
-    def check(name: str, value: Any) -> Any:
+    def check(name: str, value: object) -> object:
         if not callable(value):
             kind, do = type(value).__name__, f"Pass one such as {example}."
             raise OptionError(f"{name} must be a function of {says}; found {kind}.", do=do)
@@ -97,19 +98,19 @@ def function(says: str, example: str) -> Check:
 def passes(check: Callable[[Any], object]) -> Check:
     """A check that needs no name and leaves the value as it is."""
 
-    def run(_: str, value: Any) -> Any:
+    def run(_: str, value: object) -> object:
         check(value)
         return value
 
     return run
 
 
-def option(default: Any, check: Check | None = None, *, fixed: bool = False) -> Any:
+def option(default: T, check: Check | None = None, *, fixed: bool = False) -> T:
     """A field with its check; a run whose option is `fixed` resumes from a checkpoint only with the same value."""
     return field(default=default, metadata={"check": check, "fixed": fixed})
 
 
-def _lambdas(name: str, value: Any) -> float | tuple[float, ...]:
+def _lambdas(name: str, value: object) -> float | tuple[float, ...]:
     """BanditNet's λ: one, or several to choose from."""
     says = "be a number, several to choose from, or None for 0.6, 0.65, …, 0.95"
     check = partial(number, says=says, allowed=math.isfinite)
@@ -121,7 +122,7 @@ def _lambdas(name: str, value: Any) -> float | tuple[float, ...]:
     return several
 
 
-def _compile_options(name: str, value: Any) -> Mapping[str, Any] | None:
+def _compile_options(name: str, value: object) -> Mapping[str, object] | None:
     """The options of `torch.compile`: none for True, None if nothing is to be compiled."""
     if isinstance(value, Mapping):
         return value
@@ -133,19 +134,19 @@ def _compile_options(name: str, value: Any) -> Mapping[str, Any] | None:
     return {} if value else None
 
 
-def _temperature(name: str, value: Any) -> float | Literal["auto"]:
+def _temperature(name: str, value: object) -> float | Literal["auto"]:
     if isinstance(value, str) and value == "auto":
         return "auto"
     return number(name, value, "be 0 or more, or 'auto'", lambda x: 0 <= x < math.inf)
 
 
-def _file(name: str, value: Any) -> str | PathLike[str]:
+def _file(name: str, value: object) -> str | PathLike[str]:
     if not isinstance(value, str | PathLike):
         raise OptionError(f"{name} must be the name of a file; found {type(value).__name__}.")
     return value
 
 
-def _callbacks(name: str, value: Any) -> tuple[Callback, ...]:
+def _callbacks(name: str, value: object) -> tuple[Callback, ...]:
     several = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
     for callback in several:
         if not callable(callback):
@@ -172,7 +173,7 @@ class Group:
     Schedule(epochs=5)
     """
 
-    def changed(self) -> dict[str, Any]:
+    def changed(self) -> dict[str, object]:
         """The options that differ from their defaults."""
         values = {part: getattr(self, part.name) for part in fields(self)}
         return {part.name: value for part, value in values.items() if repr(value) != repr(part.default)}
@@ -292,7 +293,7 @@ class Hardware(Group):
     device: str = option("cpu", passes(check_device))
     precision: Precision | None = option(None)
     negatives: int | None = option(None, _count, fixed=True)
-    compile: bool | Mapping[str, Any] | None = option(False, _compile_options)
+    compile: bool | Mapping[str, object] | None = option(False, _compile_options)
 
 
 class ShortOptions(TypedDict, total=False):
@@ -317,7 +318,7 @@ class ShortOptions(TypedDict, total=False):
     device: str
     precision: Precision | None
     negatives: int | None
-    compile: bool | Mapping[str, Any]
+    compile: bool | Mapping[str, object]
 
 
 GROUPS: dict[str, type[Group]] = {
@@ -348,7 +349,7 @@ class Options(Terms, Optimization, Schedule, Hardware):
     # as they are once they are checked
     banditnet_lambda: float | tuple[float, ...] | None
     callbacks: tuple[Callback, ...]
-    compile: Mapping[str, Any] | None
+    compile: Mapping[str, object] | None
 
     @property
     def trained(self) -> Objective:
@@ -361,7 +362,7 @@ class Options(Terms, Optimization, Schedule, Hardware):
         return Split(self.holdout, self.seed, self.fold, self.folds)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The options that a run depends on: it resumes from a checkpoint only if they are the same."""
         by_steps = self.epochs is None and self.patience is None
         return {part.name: getattr(self, part.name) for part in fields(self) if part.metadata.get("fixed")} | {
@@ -449,7 +450,7 @@ def _check_together(options: Options) -> None:
         _check_negatives(options)
 
 
-def _check_policy(policy: Any, n_actions: int | None) -> None:
+def _check_policy(policy: object, n_actions: int | None) -> None:
     """Check that this is one of our policies, a module wrapped in one, or a function that makes one."""
     if policy is None or (callable(policy) and not isinstance(policy, nn.Module)):
         return

@@ -26,7 +26,7 @@ which policies train, to five. The work grows with items × slots² for a list.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,11 +34,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.actions import Ids, placed
-from counterpoise.learn.policy import Policy, cooled, generator_of, noisy, serving
+from counterpoise.learn.actions import Candidates, Ids, ids_in, placed
+from counterpoise.learn.policy import Contexts, Policy, cooled, generator_of, noisy, serving
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
+from counterpoise.moments import Floats
 
-Floats = NDArray[np.float64]
 FAR = 1e3  # between logits of which the larger always wins
 
 # -- Items given those above them --------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Shown(NamedTuple):
     propensity: Floats
     """The probability of every list as a whole, the product of those."""
 
-    def columns(self, *, first_list: int = 0) -> dict[str, NDArray[Any]]:
+    def columns(self, *, first_list: int = 0) -> dict[str, NDArray[np.int64] | Floats]:
         """One row per position, as a log of lists has them; positions count from 1.
 
         >>> Shown(np.array([[7, 3]]), np.array([[0.5, 0.25]]), np.array([0.125])).columns()["position"].tolist()
@@ -256,7 +256,7 @@ class PlackettLuce(Policy):
         self.slots, self.n_actions, self.context_dimension = slots, scores.n_actions, scores.context_dimension
         self.context_, self.actions_ = scores.context_, scores.actions_
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {"slots": self.slots, "kind": type(self.scores).__name__, "arguments": self.scores.config()}
 
     def log_given_above(self, context: Tensor, items: Tensor) -> Tensor:
@@ -285,15 +285,15 @@ class PlackettLuce(Policy):
         """The ids of the items, unless they are 0, 1, 2, …; those of a ranker are whole numbers."""
         if self._ids is not None and self._ids.dtype == object:
             raise OptionError("the items of a ranker must be whole numbers.", do="Number them first.")
-        return cast("Ids | None", self._ids)
+        return ids_in(self._ids)
 
     def sample(  # type: ignore[override]
         self,
-        context: ArrayLike | Tensor,
-        candidates: Any = None,
+        context: Contexts,
+        candidates: Candidates = None,
         *,
         temperature: float | None = None,
-        mask: Any = None,
+        mask: Candidates = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Shown:
@@ -301,8 +301,7 @@ class PlackettLuce(Policy):
 
         `temperature` and `mask` are those of `Policy.sample`; at temperature 0, lists are the most probable ones, with propensity 1.
         """
-        inputs = self.inputs(context)
-        served, allowed = self._served(len(inputs), candidates, mask, temperature)
+        inputs, served, allowed = self._served(context, candidates, mask, temperature)
         self._check_enough(allowed)
         random = generator_of(seed, generator, inputs.device)
         lists, parts = [], []
@@ -311,10 +310,11 @@ class PlackettLuce(Policy):
                 logits = self._served_logits(part, some, served)
                 lists.append(torch.topk(noisy(logits, random), self.slots).indices)
                 parts.append(pools(logits, lists[-1]).log_given)
-        log_given, items = torch.cat(parts).cpu(), self._named(torch.cat(lists)).cpu()
-        return Shown(items.numpy(), log_given.exp().numpy(), log_given.sum(1).exp().numpy())
+        log_given, places, ids = torch.cat(parts).cpu(), torch.cat(lists).cpu().numpy(), self.item_ids
+        items = places if ids is None else ids[places]
+        return Shown(items, log_given.exp().numpy(), log_given.sum(1).exp().numpy())
 
-    def list_probabilities(self, context: ArrayLike, items: ArrayLike, propensity_of: str = CONDITIONAL) -> Floats:
+    def list_probabilities(self, context: Contexts, items: ArrayLike, propensity_of: str = CONDITIONAL) -> Floats:
         """The probabilities of logged lists, lists × slots, as `evaluate` asks for them where this policy is a `target`.
 
         They are of every item given those above it, or at its position whatever stands elsewhere. `items` are ids, with −1 below the

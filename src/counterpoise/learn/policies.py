@@ -6,19 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.features import Scaling
-from counterpoise.learn.actions import Ids, item_features
+from counterpoise.learn.actions import Classes, Ids, ids_in, item_features
 from counterpoise.learn.blocks import ItemScores
 from counterpoise.learn.policy import Policy, check_sizes, cooled
 from counterpoise.log.log import Log
+from counterpoise.log.targets import Classifier
 
 if TYPE_CHECKING:
     from counterpoise.learn.source import Inspection, Source
@@ -165,14 +166,14 @@ class ModelPolicy(Policy):
 
     is_foreign = True
 
-    def __init__(self, scores: Callable[[NDArray[np.float32]], Any], n_actions: int) -> None:
+    def __init__(self, scores: Callable[[NDArray[np.float32]], ArrayLike], n_actions: int) -> None:
         super().__init__()
         self.n_actions = n_actions
         self.body, self.scores = nn.Identity(), _ModelScores(scores)
 
 
 class _ModelScores(nn.Module):
-    def __init__(self, scores: Callable[[NDArray[np.float32]], Any]) -> None:
+    def __init__(self, scores: Callable[[NDArray[np.float32]], ArrayLike]) -> None:
         super().__init__()
         self._scores = scores
 
@@ -181,7 +182,7 @@ class _ModelScores(nn.Module):
         return torch.as_tensor(np.asarray(self._scores(context.float().numpy()), dtype=np.float64))
 
 
-def as_policy(model: Any, n_actions: int) -> Policy:
+def as_policy(model: Policy | Classifier, n_actions: int) -> Policy:
     """What a contender learned, as a policy: anything with `predict_proba`, and `classes_` unless there is a column for every action.
 
     >>> class Second:
@@ -203,7 +204,7 @@ def as_policy(model: Any, n_actions: int) -> Policy:
     def scores(context: NDArray[np.float32]) -> NDArray[np.float64]:
         table = np.full((len(context), n_actions), -np.inf)
         with np.errstate(divide="ignore"):
-            table[:, known] = np.log(model.predict_proba(context))
+            table[:, known] = np.log(np.asarray(model.predict_proba(context)))
         return table
 
     return ModelPolicy(scores, n_actions)
@@ -229,9 +230,9 @@ class Average(Policy):
 
     def __init__(self, policies: Sequence[Policy], weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        self.policies = nn.ModuleList(_alike(policies))
-        self.weights = _shares(weights, len(self.policies))
-        first: Any = self.policies[0]
+        members = _alike(policies)
+        self.policies, first = nn.ModuleList(members), members[0]
+        self.weights = _shares(weights, len(members))
         self.n_actions, self.context_dimension, self.actions_ = (
             first.n_actions, first.context_dimension, first.actions_,
         )  # fmt: skip
@@ -253,11 +254,11 @@ class Average(Policy):
     def _members(self) -> list[Policy]:
         return list(self.policies)  # type: ignore[arg-type]
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {"weights": self.weights, "policies": [policy.description() for policy in self._members]}
 
 
-def _alike(policies: Any) -> list[Policy]:
+def _alike(policies: object) -> list[Policy]:
     """Policies that can be averaged: they choose among the same actions by the same columns, and show no lists."""
     members = list(policies) if isinstance(policies, Sequence) else []
     odd = [member for member in members if not isinstance(member, Policy) or hasattr(member, "list_probabilities")]
@@ -281,7 +282,7 @@ def _alike(policies: Any) -> list[Policy]:
     return members
 
 
-def _shares(weights: Any, count: int) -> list[float]:
+def _shares(weights: Sequence[float] | None, count: int) -> list[float]:
     """Weights that sum to 1."""
     shares = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
     if shares.shape != (count,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.sum() > 0:
@@ -313,13 +314,13 @@ class Known:
     """What is known about the actions before the log is read, from a given policy or from the items."""
 
     policy: Policy | None
-    classes: NDArray[Any] | None = None
+    classes: Classes | None = None
     features: Tensor | None = None
 
     @property
     def ids(self) -> Ids | None:
         """The actions as whole numbers, if they are some."""
-        return self.classes if self.classes is not None and self.classes.dtype.kind in "iu" else None
+        return ids_in(self.classes)
 
     def count(self, n_actions: int | None, source: Source) -> int | None:
         """How many actions there are, if that is settled before the rows are looked at."""
@@ -386,12 +387,17 @@ def _takes_items(build: Callable[..., Policy]) -> bool:
     )
 
 
-def default_policy(columns: Scaling, n_actions: int) -> LinearSoftmax:
-    """A linear softmax that standardizes its contexts and starts as the uniform policy."""
-    policy = LinearSoftmax(len(columns.mean), n_actions, bias=True, standardize=True)
+def start_uniform(policy: Policy, columns: Scaling) -> None:
+    """Make a new policy the uniform one, on standardized contexts."""
     for parameter in policy.scores.parameters():
         nn.init.zeros_(parameter)
     standardize(policy, columns)
+
+
+def default_policy(columns: Scaling, n_actions: int) -> LinearSoftmax:
+    """A linear softmax that standardizes its contexts and starts as the uniform policy."""
+    policy = LinearSoftmax(len(columns.mean), n_actions, bias=True, standardize=True)
+    start_uniform(policy, columns)
     return policy
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from numbers import Integral, Real
@@ -21,16 +21,21 @@ from counterpoise.features import Encoder
 from counterpoise.features.columns import Numeric
 from counterpoise.features.encoder import with_names
 from counterpoise.learn import blocks
-from counterpoise.learn.actions import among, checked_ids, mask_of, placed, places_of_rows
+from counterpoise.learn.actions import Candidates, Classes, among, checked_ids, ids_in, mask_of, placed, places_of_rows
 from counterpoise.learn.blocks import ItemScores, Logits, product_of
 from counterpoise.learn.softmax import LEAST_ITEMS, log_probability, too_many
 from counterpoise.learn.tensor_files import write_tensors
+from counterpoise.log.parts import Frame
 from counterpoise.log.sketches import Lesson
+from counterpoise.moments import Floats
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
 ROWS = 4096  # rows at a time, where there are so many items that their logits are never all in memory
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
+# as users have them: tensors, arrays, frames, columns by name, or rows
+Contexts = Tensor | ArrayLike | Frame | Mapping[str, object] | Sequence[object]
 
 
 class Policy(nn.Module):
@@ -69,8 +74,8 @@ class Policy(nn.Module):
     temperature: float = 1.0
     """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains:
     below 1 it explores less, above 1 more, and at 0 it always takes the most probable action."""
-    _ids: NDArray[Any] | None = None
-    _config: dict[str, Any] | None = None
+    _ids: Classes | None = None
+    _config: dict[str, object] | None = None
 
     # -- logits and gradients ------------------------------------------------------------------------------------------
 
@@ -112,7 +117,7 @@ class Policy(nn.Module):
         *,
         temperatures: Sequence[float] | None = None,
         dtype: torch.dtype | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """π of one action per row, rows × temperatures: actions by their places, among candidates by theirs or in a boolean table.
 
         It is computed in the policy's precision, or in another, some rows at a time, and at the policy's own temperature unless you name
@@ -156,16 +161,20 @@ class Policy(nn.Module):
     # -- serving -------------------------------------------------------------------------------------------------------
 
     def predict_proba(
-        self, context: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
-    ) -> NDArray[np.float64]:
+        self,
+        context: Contexts,
+        candidates: Candidates = None,
+        *,
+        temperature: float | None = None,
+        mask: Candidates = None,
+    ) -> Floats:
         """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`.
 
         `candidates` are the actions to choose from, a list of them for every row, or a boolean table with a column per action;
         the probabilities of all others are 0. A policy that was learned with candidates requires them. `temperature` and `mask`
         (another name for candidates) are those of `sample`, which draws from just these probabilities.
         """
-        inputs = self.inputs(_as_array(context))
-        served, allowed = self._served(len(inputs), candidates, mask, temperature)
+        inputs, served, allowed = self._served(_as_array(context), candidates, mask, temperature)
         with serving(self):
             parts = [
                 torch.softmax(self._served_logits(part, some, served), -1).cpu()
@@ -174,8 +183,14 @@ class Policy(nn.Module):
         return torch.cat(parts).numpy()
 
     def propensity(
-        self, context: Any, action: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
-    ) -> NDArray[np.float64]:
+        self,
+        context: Contexts,
+        action: ArrayLike | Tensor,
+        candidates: Candidates = None,
+        *,
+        temperature: float | None = None,
+        mask: Candidates = None,
+    ) -> Floats:
         """The probability of one action per context as an array: what a logger records with it, and all that `evaluate` asks for.
 
         The options are those of `predict_proba`, whose other columns are left out: among a million items they are never all in memory. An
@@ -185,17 +200,15 @@ class Policy(nn.Module):
         >>> LinearSoftmax(context_dimension=2, n_actions=4).propensity([[0.0, 0.0], [0.0, 0.0]], [3, 17]).tolist()
         [0.25, 0.0]
         """
-        inputs = self.inputs(_as_array(context))
-        served, allowed = self._served(len(inputs), candidates, mask, temperature)
+        inputs, served, allowed = self._served(_as_array(context), candidates, mask, temperature)
         at = places_of_rows(self.classes_, _as_array(action), len(inputs))
         place = torch.as_tensor(np.maximum(at, 0))
         table = self.logged_probabilities(inputs, place, allowed, temperatures=(served,), dtype=torch.float64)
         return np.where(at < 0, 0.0, np.minimum(table[:, 0], 1.0))
 
-    def greedy(self, context: Any, candidates: Any = None, *, mask: Any = None) -> Any:
+    def greedy(self, context: Contexts, candidates: Candidates = None, *, mask: Candidates = None) -> Tensor | Classes:
         """The most probable action of every row: a tensor of ids, or an array of names."""
-        inputs = self.inputs(context)
-        _, allowed = self._served(len(inputs), candidates, mask)
+        inputs, _, allowed = self._served(context, candidates, mask)
         with serving(self):
             return self._named(torch.cat([self._best(*part) for part in self._parts(inputs, allowed)]))
 
@@ -205,14 +218,14 @@ class Policy(nn.Module):
 
     def sample(
         self,
-        context: Any,
-        candidates: Any = None,
+        context: Contexts,
+        candidates: Candidates = None,
         *,
         temperature: float | None = None,
-        mask: Any = None,
+        mask: Candidates = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Tensor | Classes, Tensor | Floats]:
         """One action per row, drawn from the policy, and its probability, which your logger must record with it.
 
         Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions
@@ -228,8 +241,7 @@ class Policy(nn.Module):
         >>> bool(action[0] in (0, 2)), propensity.tolist()
         (True, [0.5])
         """
-        inputs = self.inputs(context)
-        served, allowed = self._served(len(inputs), candidates, mask, temperature)
+        inputs, served, allowed = self._served(context, candidates, mask, temperature)
         random = generator_of(seed, generator, inputs.device)
         is_plain = served == 1 and allowed is None
         with serving(self):
@@ -257,8 +269,11 @@ class Policy(nn.Module):
         """The logits whose softmax is served, in double precision."""
         return cooled(self.logits_among(context, candidates).double(), temperature)
 
-    def _served(self, rows: int, candidates: Any, mask: Any, temperature: Any = None) -> tuple[float, Tensor | None]:
-        """How some contexts are served: at the policy's own temperature or another, among the actions that are allowed."""
+    def _served(
+        self, context: Contexts, candidates: Candidates, mask: Candidates, temperature: float | None = None
+    ) -> tuple[Tensor, float, Tensor | None]:
+        """What is served, and how: inputs, at the policy's own temperature or another, among the actions that are allowed."""
+        inputs = self.inputs(context)
         if candidates is not None and mask is not None:
             raise OptionError("you passed both `candidates=` and `mask=`, which mean the same thing.", do="Pass one.")
         allowed = mask if candidates is None else candidates
@@ -272,13 +287,13 @@ class Policy(nn.Module):
             raise OptionError(
                 f"temperature must be a number above 0, or 0 for the most probable action; found {served!r}."
             )
-        return float(served), None if allowed is None else mask_of(allowed, self.classes_, rows)
+        return inputs, float(served), None if allowed is None else mask_of(allowed, self.classes_, len(inputs))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file (`save_policy`), which `load_policy` reads."""
         save_policy(self, path)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         """The arguments that build this policy again, as JSON stores them."""
         if self._config is None:
             raise OptionError(
@@ -287,11 +302,11 @@ class Policy(nn.Module):
             )
         return dict(self._config)
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What a file says about this policy, whether it is the file's own or a part of another."""
         return {"kind": type(self).__name__, "arguments": self.config(), "temperature": self.temperature}
 
-    def _made_for(self, context_dimension: int, n_actions: int, **options: Any) -> None:
+    def _made_for(self, context_dimension: int, n_actions: int, **options: object) -> None:
         """Remember the arguments that the policy was made with."""
         check_sizes(context_dimension=context_dimension, n_actions=n_actions)
         self.context_dimension, self.n_actions = context_dimension, n_actions
@@ -300,45 +315,38 @@ class Policy(nn.Module):
     # -- actions -------------------------------------------------------------------------------------------------------
 
     @property
-    def actions_(self) -> NDArray[Any] | None:
+    def actions_(self) -> Classes | None:
         """The ids or names of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log that has ids."""
         return self._ids
 
     @actions_.setter
     def actions_(self, ids: ArrayLike | None) -> None:
-        self._ids = None if ids is None else checked_ids(np.asarray(ids), self.n_actions)
+        self._ids = None if ids is None else checked_ids(ids, self.n_actions)
 
     @property
-    def classes_(self) -> NDArray[Any]:
+    def classes_(self) -> Classes:
         """The actions, in the order of `predict_proba`'s columns (scikit-learn's name for them)."""
         return np.arange(self.n_actions) if self._ids is None else self._ids
 
-    @property
-    def _has_names(self) -> bool:
-        return self._ids is not None and self._ids.dtype == object
-
     def _places(self, action: Tensor) -> Tensor:
         """The columns of the logits that belong to actions; a tensor has no names, and is taken as it is."""
-        place = placed(None if self._has_names else self._ids, action)
+        place = placed(ids_in(self._ids), action)
         if self._ids is not None and bool((place < 0).any()):
             raise OptionError(
                 f"the policy has no action {int(action[place < 0][0]):,}; classes_ has those that it knows."
             )
         return place
 
-    def _named(self, places: Tensor) -> Any:
+    def _named(self, places: Tensor) -> Tensor | Classes:
         """What the log calls the actions of these columns: ids as a tensor, names as an array."""
-        if self._ids is None:
-            return places
-        return (
-            self._ids[places.cpu().numpy()]
-            if self._has_names
-            else torch.as_tensor(self._ids, device=places.device)[places]
-        )
+        ids = ids_in(self._ids)
+        if ids is not None:
+            return torch.as_tensor(ids, device=places.device)[places]
+        return places if self._ids is None else self._ids[places.cpu().numpy()]
 
     # -- contexts ------------------------------------------------------------------------------------------------------
 
-    def inputs(self, context: Any) -> Tensor:
+    def inputs(self, context: Contexts) -> Tensor:
         """Contexts as `forward` takes them, on the device and in the precision of the policy; one context is a row.
 
         Frames, mappings and rows are encoded as the log was, and frames and mappings are read by the names of their columns. Arrays and
@@ -359,17 +367,17 @@ class Policy(nn.Module):
             )
         return rows.to(self.device, self.precision)
 
-    def _are_inputs(self, numbers: Any) -> bool:
+    def _are_inputs(self, numbers: Tensor | NDArray[np.generic]) -> bool:
         """Whether numbers are already inputs, rather than columns of a log with missing numbers."""
         encoding = self.encoding_
         return encoding is None or not encoding.marks_gaps or numbers.shape[-1:] != (len(encoding.names),)
 
-    def _table(self, context: Any) -> NDArray[Any]:
+    def _table(self, values: Contexts) -> Floats:
         """Contexts as a table of numbers, a row per context."""
-        is_numbers = isinstance(context, np.ndarray) and context.dtype.kind in "biuf"
-        context, names = (context, []) if is_numbers else with_names(context)
-        if self.encoding_ is not None and not (is_numbers and self._are_inputs(context)):
-            return self.encoding_.table(np.atleast_2d(context) if is_numbers else context)
+        numbers = values if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" else None
+        context, names = with_names(values) if numbers is None else (numbers, [])
+        if self.encoding_ is not None and not (numbers is not None and self._are_inputs(numbers)):
+            return self.encoding_.table(context if numbers is None else np.atleast_2d(numbers))
         if self.context_ and names and all(isinstance(name, str) for name in names):
             plain = Encoder(tuple(Numeric(name, mean=0.0, scale=1.0, has_gaps=False) for name in self.context_))
             # column by column in memory, as frames have it, because products of rows are rounded otherwise
@@ -443,7 +451,7 @@ class Policy(nn.Module):
         return product_of(self.scores, self.body(context))
 
 
-def delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Serves, P], R]:
+def delegated(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[Serves, P], R]:
     """A method that passes the call on to the policy."""
 
     @wraps(method)
@@ -469,7 +477,7 @@ class Serves:
     save = delegated(Policy.save)
 
     @property
-    def classes_(self) -> NDArray[Any]:
+    def classes_(self) -> Classes:
         """The actions, in the order of `predict_proba`'s columns."""
         return self.served_policy.classes_
 
@@ -525,7 +533,7 @@ def check_sizes(**sizes: int) -> None:
             raise OptionError(f"{name} must be a whole number of at least 1; found {size!r}.")
 
 
-def _as_array(values: Any) -> Any:
+def _as_array(values: Tensor | S) -> NDArray[np.generic] | S:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from functools import reduce
 from operator import add
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import torch
@@ -148,11 +147,11 @@ class Found(Serves, Display):
         verdict = self.result.verdict()
         return "" if verdict.verdict == "ok" else f"But take the interval with care. {' '.join(verdict.reasons)}"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """What `counterpoise learn --json` prints of it."""
         return self.to_dict()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """All numbers, ready for JSON."""
         value = self.result[self.result.targets[0], "beta_ips"]
         return {
@@ -222,7 +221,7 @@ class Race:
     seed: int
     features: Tensor | None = None  # of the items, a row for every action
     contenders: dict[str, Contender] = field(default_factory=dict)
-    policies: dict[str, list[Any]] = field(default_factory=dict)  # by contender, one for every fold
+    policies: dict[str, list[Policy]] = field(default_factory=dict)  # by contender, one for every fold
     sums: dict[Served, list[Sums]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -313,7 +312,7 @@ class Race:
         rows = self.rows if len(index) == len(self.rows) else self.rows.take(torch.as_tensor(index))
         is_watched = seconds is not None and not getattr(contender, "keeps_time", False)
         if seconds is not None and is_watched and (some := self._affordable(contender, rows, seconds)) < len(rows):
-            rows = self._sample(rows, some)
+            rows = rows.sample(some, self.seed)
         if len(rows) < n:
             cuts.append(f"{len(rows):,} of {n:,} rows")
         began = time.perf_counter()
@@ -333,7 +332,7 @@ class Race:
         while size < n and (pace is None or not pace.is_enough(seconds, n)):
             began = time.perf_counter()
             try:
-                contender.fit(Rest(self._sample(rows, size), self.n_actions, features=self.features), self.seed)
+                contender.fit(Rest(rows.sample(size, self.seed), self.n_actions, features=self.features), self.seed)
                 pace = Pace(size, time.perf_counter() - began, pace)
             except CounterpoiseError:  # so few rows may have nothing to learn from
                 pass
@@ -348,13 +347,8 @@ class Race:
             )
         return max(some, least)
 
-    def _sample(self, rows: Rows, size: int) -> Rows:
-        """Some rows, drawn at random."""
-        chosen = np.random.default_rng(self.seed).choice(len(rows), size, replace=False)
-        return rows.take(torch.as_tensor(np.sort(chosen)))
-
     def _judge(
-        self, policy: Any, fold: int, temperatures: Sequence[float], seconds: float | None
+        self, policy: Policy, fold: int, temperatures: Sequence[float], seconds: float | None
     ) -> Iterator[tuple[float, Sums]]:
         index = self._fold_rows(fold)
         probabilities = self.probabilities(policy, index, temperatures, seconds)
@@ -372,7 +366,7 @@ class Race:
         return np.random.default_rng([self.seed, fold]).permutation(np.flatnonzero(self.folds == fold))
 
     def probabilities(
-        self, policy: Any, index: NDArray[np.int64], temperatures: Sequence[float], seconds: float | None
+        self, policy: Policy, index: NDArray[np.int64], temperatures: Sequence[float], seconds: float | None
     ) -> dict[float, NDArray[np.float64]]:
         """The probability of the logged action in these rows, or in the first of them for which there is time."""
         began, at, size = time.perf_counter(), 0, BLOCK
@@ -426,7 +420,7 @@ class Race:
         reward = self.rows.reward.double().numpy()
         return float(reward.mean() + NormalDist().inv_cdf(0.975) * reward.std() / math.sqrt(len(reward)))
 
-    def serve(self, chosen: Served, fold: int) -> Any:
+    def serve(self, chosen: Served, fold: int) -> Policy:
         """The policy of a fold at a temperature."""
         name, temperature = chosen
         return at_temperature(self.policies[name][fold], temperature)
@@ -462,7 +456,7 @@ def by_bound(score: Score) -> float:
     return score.lower
 
 
-def at_temperature(policy: Any, temperature: float) -> Any:
+def at_temperature(policy: Policy, temperature: float) -> Policy:
     """The same policy, served at another temperature; what was learned is shared."""
     served = copy(policy)
     served.temperature = temperature

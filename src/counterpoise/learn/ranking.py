@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.weights.lists import ListWeight, list_weight
 
 # Options that lists don't have, each with the value that leaves it off and, where that is not the advice, what to do instead.
-REFUSED: dict[str, tuple[Any, str | None]] = {
+REFUSED: dict[str, tuple[object, str | None]] = {
     "precision": (None, None),
     "negatives": (None, None),
     "compile": (None, None),
@@ -178,24 +178,14 @@ class RankingLearner(PolicyLearner):
             source.number(inspection.ids)
             policy.context_ = self.context_
             self.policy_ = policy
-            self._train_lists(options, source, inspection, policy)
+            self._keep(train(options, source, inspection, policy, logged_lists(policy, source)))
         if options.holdout:
-            self._judge_lists(options, source, policy)
+            self.result_ = evaluate(
+                judged_log(source), target={LEARNED: policy}, weight=source.weight, level=options.level, progress=False
+            )
+            is_handed_out(self.result_, options.fallback)
         policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
         return self
-
-    def _judge_lists(self, options: Options, source: ListSource, policy: PlackettLuce) -> None:
-        """Judge the policy on the lists held out; one that is not surely better comes with a warning, or not at all."""
-        self.result_ = evaluate(
-            judged_log(source), target={LEARNED: policy}, weight=source.weight, level=options.level, progress=False
-        )
-        is_handed_out(self.result_, options.fallback)
-
-    def _train_lists(self, options: Options, source: ListSource, inspection: Inspection, policy: PlackettLuce) -> None:
-        trained = train(options, source, inspection, policy, logged_lists(policy, source))
-        self.history_, self.best_epoch_ = trained.history, trained.best_epoch
-        if trained.banditnet_lambda is not None:
-            self.banditnet_lambda_ = trained.banditnet_lambda
 
     sample = delegated(PlackettLuce.sample)  # type: ignore[arg-type]
     list_probabilities = delegated(PlackettLuce.list_probabilities)
@@ -203,14 +193,12 @@ class RankingLearner(PolicyLearner):
 
 def logged_lists(policy: PlackettLuce, source: ListSource) -> LoggedLists:
     """The lists of a source as training sees them: with a baseline for every position, or for the list as a whole."""
-    assert source.memory is not None
-    terms = source.memory.reward.shape[1] if source.weight.by_position else 1
-    settings = {
+    settings: dict[str, object] = {
         "weight": type(source.weight).__name__,
         "propensity_of": source.log.propensity_of,
         "slots": policy.slots,
     }
-    return LoggedLists(policy, source.weight, terms, settings)
+    return LoggedLists(policy, source.weight, source.shares, settings)
 
 
 def _policy(options: Options, source: ListSource, inspection: Inspection) -> PlackettLuce:

@@ -6,7 +6,6 @@ import hashlib
 import math
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from counterpoise.models.reward import Predict, as_reward, fit_numbers
 FOLDS = 3  # where nothing is judged in folds
 
 
-def reward_model(model: Any, rows: Rows, n_actions: int, seed: int) -> Predict:
+def reward_model(model: object, rows: Rows, n_actions: int, seed: int) -> Predict:
     """A model of `counterpoise.models`, fitted on rows: from contexts to the rewards of all actions."""
     context, action = rows.context.cpu().numpy(), rows.action.cpu().numpy()
     return fit_numbers(model, context, action, rows.reward.double().cpu().numpy(), n_actions, seed)
@@ -34,7 +33,7 @@ class RewardModels:
     are fitted when they are first needed, on at most `Reward.sample` rows spread over the log, and predict chunk by chunk.
     """
 
-    def __init__(self, source: Source, rows: int, n_actions: int, model: Any, folds: int, seed: int) -> None:
+    def __init__(self, source: Source, rows: int, n_actions: int, model: object, folds: int, seed: int) -> None:
         if folds == 2:
             raise OptionError(
                 "a reward model with `folds=2` has no rows left to learn from.", do="Pass `folds=3` or more."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -18,6 +18,8 @@ from counterpoise.features import Encoder, Scaling
 from counterpoise.features.columns import TEXT, is_missing
 from counterpoise.learn.actions import (
     MOST,
+    Classes,
+    Names,
     Places,
     flat_of,
     ids_of_mask,
@@ -29,6 +31,7 @@ from counterpoise.learn.actions import (
 )
 from counterpoise.log.groups import STEP, uniform
 from counterpoise.log.log import Log
+from counterpoise.moments import Floats
 from counterpoise.readers.policies import check_context
 
 if TYPE_CHECKING:
@@ -56,9 +59,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.action)
 
-    def take(self, index: Any) -> Rows:
+    def take(self, index: Tensor | slice) -> Rows:
         """Some of these rows."""
         return Rows(**{name: part[index] for name, part in self.named.items()})
+
+    def sample(self, size: int, seed: int) -> Rows:
+        """So many of these rows, drawn at random, in their order."""
+        chosen = np.random.default_rng(seed).choice(len(self), size, replace=False)
+        return self.take(torch.as_tensor(np.sort(chosen)))
 
     def followed_by(self, other: Rows) -> Rows:
         """These rows, followed by others."""
@@ -130,8 +138,8 @@ class LogReading:
     """What columns that are not plain numbers mean."""
 
     encoding: Encoder | None = None  # of the contexts, unless all of them are numbers
-    names: NDArray[Any] | None = None  # of the actions in ascending order, if they are text
-    classes: NDArray[Any] | None = None  # the actions, if they are known before the log is read
+    names: Names | None = None  # of the actions in ascending order, if they are text
+    classes: Classes | None = None  # the actions, if they are known before the log is read
     width: int | None = None  # of a boolean table, if the candidates are one
 
     def candidates(self, values: pl.Series) -> Places:
@@ -165,7 +173,7 @@ def reading_of(
     first: pl.DataFrame,
     parts: Parts,
     names: TrainingColumns,
-    classes: NDArray[Any] | None = None,
+    classes: Classes | None = None,
     encoding: Encoder | None = None,
     *,
     fills_gaps: bool = True,
@@ -196,7 +204,7 @@ def _has_gaps(values: pl.Series) -> bool:
     return _are_numbers(values.dtype) and bool(is_missing(values).any())
 
 
-def _check_kinds(action: pl.Series, is_text: bool, classes: NDArray[Any] | None) -> None:
+def _check_kinds(action: pl.Series, is_text: bool, classes: Classes | None) -> None:
     """Check that actions are whole numbers or text, as those of the policy or the items are."""
     if not is_text and not _are_numbers(action.dtype):
         raise ColumnError(f"action {action.name!r} must be whole numbers or text; found {action.dtype}.")
@@ -221,7 +229,7 @@ def _mask_in(values: pl.Series) -> NDArray[np.bool_] | None:
     return mask
 
 
-def _action_names(parts: Parts, names: TrainingColumns, classes: NDArray[Any] | None) -> NDArray[Any]:
+def _action_names(parts: Parts, names: TrainingColumns, classes: Classes | None) -> Names:
     """The names of all actions in a log, logged or only candidates, in ascending order; all must be among `classes`, if those are known."""
     texts: dict[str, set[str]] = {"logged actions": set(), "candidates": set()}
     for part in parts():
@@ -243,7 +251,7 @@ def _action_names(parts: Parts, names: TrainingColumns, classes: NDArray[Any] | 
                 f"{unknown[0]!r}.",
                 do="Add them to `items=` or the policy, or leave out those rows.",
             )
-    return classes
+    return np.asarray(classes, dtype=object)
 
 
 class Digits:
@@ -258,10 +266,10 @@ class Digits:
 
     def __init__(self) -> None:
         self._scaling: Scaling | None = None
-        self._lost: Any = 0.0
-        self.lowest: Any = np.inf
+        self._lost: Floats = np.zeros(1)
+        self.lowest: Floats = np.full(1, np.inf)
 
-    def add(self, values: NDArray[np.float64]) -> None:
+    def add(self, values: Floats) -> None:
         """Add some rows; anything that is not a number is reported elsewhere."""
         is_known = np.abs(values) < 1e30
         known = values if is_known.all() else values[is_known.all(axis=1)]

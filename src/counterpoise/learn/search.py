@@ -15,11 +15,13 @@ from torch import Tensor
 from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
+from counterpoise.learn.actions import Classes
 from counterpoise.learn.contenders import Contender, Direct, Network, Reduction, imitation, portfolio
 from counterpoise.learn.judging import FOLDS, is_handed_out, is_surely_better, judge_rows, lesson_of
 from counterpoise.learn.objectives import objective_of
-from counterpoise.learn.options import whole
+from counterpoise.learn.options import Fallback, whole
 from counterpoise.learn.policies import describe_columns, known_actions
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.race import Found, Race, Served, Tell, at_temperature, by_bound, by_score
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
@@ -48,7 +50,7 @@ def learn_policy(
     contenders: Sequence[Contender | str] | None = None,
     objective: str | None = None,
     folds: int = 3,
-    fallback: str = "imitate",
+    fallback: Fallback = "imitate",
     level: float = 0.95,
     seed: int = 0,
     progress: bool | None = None,
@@ -147,9 +149,10 @@ class Clock:
 
     def after(self, share: float) -> float | None:
         """When this share of the time that is left will be over."""
-        return None if self.end is None else self.end - (1 - share) * self.left(1.0)
+        left = self.left(1.0)
+        return None if self.end is None or left is None else self.end - (1 - share) * left
 
-    def left(self, share: float) -> Any:
+    def left(self, share: float) -> float | None:
         """So much of the time that is left, in seconds."""
         return None if self.end is None else share * max(self.end - time.perf_counter(), SHORT)
 
@@ -168,19 +171,14 @@ class _Search:
     wanted: Sequence[Contender]
     machine: Machine
 
-    @property
-    def source(self) -> Source:
-        """The rows that judge."""
-        return self.opened.source
-
-    def describe(self, policy: Any) -> Any:
+    def describe(self, policy: Policy) -> Policy:
         """Tell a policy the columns and actions of the log."""
-        policy.context_ = self.source.names.context if self.names is None else self.names
+        policy.context_ = self.opened.source.names.context if self.names is None else self.names
         policy.actions_ = self.opened.log.ids
-        describe_columns(policy, self.source)
+        describe_columns(policy, self.opened.source)
         return policy
 
-    def policies(self, chosen: Sequence[Served]) -> tuple[Any, ...]:
+    def policies(self, chosen: Sequence[Served]) -> tuple[Policy, ...]:
         """What was chosen for every fold."""
         return tuple(self.describe(self.race.serve(served, fold)) for fold, served in enumerate(chosen))
 
@@ -189,11 +187,11 @@ class _Search:
         if self.tell is not None:
             self.tell("judging what was chosen")
         index, probability = self.race.certify(chosen, self.clock.left(CERTIFYING))
-        targets = [(self.source.starts[0], index, probability)]
-        result = judge_rows(self.source, targets, name=name, level=self.level)
+        targets = [(self.opened.source.starts[0], index, probability)]
+        result = judge_rows(self.opened.source, targets, name=name, level=self.level)
         return result, self.race.bound(index, probability) - self.race.logging_value
 
-    def last(self, best: Served) -> tuple[Any, str]:
+    def last(self, best: Served) -> tuple[Policy, str]:
         """The policy to hand out, learned from all rows, and what was left out for lack of time or memory."""
         name, temperature = best
         if self.tell is not None:
@@ -217,7 +215,7 @@ class _Search:
         return self.describe(at_temperature(policy, temperature)), left_out
 
 
-def _handed_out(search: _Search, fallback: str) -> Found:
+def _handed_out(search: _Search, fallback: Fallback) -> Found:
     """The policy that a search ends with: what is surely better, or what `fallback` says."""
     race, log, whole = search.race, search.opened.log, search.opened.whole
     judged: dict[tuple[Served, ...], tuple[Result, float]] = {}
@@ -275,7 +273,7 @@ def _open(log: Log, folds: int, seed: int) -> Opened:
     return Opened(source, inspection, known.features, files)
 
 
-def _sample(files: Source, classes: NDArray[Any] | None, log: Inspection, seed: int) -> Source:
+def _sample(files: Source, classes: Classes | None, log: Inspection, seed: int) -> Source:
     """Some of the rows of files in memory, drawn at random, as a log that is read in the same way."""
     names = classes if files.reading.names is None else files.reading.names
     source = Source(files.sample(SAMPLE, seed), None, names, files.reading.encoding)
@@ -317,7 +315,7 @@ def _choose_contenders(
     return [Network(objective, objective)]
 
 
-def _contenders(several: Any) -> list[Contender]:
+def _contenders(several: object) -> list[Contender]:
     """The user's own contenders, including networks for objectives given by name."""
     if not isinstance(several, Sequence) or isinstance(several, str) or not several:
         raise OptionError(f"`contenders=` must be a list of contenders; found {several!r}.")
@@ -334,7 +332,7 @@ def _contenders(several: Any) -> list[Contender]:
     return contenders
 
 
-def _check(minutes: Any, folds: Any, fallback: Any, level: Any, seed: Any) -> None:
+def _check(minutes: object, folds: object, fallback: object, level: float, seed: object) -> None:
     if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes > 0):
         raise OptionError(f"`minutes={minutes!r}` must be above 0.", do="Infinity tries everything.")
     whole("folds", folds, least=2)

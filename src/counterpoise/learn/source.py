@@ -6,14 +6,14 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 import polars.selectors as cs
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from counterpoise.diagnostics.findings import leaks
@@ -21,14 +21,7 @@ from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.features import Encoder, Scaling
-from counterpoise.learn.actions import (
-    NONE,
-    DistinctIds,
-    Ids,
-    as_ids,
-    placed,
-    places,
-)
+from counterpoise.learn.actions import NONE, Classes, DistinctIds, Ids, as_ids, placed, places
 from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, reading_of
 from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
@@ -78,8 +71,8 @@ class Source:
     def __init__(
         self,
         log: Log,
-        model_rewards: Any = None,
-        classes: NDArray[Any] | None = None,
+        model_rewards: ArrayLike | None = None,
+        classes: Classes | None = None,
         encoding: Encoder | None = None,
         *,
         fills_gaps: bool = True,
@@ -88,7 +81,11 @@ class Source:
     ) -> None:
         self.names = TrainingColumns.of(log)
         if isinstance(log.data, Mapping) and any(isinstance(part, Tensor) for part in log.data.values()):
-            log = log.of({name: _plain(part) for name, part in log.data.items()})
+            arrays = {
+                name: part.detach().cpu().numpy() if isinstance(part, Tensor) else part
+                for name, part in log.data.items()
+            }
+            log = log.of(arrays)
         self.log = log
         self.memory: Rows | None = None
         self.models: RewardModels | None = None
@@ -408,11 +405,6 @@ class Source:
             self.memory = self.memory.to(device)
 
 
-def _plain(part: Any) -> Any:
-    """An array for a tensor."""
-    return part.detach().cpu().numpy() if isinstance(part, Tensor) else part
-
-
 def _known(judged: pl.DataFrame) -> nw.DataFrame[pl.DataFrame]:
     return nw.from_native(judged, eager_only=True)
 
@@ -495,17 +487,20 @@ class _Totals:
             chosen = torch.as_tensor(trained[piece], device=rows.context.device)
             self.columns += Scaling.of(rows.context[piece][chosen].cpu().numpy())
 
-    def of(self, source: Source) -> dict[str, Any]:
+    def inspection(self, source: Source, n_actions: int, ids: Ids | None, digest: str) -> Inspection:
         """The `Inspection` they make; levels of categories stay 0 and 1."""
         encoding = source.reading.encoding
-        return {
-            "rows": self.rows,
-            "held_out": self.held_out,
-            "columns": self.columns if encoding is None else self.columns.leaving(encoding.is_indicator),
-            "mean_reward": self.total / self.rows,
-            "rewards": (self.lowest, self.highest),
-            "reward_size": math.sqrt(self.square / self.rows),
-        }
+        return Inspection(
+            rows=self.rows,
+            n_actions=n_actions,
+            held_out=self.held_out,
+            digest=digest,
+            columns=self.columns if encoding is None else self.columns.leaving(encoding.is_indicator),
+            mean_reward=self.total / self.rows,
+            rewards=(self.lowest, self.highest),
+            reward_size=math.sqrt(self.square / self.rows),
+            ids=ids,
+        )
 
 
 def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None = None) -> Inspection:
@@ -534,7 +529,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
         n_actions = len(ids)
     elif n_actions is None:
         n_actions, ids = _actions(distinct, source)
-    return Inspection(n_actions=n_actions, digest=source.digest(), ids=ids, **totals.of(source))
+    return totals.inspection(source, n_actions, ids, source.digest())
 
 
 def refuse_leaks(source: Source) -> None:
@@ -561,7 +556,7 @@ def without_fold(inspection: Inspection, source: Source, split: Split) -> Inspec
             f"with `folds={split.folds}` a fold has all rows, and none are left to train on.",
             do="Pass `folds=None`, or a log with more clusters.",
         )
-    return replace(inspection, **totals.of(source))
+    return totals.inspection(source, inspection.n_actions, inspection.ids, inspection.digest)
 
 
 def _check(totals: _Totals, problems: list[Problem], unknown: list[Problem], source: Source) -> None:

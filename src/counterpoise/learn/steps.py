@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from counterpoise.errors import OptionError
 from counterpoise.learn.actions import among, are_few, logits_at
 from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
 from counterpoise.learn.blocks import ItemScores
+from counterpoise.learn.callbacks import Epoch
 from counterpoise.learn.criterion import HeldOut, held_out_actions
 from counterpoise.learn.norms import (
     RULES,
@@ -34,7 +35,7 @@ from counterpoise.learn.norms import (
 )
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.rows import Batch
+from counterpoise.learn.rows import Batch, Rows
 from counterpoise.learn.softmax import USUAL, Arithmetic
 from counterpoise.learn.source import Inspection
 from counterpoise.log.targets import is_ranker
@@ -181,7 +182,7 @@ class LoggedActions:
             )
         self.policy, self.machine, self.arithmetic = policy, machine, arithmetic
         self.norms = norms or default_norms(policy)
-        self.settings: dict[str, Any] = {}
+        self.settings: dict[str, object] = {}
         self._logged = Logged(policy, arithmetic)
         self._shared = machine.share(self._logged)
 
@@ -189,13 +190,13 @@ class LoggedActions:
         """The baseline of the batches before."""
         return RunningBaseline(decay=decay)
 
-    def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
+    def held_out(self, parts: Iterable[Rows], log: Inspection, level: float) -> HeldOut:
         """What rows that the policy was not trained on say about it."""
         return held_out_actions(self.policy, parts, log, level)
 
-    def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
+    def order(self, epoch: Epoch) -> tuple[float, ...]:
         """The number that decides between two epochs."""
-        return (epoch["score"],)
+        return (epoch.score,)
 
     def backward(
         self, batch: Batch, baseline: Tensor | float | None, objective: Objective = BETA_IPS, measure: bool = True
@@ -224,12 +225,7 @@ class LoggedActions:
         return Step(beta, sums, self._variance(squared_norms, weight, batch, self._logged.last[0].parameters()))
 
     def _of_linear(
-        self,
-        scores: nn.Linear,
-        batch: Batch,
-        baseline: Tensor | float | None,
-        objective: Objective,
-        measure: bool,
+        self, scores: nn.Linear, batch: Batch, baseline: Tensor | float | None, objective: Objective, measure: bool
     ) -> Step:
         """The last layer's gradient is written out, Σ c π_a (e_a − π) hᵀ, which is cheaper than autograd; autograd does the rest."""
         h = features_of(self.policy, batch.context, self.arithmetic)
@@ -339,12 +335,7 @@ class LoggedActions:
         return batch.candidates is None and self.arithmetic.by_items(len(batch.action), self.policy.n_actions)
 
     def _weights(
-        self,
-        target: Tensor,
-        squared_norms: Tensor,
-        batch: Batch,
-        baseline: Tensor | float | None,
-        objective: Objective,
+        self, target: Tensor, squared_norms: Tensor, batch: Batch, baseline: Tensor | float | None, objective: Objective
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The c of each row in the gradient Σ c ∇π; β; and the two sums that β* comes from."""
         beta, sums = self._baseline(squared_norms, batch, baseline)

@@ -127,7 +127,7 @@ def _readable(path: str | PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def _described(metadata: Mapping[str, str]) -> dict[str, Any]:
+def _described(metadata: Mapping[str, str]) -> dict[str, object]:
     text = metadata.get("counterpoise")
     if text is None:
         raise ValueError("it has no description")
@@ -139,13 +139,13 @@ def _described(metadata: Mapping[str, str]) -> dict[str, Any]:
     return description
 
 
-def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, object]]:
     """The tensors of a file and its description."""
     with opened(path) as file:
         return file.read(), file.description
 
 
-def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, object]) -> None:
     """Write one safetensors file with a JSON description; it replaces an old one only once it is complete on disk."""
     save = _safetensors("save")
     data = save(_apart(tensors), metadata={"counterpoise": json.dumps(description), CHECKSUM: ZEROS})

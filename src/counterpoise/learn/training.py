@@ -7,11 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -189,7 +188,7 @@ def _cosine(first: float, last: float, share: float) -> float:
 class Epochs(Course):
     """Epoch after epoch, from the start or from a checkpoint; held-out rows choose the one that is kept.
 
-    Afterward, the policy is that of the best epoch; `history` and `best_epoch` say how it got there.
+    Afterward, the policy is that of the best epoch; the `history` and `best_epoch` of its `state` say how it got there.
     """
 
     measures = True
@@ -219,21 +218,11 @@ class Epochs(Course):
 
     @property
     def epoch(self) -> int:
-        return int(self.state.progress["done"])
+        return len(self.state.history)
 
     @property
     def is_over(self) -> bool:
-        return self.epoch >= self.limit or bool(self.state.progress["stopped"])
-
-    @property
-    def history(self) -> list[Epoch]:
-        """What every epoch did."""
-        return [Epoch(**epoch) for epoch in self.state.progress["history"]]
-
-    @property
-    def best_epoch(self) -> int:
-        """The one that is kept, counted from 1."""
-        return int(self.state.progress["best"])
+        return self.epoch >= self.limit or self.state.is_stopped
 
     def run(self) -> None:
         """Train for all epochs, or for those that the checkpoint does not have yet."""
@@ -243,10 +232,7 @@ class Epochs(Course):
             _progress(watched, f"{self._name}epoch 1", self.limit * self.steps) as self._tell,
             _compiled(training.policy, options.compile, options.norms or default_norms(training.policy)),
         ):
-            training.run(
-                lambda epoch: batches(self.source, epoch, options.batch_size, options.split, machine),
-                self,
-            )
+            training.run(lambda epoch: batches(self.source, epoch, options.batch_size, options.split, machine), self)
         training.policy.load_state_dict(self.state.best)
 
     @property
@@ -259,7 +245,7 @@ class Epochs(Course):
 
     def _begin_epoch(self) -> None:
         # the parameters before the epoch; if the last one was the best, we have a copy of them already
-        self._good = self.state.best if self.best_epoch == self.epoch else copy_of(self.state.policy)
+        self._good = self.state.best if self.state.best_epoch == self.epoch else copy_of(self.state.policy)
         self._variance = self._last = torch.zeros((), device=self.machine.device)
         self._bad, self._count = torch.full((), -1, device=self.machine.device), 0
 
@@ -274,7 +260,7 @@ class Epochs(Course):
 
     def end_epoch(self) -> None:
         self._check_finite()
-        options, progress = self.options, self.state.progress
+        options = self.options
         parts = options.split.held_out_rows(self.source)
         estimate = self.training.logged.held_out(parts, self.log, options.level)
         report = Epoch(
@@ -292,8 +278,7 @@ class Epochs(Course):
         said = f"value {report.value:.4g}  gradient variance {report.gradient_variance:.3g}"
         next_epoch = f"{self._name}epoch {min(report.epoch + 1, self.limit)}  {said}"
         self._tell(completed=report.epoch * self.steps, description=next_epoch)
-        progress["history"].append(asdict(report))
-        progress["done"] += 1
+        self.state.history.append(report)
         self._select()
         self._call_back()
         if self.machine.rank == 0 and self.checkpoint is not None:
@@ -309,21 +294,23 @@ class Epochs(Course):
         tuned = options.trained.needs_lambda and not isinstance(options.banditnet_lambda, float)
         runs = [] if options.fold is None else [f"fold-{options.fold + 1}"]
         runs += [f"lambda-{training.banditnet_lambda}"] if tuned else []
-        end = EpochEnd(tuple(self.history), self.best_epoch, training.policy, self.optimizer, "/".join(runs))
+        end = EpochEnd(
+            tuple(self.state.history), self.state.best_epoch, training.policy, self.optimizer, "/".join(runs)
+        )
         # in the first process only; all get to know whether a callback wants to stop
         answers = [bool(callback(end)) for callback in options.callbacks] if self.machine.rank == 0 else []
-        self.state.progress["stopped"] |= self.machine.agree(any(answers))
+        self.state.is_stopped |= self.machine.agree(any(answers))
         if self.state.scheduler is not None:
             advance(self.state.scheduler, end.epoch.value)
 
     def _select(self) -> None:
         """Keep the epoch with the largest score on the held-out rows; stop if that was long ago."""
-        history, best, order = self.state.progress["history"], self.best_epoch, self.training.logged.order
-        first = not self.options.holdout or not best or math.isnan(history[best - 1]["score"])
+        history, best, order = self.state.history, self.state.best_epoch, self.training.logged.order
+        first = not self.options.holdout or not best or math.isnan(history[best - 1].score)
         if first or order(history[-1]) > order(history[best - 1]):
-            self.state.best, self.state.progress["best"] = copy_of(self.state.policy), len(history)
+            self.state.best, self.state.best_epoch = copy_of(self.state.policy), len(history)
         elif self.patience is not None and len(history) - best >= self.patience:
-            self.state.progress["stopped"] = True
+            self.state.is_stopped = True
 
     def _check_finite(self) -> None:
         """Stop at a gradient that is not finite, with the policy as it was before the epoch."""
@@ -358,7 +345,7 @@ def _progress(wanted: bool | None, doing: str, batches: int) -> Iterator[Callabl
 
 
 @contextmanager
-def _compiled(policy: Policy, options: Mapping[str, Any] | None, norms: Norms) -> Iterator[None]:
+def _compiled(policy: Policy, options: Mapping[str, object] | None, norms: Norms) -> Iterator[None]:
     """Run a policy's body compiled, with these options of `torch.compile`; afterwards it is as it was.
 
     The last layer's gradient is written out by hand (see `steps`), so that the body is all there is to compile. If we must watch
@@ -373,8 +360,9 @@ def _compiled(policy: Policy, options: Mapping[str, Any] | None, norms: Norms) -
             f"this is a {type(policy).__name__} with `norms={norms!r}`.",
             do="Make yours a subclass of Policy that has body and scores, or compile parts of your module yourself.",
         )
+    compiler: Callable[..., Callable[..., Tensor]] = torch.compile
     try:
-        faster: Any = torch.compile(policy.body.forward, **options)
+        faster = compiler(policy.body.forward, **options)
     except TypeError as error:
         raise OptionError(f"torch.compile does not take these options: {verbatim(error)}.") from error
     policy.body.forward = faster  # not body.compile(), which leaves an nn.Sequential as it is
@@ -386,11 +374,10 @@ def _compiled(policy: Policy, options: Mapping[str, Any] | None, norms: Norms) -
 
 def start_of(options: Options, policy: Policy, sums: Tensor) -> RunState:
     """A run before its first epoch."""
-    progress = {"done": 0, "history": [], "best": 0, "stopped": False}
     optimizer = options.optimizer_of(policy)
     make = options.scheduler
     scheduler = None if make is None else scheduler_of(make, optimizer, options.holdout)
-    return RunState(policy, optimizer, sums, copy_of(policy), progress, scheduler)
+    return RunState(policy, optimizer, sums, copy_of(policy), scheduler)
 
 
 # -- A learner's training: its runs, the temperature to serve with, and BanditNet's λ, tuned by SNIPS as published -----
@@ -422,7 +409,7 @@ def train(
     else:
         epochs = epochs_of(options, source, log, policy, lambdas or 0.0, options.checkpoint, logged)
         epochs.run()
-        trained = Trained(epochs.history, epochs.best_epoch, lambdas)
+        trained = Trained(epochs.state.history, epochs.state.best_epoch, lambdas)
     policy.temperature = temperature_of(options, source, log, policy)
     return trained
 
@@ -477,7 +464,7 @@ def epochs_of(
 
 def _settings(
     options: Options, state: RunState, banditnet_lambda: float | list[float], log: Inspection
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What must be the same for a checkpoint to be continued."""
     own = {"banditnet_lambda": banditnet_lambda, "norms": options.norms or default_norms(state.policy)}
     return options.settings | own | settings_of(state, log)
@@ -511,7 +498,7 @@ def tune(options: Options, source: Source, log: Inspection, policy: Policy, lamb
         tried.append((values[banditnet_lambda], banditnet_lambda, copy_of(policy), epochs))
     _, chosen, best, epochs = max(tried, key=lambda run: run[0])
     policy.load_state_dict(best)
-    return Trained(epochs.history, epochs.best_epoch, chosen, values)
+    return Trained(epochs.state.history, epochs.state.best_epoch, chosen, values)
 
 
 def _share_start(options: Options, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> None:
