@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -85,7 +85,7 @@ def backtest(
     """
     if not tests.is_file():
         raise OptionError(f"there is no file {str(tests)!r}.")
-    rows: list[dict[str, Any]] = table_of(str(tests)).to_dicts()
+    rows = table_of(str(tests)).to_dicts()
     lacking = [name for name in ("test", "log", "measured") if not rows or name not in rows[0]]
     if lacking:
         raise OptionError(f"{str(tests)!r} has no column {lacking[0]!r}: it needs test, log, measured and stderr.")

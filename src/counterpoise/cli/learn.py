@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,8 @@ from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
     from counterpoise.learn import PolicyLearner
+    from counterpoise.learn.race import Found
+    from counterpoise.log.parts import Paths
 
 FOLDS = "By policies learned like it, each on rows that it has not seen."
 
@@ -95,8 +98,9 @@ def learn(
     data = log[0] if len(log) == 1 else log
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LearningWarning)
+        best: Found | PolicyLearner
         if objective is None:
-            best: Any = _search(data, parts, training, minutes, fallback=fallback, seed=seed)
+            best = _search(data, parts, training, minutes, fallback=fallback, seed=seed)
             summary, numbers = str(best), best.to_dict()
         else:
             best = _train(data, parts, training, minutes, objective, fallback=fallback, seed=seed)
@@ -114,7 +118,9 @@ def learn(
     print(f"{out}: the policy, for {numbers['n_actions']:,} actions, the distinct values of {action!r}.")
 
 
-def _search(data: Any, parts: dict[str, Any], training: dict[str, Any], minutes: float | None, **how: Any) -> Any:
+def _search(
+    data: Paths, parts: dict[str, Any], training: Mapping[str, object], minutes: float | None, **how: Any
+) -> Found:
     """Several ways to learn."""
     from counterpoise.learn import learn_policy
 
@@ -129,7 +135,7 @@ def _search(data: Any, parts: dict[str, Any], training: dict[str, Any], minutes:
 
 
 def _train(
-    data: Any, parts: dict[str, Any], training: dict[str, Any], minutes: float | None, objective: str, **how: Any
+    data: Paths, parts: dict[str, Any], training: dict[str, Any], minutes: float | None, objective: str, **how: Any
 ) -> PolicyLearner:
     """One way to learn."""
     from counterpoise.learn import PolicyLearner
@@ -141,7 +147,7 @@ def _train(
     return PolicyLearner(objective, **how, **training).fit(data, **parts)
 
 
-def _summary(learner: PolicyLearner) -> tuple[str, dict[str, Any]]:
+def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:
     """What was learned, in words and in numbers."""
     from counterpoise.learn.judging import doubts
 

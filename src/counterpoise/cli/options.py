@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, get_args
 
 import typer
 
@@ -25,6 +25,11 @@ from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Chosen, name_of
 from counterpoise.weights.lists import LIST_WEIGHTS
 from counterpoise.weights.names import WEIGHTS, weight_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from counterpoise.models import Propensity
 
 P = ParamSpec("P")
 ONE, MANY = str | None, list[str] | None
@@ -46,7 +51,7 @@ METAVARS = {
     "propensity_of": "MEANING",
     "control": "COLUMN=MEAN",
 }  # for parts that are not columns
-KINDS: dict[str, Any] = {"reward_bounds": tuple[float, float] | None, "model_value": MANY, "control": MANY}
+KINDS: dict[str, object] = {"reward_bounds": tuple[float, float] | None, "model_value": MANY, "control": MANY}
 MORE = {
     "reward": f"Guessed from {', '.join(USUAL['reward'])}.",
     "propensity": "Guessed from the usual names.",
@@ -72,14 +77,14 @@ def _part(name: str, *, is_repeated: bool | None = None) -> Parameter:
 
 
 def _option(
-    name: str, kind: Any = ONE, metavar: str | None = "COLUMN", help: str = "", *, default: Any = None
+    name: str, kind: Any = ONE, metavar: str | None = "COLUMN", help: str = "", *, default: object = None
 ) -> Parameter:
     if kind is bool:  # without the --no-… that Typer would add
         return _declared(name, Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=help)], False)
     return _declared(name, Annotated[kind, typer.Option(metavar=metavar, help=help)], default)
 
 
-def _declared(name: str, annotation: Any, default: Any) -> Parameter:
+def _declared(name: str, annotation: object, default: object) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
@@ -222,9 +227,10 @@ class Typed(dict[str, Any]):
     """
 
     @property
-    def data(self) -> Any:
+    def data(self) -> str | list[str]:
         """The log's data: one place, or the files that a shell made of a glob."""
-        return self["log"][0] if len(self["log"]) == 1 else self["log"]
+        places: list[str] = self["log"]
+        return places[0] if len(places) == 1 else places
 
     @property
     def columns(self) -> list[str]:
@@ -243,7 +249,7 @@ class Typed(dict[str, Any]):
         values |= {name: read(values[name]) for name, read in _READ.items() if values.get(name) is not None}
         if "no_cluster" in values:
             values["cluster"] = cluster_of(values.get("cluster"), values.pop("no_cluster"))
-        own: dict[str, Any] = {name: values.pop(name) for name in ("tuned_for", "max_weight") if name in values}
+        own: dict[str, object] = {name: values.pop(name) for name in ("tuned_for", "max_weight") if name in values}
         if values.get("interval") is not None:
             own["reward_bounds"] = values.get("reward_bounds")
             values["interval"] = strategy(values["interval"], is_clustered=False, options=own)
@@ -276,13 +282,13 @@ class Typed(dict[str, Any]):
 
 def typed_targets(
     target: Sequence[str] | None, chosen: Sequence[str] | None, columns: Collection[str]
-) -> dict[str, Any]:
+) -> dict[str, str | Chosen]:
     """The targets of a command by their names, `--target` before `--target-action`.
 
     >>> typed_targets(["pi_new", "half=pi_new / 2"], ["greedy=item_new"], ["pi_new", "item_new"])
     {'pi_new': 'pi_new', 'half': 'pi_new / 2', 'greedy': Chosen(column='item_new')}
     """
-    targets: dict[str, Any] = {}
+    targets: dict[str, str | Chosen] = {}
     for name, source in _sources(target or (), chosen or (), columns):
         if name in targets:
             another = "Give one of them another name: `target=NAME=EXPRESSION`."
@@ -291,7 +297,9 @@ def typed_targets(
     return targets
 
 
-def _sources(target: Sequence[str], chosen: Sequence[str], columns: Collection[str]) -> Iterator[tuple[str, Any]]:
+def _sources(
+    target: Sequence[str], chosen: Sequence[str], columns: Collection[str]
+) -> Iterator[tuple[str, str | Chosen]]:
     for text in target:
         name, source = named(text, columns)
         yield name or name_of(source), source
@@ -332,21 +340,21 @@ def table_path(name: str) -> str | list[str]:
     return steps[0] if len(steps) == 1 else steps
 
 
-def cluster_of(column: str | None, no_cluster: bool) -> Any:
+def cluster_of(column: str | None, no_cluster: bool) -> str | Literal[False] | None:
     """The clusters as the library takes them: a column, or False if rows are independent."""
     if column is not None and no_cluster:
         raise OptionError("--cluster says what moves together, and --no-cluster that nothing does: choose one of them.")
     return False if no_cluster else column
 
 
-def table_of(path: str) -> Any:
+def table_of(path: str) -> pl.DataFrame:
     """A file, as a frame."""
     from counterpoise.readers.files import collect, scan
 
     return collect(scan(path))
 
 
-def propensity_of(column: str, model: str | None) -> Any:
+def propensity_of(column: str, model: str | None) -> str | Propensity:
     """The propensities as the library takes them: a column, or a model for all rows, or for those without a number in the column."""
     if model is None:
         return column
@@ -381,7 +389,7 @@ def numbers(option: str, values: dict[str, str] | None) -> dict[str, float] | No
 
 
 # how typed text becomes what the library takes
-_READ: dict[str, Callable[[Any], Any]] = {
+_READ: dict[str, Callable[[Any], object]] = {
     "table": table_path,
     "items": table_of,
     "weight": weight_of,

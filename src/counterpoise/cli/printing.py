@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from counterpoise.cli.wording import written
 from counterpoise.display import Block, Display, Judged, Number, Table, as_text, breakable, cell_value, visible
@@ -40,7 +40,7 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
-def show(typed: Mapping[str, Any], answer: Display) -> None:
+def show(typed: Mapping[str, object], answer: Display) -> None:
     """An answer as the command line prints it: its document, or everything that it shows of itself."""
     if typed["json"]:
         print_json(answer.document())
@@ -98,7 +98,7 @@ def _bars(table: Table) -> list[str]:
     return [bar(row, *ends) if is_drawn else "" for row, is_drawn in zip(numbers, drawn, strict=True)]
 
 
-def print_json(document: Any) -> None:
+def print_json(document: object) -> None:
     """Print a document, or a record as one."""
     print(as_text(document))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -92,7 +92,7 @@ def _contents(file: Path, known: State) -> Iterator[Block]:
     yield ""
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {part}" for name, part in value.items())
     if isinstance(value, list):

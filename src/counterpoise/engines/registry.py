@@ -162,7 +162,7 @@ class Frames(LogEngine):
                 scan = super().scan(log)
                 scan.collect_schema()
                 return scan
-        numbers = {*log.reward, log.propensity, *(log.control or {})}
+        numbers = {*log.reward, str(log.propensity), *(log.control or {})}
         return frames.side_by_side(log.data, list(log.data), numbers).lazy()
 
     def columns(self, log: Log) -> list[str]:

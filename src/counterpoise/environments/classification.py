@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,7 @@ from counterpoise.errors import OptionError
 class LabelPredictor(Protocol):
     """Anything that has been fitted and predicts labels from contexts, as scikit-learn's classifiers do."""
 
-    def predict(self, X: Any, /) -> Any: ...  # noqa: N803
+    def predict(self, X: Floats, /) -> ArrayLike: ...  # noqa: N803
 
 
 class ClassificationBandit:
@@ -55,7 +55,7 @@ class ClassificationBandit:
                 f"found contexts of shape {self.context.shape} and labels of shape {labels.shape}."
             )
         check_seed(seed)
-        self.labels: NDArray[Any]
+        self.labels: NDArray[np.generic]
         self.labels, action = np.unique(labels, return_inverse=True)
         if len(self.labels) < 2:
             raise OptionError(f"a bandit needs at least 2 different labels to choose from; found {len(self.labels)}.")

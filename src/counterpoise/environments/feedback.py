@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +58,7 @@ def check_probabilities(whose: str, probabilities: NDArray[np.float64], shape: t
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Choices = Integers | Floats  # an action for every row, or the probabilities of all
 Policy = ArrayLike | Callable[[Floats], ArrayLike]
 
 CHUNK = 2**18  # matrix cells at a time: 2 MB of float64, which stay in the cache however large n is
@@ -128,11 +129,13 @@ class Feedback:
         """The rows as a polars frame: context_0 …, action, reward, propensity, and a target column for each named policy."""
         import polars as pl
 
-        columns: dict[str, Any] = {f"context_{j}": self.context[:, j] for j in range(self.context.shape[1])}
+        columns: dict[str, NDArray[np.generic]] = {
+            f"context_{j}": self.context[:, j] for j in range(self.context.shape[1])
+        }
         columns |= {"action": self.action, "reward": self.reward, "propensity": self.propensity}
         return pl.DataFrame(columns | {name: self.target(policy) for name, policy in policies.items()})
 
-    def _of(self, policy: Policy, rows: slice) -> NDArray[Any]:
+    def _of(self, policy: Policy, rows: slice) -> Choices:
         """What a policy does on a slice of rows: actions (one axis) or probabilities (two), checked."""
         count = rows.stop - rows.start
         if callable(policy):
@@ -161,9 +164,9 @@ class Feedback:
         return choices
 
 
-def _pick(matrix: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
+def _pick(matrix: Choices, column: Choices) -> NDArray[np.generic]:
     """One entry per row."""
-    return np.asarray(matrix[np.arange(len(column)), column])
+    return np.asarray(matrix[np.arange(len(column)), column.astype(np.int64, copy=False)])
 
 
 def sample_actions(mass: Floats, uniform: Floats) -> tuple[Integers, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars
 
 POLICIES = ("random", "bts")
+Campaign = Literal["all", "men", "women"]
 CAMPAIGNS = {"all": 80, "men": 34, "women": 46}  # campaign → how many items it has
 POSITIONS = 3
 COLUMNS = ("timestamp", "item_id", "position", "click", "propensity_score")
@@ -40,9 +41,7 @@ class OpenBanditLog:
     Saito, Aihara, Matsutani & Narita, "Open Bandit Dataset and Pipeline", NeurIPS 2021 (Datasets and Benchmarks).
     """
 
-    def __init__(
-        self, folder: str | Path, *, policy: Literal["random", "bts"], campaign: Literal["all", "men", "women"]
-    ) -> None:
+    def __init__(self, folder: str | Path, *, policy: Literal["random", "bts"], campaign: Campaign) -> None:
         check_choice("policy", policy, POLICIES)
         check_choice("campaign", campaign, tuple(CAMPAIGNS))
         self.policy, self.campaign = policy, campaign
@@ -144,8 +143,9 @@ class OpenBanditLog:
                 f"{len(slate.probability)}."
             )
         data = self.read("action", "position") if frame is None else frame
-        table: Any = slate.probability
-        return np.asarray(table[data["action"].to_numpy(), data["position"].to_numpy() - 1], dtype=np.float64)
+        return np.asarray(
+            slate.probability[data["action"].to_numpy(), data["position"].to_numpy() - 1], dtype=np.float64
+        )
 
     def _no_column(self, name: str, names: Sequence[str], do: str = "") -> ColumnError:
         known = ", ".join(map(repr, names[:8])) + (" …" if len(names) > 8 else "")

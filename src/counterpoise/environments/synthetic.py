@@ -291,13 +291,13 @@ def _uniform_rows(random: np.random.RandomState, rows: int, size: int, position:
     return drawn
 
 
-def own_powers(n_actions: int, degree: int, size: int) -> NDArray[Any]:
+def own_powers(n_actions: int, degree: int, size: int) -> NDArray[np.int8 | np.int16]:
     """Label of every action monomial: a + 2 for a power of action a alone, 1 for the constant, 0 for all that vanish.
 
     >>> own_powers(2, 2, 6).tolist()  # 1, a, b, aa, ab, bb
     [1, 2, 3, 2, 0, 3]
     """
-    owner = np.zeros(size, dtype=np.int8 if n_actions < 126 else np.int16)
+    owner = np.zeros(size, dtype="int8" if n_actions < 126 else "int16")
     owner[0] = 1
     for power in range(1, degree + 1):
         first, count = comb(n_actions + power - 1, power - 1), comb(n_actions + power - 1, power)

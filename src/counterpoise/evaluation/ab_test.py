@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 
@@ -183,7 +183,7 @@ class ABTest(Display):
         shown = ("arm", "method", "difference", "stderr", "lower", "upper", "worth_more_traffic", "verdict")
         return Table([_row(effect) for effect in self.effects], shown, titles)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """What `counterpoise ab-test --json` prints."""
         ratio, rows = self.sample_ratio, zip(self.cells().records(), self.effects, strict=True)
         return finite(
@@ -428,7 +428,7 @@ def _pooled_comparison(
     """Every arm's policy against one of them, by the rows of all arms."""
     if log.propensity is None:
         return None
-    columns = {str(name): column for name, column in log.propensity.items()}
+    columns = {str(name): column for name, column in log.loggers.items()}
     if set(columns) != set(names):
         raise OptionError(
             "`propensity=` maps every arm to its policy's probability of the logged action: "

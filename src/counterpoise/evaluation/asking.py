@@ -13,6 +13,7 @@ from counterpoise.engines.registry import moments_of
 from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.checks import RewardMoments, explanation_of
 from counterpoise.evaluation.loggers import balanced
+from counterpoise.log.baseline import Feature
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import MODEL, Log, check_own_names
 from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
@@ -38,7 +39,7 @@ class Stored:
 
 
 def known_moments(
-    log: Log | Data | LogMoments, parts: LogFields, stored: Stored, target: Targets, *others: Any
+    log: Log | Data | LogMoments, parts: LogFields, stored: Stored, target: Targets, *others: object
 ) -> RewardMoments | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
     chosen = [name for name in parts if name != "reward_bounds"]  # known in advance, not chosen from a log
@@ -163,7 +164,7 @@ def with_errors(question: Question, moments: tuple[LogMoments, ...]) -> tuple[Lo
     return propensity_error.with_errors(question, moments)
 
 
-def features_of(log: Log, weight: Weight) -> tuple[Any, ...]:
+def features_of(log: Log, weight: Weight) -> tuple[Feature, ...]:
     """What the baseline of a log is linear in."""
     if not log.baseline:
         return ()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -116,7 +116,7 @@ def _merge_bins(variances: Floats) -> tuple[Floats, list[tuple[float, float]]]:
 SAMPLE = 1000  # first rows in which a list of probabilities is recognized
 ROUNDING = 1e-3  # by which probabilities may miss a sum of 1
 BINS = range(len(EDGES) - 1)
-_FIELDS: dict[str, Any] = {f"P{k}": pl.Float64 for k in BINS} | {f"N{k}": pl.Int64 for k in BINS}
+_FIELDS: dict[str, type[pl.DataType]] = {f"P{k}": pl.Float64 for k in BINS} | {f"N{k}": pl.Int64 for k in BINS}
 
 
 def find_distribution(frame: pl.LazyFrame, schema: pl.Schema, action: str, propensity: str) -> str | None:
@@ -140,7 +140,7 @@ def calibration_of(
     frame: pl.LazyFrame,
     schema: pl.Schema,
     action: str,
-    distribution: str | Sequence[str] | Mapping[Any, str],
+    distribution: str | Sequence[str] | Mapping[str, str] | Mapping[int, str],
     cluster: str | None = None,
 ) -> Calibration:
     """The calibration of a distribution: a list column, a column for each action from 0 on, or columns by action."""
@@ -385,7 +385,7 @@ MOST = 1000  # parts of one kind that are tested, the largest first; the others 
 UNIT, PART, TOTAL = "unit", "part", "total"
 ORDERS = (1, 2, 3, 4)
 
-Distribution = str | Sequence[str] | Mapping[Any, str] | None
+Distribution = str | Sequence[str] | Mapping[str, str] | Mapping[int, str] | None
 
 
 @dataclass(frozen=True)
@@ -442,7 +442,7 @@ def audit_of(question: Question) -> Audit | None:
     with suppress(LogError):
         frame = engine_of(log).scan(log)
         known = set(frame.collect_schema()) | chosen
-        used = [log.propensity, log.action, log.cluster, *question.segment, *targets]
+        used = [str(log.propensity), log.action, log.cluster, *question.segment, *targets]
         made = ReadPlan((), tuple(name for name in used if name is not None and name not in known))
         frame = made.complete(frame, question)
         parts = Parts(str(log.propensity), list(targets), log.action, log.cluster, question.segment)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import narwhals as nw
 from narwhals.typing import IntoDataFrame
@@ -153,7 +153,7 @@ class Backtest(Display):
         shown = [name for name in rows[0] if name not in ("stderr", "inside", "off")]
         return Table(rows, shown, {"measured_stderr": "stderr", "same_sign": "sign"})
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """What `counterpoise backtest --json` prints."""
         numbers = ("coverage", "sign_agreement", "mean_off", "error_ratio", "is_calibrated", "level")
         said: dict[str, object] = {name: getattr(self, name) for name in numbers}
@@ -317,7 +317,6 @@ def backtest(
     extra = [*parts, *(name for name, policy in (("target", target), ("against", against)) if policy is not None)]
     if extra and all(isinstance(data, Comparison) for data in logs.values()):
         raise OptionError(f"the logs are comparisons, which were made before: leave out `{extra[0]}=`.")
-    options: dict[str, Any] = {"interval": interval, "level": level, "progress": progress}
     replayed = []
     for name, data in logs.items():
         outcome = known[name]
@@ -327,7 +326,10 @@ def backtest(
             against_whom = outcome.against or (LOGGING if against is None else against)
             whole = as_log(data, parts)
             whole.need_only("backtest")
-            comparison = compare(whole, target=outcome.target or target, against=against_whom, **options)
+            chosen = outcome.target or target
+            comparison = compare(
+                whole, target=chosen, against=against_whom, interval=interval, level=level, progress=progress
+            )
         replayed.append(_replay(name, comparison, outcome, level))
     return Backtest(tuple(replayed), level)
 
@@ -359,7 +361,7 @@ def _outcomes(measured: Outcomes) -> dict[str, Outcome]:
     return outcomes
 
 
-def _rows(measured: Outcomes) -> list[dict[str, Any]]:
+def _rows(measured: Outcomes) -> list[dict[str, object]]:
     if isinstance(measured, Sequence):
         return [dict(row) for row in measured]
     if isinstance(measured, Mapping):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -89,7 +88,7 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
             yield Concern(Caveat(OWN_ROWS, text, numbers, do), target=name)
 
 
-def _lesson(source: Any) -> Lesson | None:
+def _lesson(source: object) -> Lesson | None:
     """What a target remembers of how it was learned, if it was learned here."""
     lesson = getattr(source, "lesson_", None)
     return lesson if isinstance(lesson, Lesson) else None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from counterpoise.evaluation.result import Result
+    from counterpoise.readers.progress import Report
 
 FEW_CARRYING = 3  # rows; with fewer, what a log looks like says little about the world that wrote it
 FEWEST = 100  # runs
@@ -114,7 +115,7 @@ class CoverageCheck(Display, Mapping[str, Coverage]):
     def __len__(self) -> int:
         return len(self.checks)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """What `--check-coverage` adds to a document."""
         shares = ("covered", "stderr", "too_low", "too_high")
         names = ("target", "estimator", "level", "runs", *shares, "can_tell", "carrying_rows", "drawn")
@@ -178,7 +179,7 @@ def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Quest
 
 
 def _coverage_of(
-    result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Any
+    result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Report | None
 ) -> Coverage:
     contrast = (target, result.against)
     view = View(replace(result.moments, segment_columns=()), contrast)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 import polars as pl
@@ -81,7 +81,7 @@ def thresholds_of(rewards: Floats) -> tuple[float, ...]:
     return tuple(np.unique(np.concatenate([chosen, values[shared], below])).tolist())
 
 
-def given_thresholds(thresholds: Any) -> tuple[float, ...]:
+def given_thresholds(thresholds: object) -> tuple[float, ...]:
     """The thresholds that a user gave, in ascending order.
 
     >>> given_thresholds([3, 1.5])
@@ -327,7 +327,7 @@ class Distribution(Display):
         """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
         return cast("Axes", above().pictures.distribution(self, ax=ax))
 
-    def document(self, statistics: Sequence[Statistic] | None = None) -> dict[str, Any]:
+    def document(self, statistics: Sequence[Statistic] | None = None) -> dict[str, object]:
         """What `counterpoise distribution --json` prints: these statistics, or the usual ones."""
         chosen = self.statistics() if statistics is None else statistics
         rows = [

@@ -9,6 +9,7 @@ from functools import cache, cached_property, partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
 from counterpoise.diagnostics.verdict import after_choice
@@ -20,6 +21,7 @@ from counterpoise.intervals import Evidence, Interval, Method, check_level, stra
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import Unseen, Unvaried, unvaried
+from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
@@ -259,6 +261,7 @@ class View:
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+Number = TypeVar("Number", float, Floats)
 
 MOST = 0.6  # share of its own fit that we attribute to a heavy row
 LUCK = 3.0  # errors of the mean weight
@@ -284,8 +287,8 @@ def options_of(
     rewards: Sequence[str | None],
     *,
     is_clustered: bool,
-    reward_bounds: Any = None,
-    **own: Any,
+    reward_bounds: Bounds = None,
+    **own: object,
 ) -> tuple[IntervalOptions, ...]:
     """How the intervals of each reward are made, from what a verb was given; `own` are options of single methods."""
 
@@ -330,7 +333,7 @@ class Lazily(Mapping[Key, Value]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type, tuple[dict[Key, Value]]]:
         return dict, (dict(self),)  # a pickle has the values themselves
 
 
@@ -479,7 +482,9 @@ def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -
     return Evidence(**parts, mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one)
 
 
-def extremes(rewards: tuple[Any, Any], baseline: Any, least: Any, heavy: Any) -> tuple[Any, Any]:
+def extremes(
+    rewards: tuple[Number, Number], baseline: Number, least: Number | None, heavy: Number
+) -> tuple[Number, Number]:
     """The smallest and the largest term of a row: of a value, or of a difference whose excess is at `least` so small."""
     if least is None:
         terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in rewards]
@@ -508,8 +513,8 @@ def _at(evidence: Evidence, place: int) -> Evidence:
     low, high = evidence.extremes
     excess, rewards, ends = cast(Any, evidence.spread)
 
-    def pick(part: Any) -> float:
-        return float(part[place])
+    def pick(part: ArrayLike) -> float:
+        return float(np.asarray(part)[place])
 
     return replace(
         evidence,

@@ -265,14 +265,15 @@ def _start(
     stored: Stored,
     interval: str | Method | None,
     level: float,
+    target: Targets,
     *chosen: Any,
 ) -> tuple[Log, RewardMoments | None, tuple[IntervalOptions, ...]]:
     """What both verbs settle first: the log, or moments that are known already; and how intervals are made, reward by reward.
 
-    `chosen` is what a verb was told to look at in the log, its targets first.
+    `chosen` is what else a verb was told to look at in the log.
     """
     check_level(level)
-    known = known_moments(log, parts, stored, *chosen)
+    known = known_moments(log, parts, stored, target, *chosen)
     if known is not None:
         bounds = parts.get("reward_bounds")
         made = options_of(interval, level, known.rewards, is_clustered=known.is_clustered, reward_bounds=bounds)
@@ -286,6 +287,6 @@ def _start(
 
 def _moments(log: Log, question: Question, stored: Stored, progress: bool | None) -> RewardMoments:
     """The moments of a question, by logger where the log has several, with what checks of its rows say."""
-    if isinstance(log.propensity, Mapping):
+    if log.loggers:
         question = by_logger(question)
     return with_concerns(read(question, stored, progress))

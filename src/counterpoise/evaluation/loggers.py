@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.estimates import View, estimates, options_of
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals.method import normal
+from counterpoise.log.baseline import Feature
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question, ask, lean
 from counterpoise.moments import LogMoments, Moments
 from counterpoise.moments.log_moments import as_label, in_order
-from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED
+from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
 from counterpoise.moments.weighed import PLAIN
 from counterpoise.weights import Balanced, Own, Ratio, Weight
 
@@ -40,7 +41,7 @@ BETA_IPS = "beta_ips"
 ONE = "2.0"  # a weight whose excess is 1
 
 
-def by_value(log: Log, column: str, *, groups: int = 1, features: tuple[Any, ...] = ()) -> tuple[LogMoments, ...]:
+def by_value(log: Log, column: str, *, groups: int = 1, features: tuple[Feature, ...] = ()) -> tuple[LogMoments, ...]:
     """The sums of the rewards by the values of a column, with an excess of 1 in every row; in one pass."""
     plain = log.but(propensity=None, logger=None, shares=None, model_reward=None, model_value=None, control=None)
     question = ask(plain, {column: ONE}, weight=Own(), segment=column, groups=groups, features=features)
@@ -55,7 +56,7 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
         )
     if log.logger is None:
         raise OptionError("`propensity=` has several loggers.", do="Say which of them wrote a row, with `logger=`.")
-    loggers, logger, quote = log.propensity, str(log.logger), quoting(log)
+    loggers, logger, quote = log.loggers, str(log.logger), quoting(log)
     names = tuple(loggers)
     shares = _shares(with_names(log), names) if log.shares is None else checked_shares(log.shares, names)
     mixed = balanced_sql(loggers, shares, logger, quote)
@@ -67,11 +68,11 @@ def with_names(log: Log) -> Log:
     return log.of(dict(log.data)) if log.is_arrays else log
 
 
-def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
+def _shares(log: Log, names: tuple[str, ...]) -> dict[str, float]:
     """The loggers' shares of the rows, in a pass of its own; rows that will be dropped are not counted."""
     if log.data is None or (isinstance(log.data, str) and not log.data):
         raise OptionError("the loggers' shares of the rows cannot be counted without the rows.", do="Pass `shares=`.")
-    even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quoting(log))
+    even = balanced_sql(log.loggers, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quoting(log))
     good = log.but(where=even_where(log.where, even)) if log.drop_bad_rows else log
     moments = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
     (stack,) = moments.moments.values()
@@ -111,7 +112,7 @@ def of_own_logger(question: Question) -> Question:
 Quote = Callable[[str], str]  # a column or an expression, as it stands inside an expression of the log's SQL
 
 
-def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
+def checked_shares(shares: object, names: tuple[str, ...]) -> dict[str, float]:
     """Shares by name, scaled to add up to 1: 50 and 50 will do.
 
     >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
@@ -128,7 +129,7 @@ def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
     return {name: by_name[str(name)] / total for name in names}
 
 
-def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
+def own_sql(propensity: Mapping[str, str], logger: str, quote: Quote) -> str:
     """The probability that the row's own logger gave the logged action.
 
     >>> own_sql({"a": "p_a", 2: "p_b"}, "who", '"{}"'.format)
@@ -138,7 +139,7 @@ def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
     return f"(CASE {' '.join(cases)} END)"
 
 
-def balanced_sql(propensity: Mapping[Any, str], shares: Mapping[Any, float], logger: str, quote: Quote) -> str:
+def balanced_sql(propensity: Mapping[str, str], shares: Mapping[str, float], logger: str, quote: Quote) -> str:
     """Σ s·p over the loggers; null if one of the probabilities is invalid, or the row's own logger could not have written it."""
     columns = {name: quote(column) for name, column in propensity.items()}
     mixed = " + ".join(f"{shares[name]:.17e} * {column}" for name, column in columns.items())
@@ -146,7 +147,7 @@ def balanced_sql(propensity: Mapping[Any, str], shares: Mapping[Any, float], log
     return f"CASE WHEN {own_sql(propensity, logger, quote)} > 0 AND {ranges} THEN {mixed} END"
 
 
-def _literal(name: Any) -> str:
+def _literal(name: object) -> str:
     if isinstance(name, bool):
         return "TRUE" if name else "FALSE"
     return repr(name) if isinstance(name, int | float) else "'" + str(name).replace("'", "''") + "'"
@@ -175,12 +176,15 @@ def over_loggers(whole: RewardMoments) -> RewardMoments:
     return replace(whole, moments=tuple(map(_without_loggers, whole.moments)), question=merged)
 
 
+Sum = TypeVar("Sum", Tail, Powers, Smoothed)
+
+
 def _without_loggers(log: LogMoments) -> LogMoments:
     """Moments by logger, added up over the loggers."""
     segments = in_order([label[:-1] for label in log.segments])
     places = {label: [k for k, segment in enumerate(log.segments) if segment[:-1] == label] for label in segments}
 
-    def added(parts: Sequence[Any], nothing: Any) -> tuple[Any, ...]:
+    def added(parts: Sequence[Sum], nothing: Sum) -> tuple[Sum, ...]:
         return tuple(sum((parts[k] for k in own), nothing) for own in places.values())
 
     return replace(

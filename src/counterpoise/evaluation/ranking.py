@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import narwhals as nw
 import numpy as np
@@ -203,7 +203,7 @@ class Heaviest(Display):
     top_share: float
     target: str = ""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """What `counterpoise compare --rows` adds to a document."""
         return {"heaviest": finite(self)}
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, cast
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
 from counterpoise.display import ESTIMATE, ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
+from counterpoise.estimators.estimate import Baseline
 from counterpoise.evaluation.estimates import foremost, has_context
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 
 GAMMAS = (1.0, 1.2, 1.5, 2.0)  # how far odds may be wrong, where nobody says
+
+
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,7 +111,7 @@ class Result(Display):
             raise OptionError(f"no reward {reward!r} in this result; {_choice(str(reward), known)}")
         return self.others[reward]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # a policy in the question may be a lambda or hold a connection, which cannot be pickled; the numbers can
         return {**self.__dict__, "question": None}
 
@@ -139,7 +143,7 @@ class Result(Display):
 
     def diagnostics(self, target: str | None = None, segment: Hashable = None) -> Diagnostics:
         """The overlap and weights of a target (the first, unless you name another), over the whole log or in a segment."""
-        return cast(Diagnostics, self._of(self.all_diagnostics, target, segment))
+        return self._of(self.all_diagnostics, target, segment)
 
     def verdict(self, target: str | None = None, segment: Hashable = None, *, sensitivity: bool = False) -> Verdict:
         """Whether to believe the estimates of a target, and why.
@@ -147,7 +151,7 @@ class Result(Display):
         With `sensitivity`, its last sentence says how wrong propensities must be for the conclusion to flip (see `sensitivity`). For
         that, the log is read once more when it is first asked for.
         """
-        verdict = cast(Verdict, self._of(self.verdicts, target, segment))
+        verdict = self._of(self.verdicts, target, segment)
         if not sensitivity:
             return verdict
         if segment is not None:
@@ -211,7 +215,7 @@ class Result(Display):
         """The verdict on one estimate, in a word or two."""
         return "model only" if self.is_model_only(estimator) else self.verdicts[target, segment].verdict
 
-    def _of(self, table: Mapping[tuple[str, Segment], Any], target: str | None, segment: Hashable) -> Any:
+    def _of(self, table: Mapping[tuple[str, Segment], Entry], target: str | None, segment: Hashable) -> Entry:
         name = self.targets[0] if target is None else target
         entry = table.get((name, None if segment is None else as_label(segment)))
         if entry is None:
@@ -260,7 +264,7 @@ class Result(Display):
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
         }
 
-    def document(self, more: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
+    def document(self, more: Callable[[Result], dict[str, object]] | None = None) -> dict[str, object]:
         """What `counterpoise evaluate --json` (or `compare --json`) prints; `counterpoise.evaluation.showing.schema` describes it.
 
         `more` is what else to put into the document of each reward.
@@ -379,7 +383,7 @@ class Comparison(Result):
         return self.difference.interval
 
     @property
-    def baseline(self) -> Any:
+    def baseline(self) -> Baseline:
         """The optimal baseline of the difference."""
         return self.difference.baseline
 

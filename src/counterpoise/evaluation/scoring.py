@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.log.parts import Frame
 from counterpoise.readers.policies import ActionTable, chosen
 
 NEEDED = ("action", "reward", "propensity")
@@ -53,7 +54,7 @@ def parts_of(y: Any) -> dict[str, Any]:
     return {name: np.asarray(y[name]) for name in (*NEEDED, *OPTIONAL) if name in names}
 
 
-def _names(y: Any) -> list[Any]:
+def _names(y: object) -> list[str]:
     fields = getattr(getattr(y, "dtype", None), "names", None)
     if fields is not None:
         return list(fields)
@@ -62,8 +63,8 @@ def _names(y: Any) -> list[Any]:
 
 def value_scorer(
     policy: Any,
-    X: Any,  # noqa: N803
-    y: Any,
+    X: ArrayLike,  # noqa: N803
+    y: NDArray[np.void] | Frame | Mapping[str, ArrayLike],
     *,
     estimator: str = "beta_ips",
     bound: Literal["lower", "upper"] | None = None,

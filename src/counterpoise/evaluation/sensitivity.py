@@ -192,7 +192,7 @@ class Sensitivity(Display):
         """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
         return cast("Axes", above().pictures.sensitivity(self, known_target(target, self.targets), ax=ax))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """What `counterpoise sensitivity --json` prints."""
         tips = [self.tipping(name) for name in self.targets]
         points = [{"target": tip.target, "lift": tip.lift, "point": tip.point, "sure": tip.sure} for tip in tips]
@@ -313,7 +313,7 @@ def _crossing(height: Callable[[float], float]) -> float:
     return high
 
 
-def checked_gammas(gamma: Any) -> tuple[float, ...]:
+def checked_gammas(gamma: float | Sequence[float] | Floats) -> tuple[float, ...]:
     """The Γ that a user asked for, in ascending order.
 
     >>> checked_gammas([2, 1.2]), checked_gammas(1.5)
@@ -327,9 +327,8 @@ def checked_gammas(gamma: Any) -> tuple[float, ...]:
     return tuple(sorted({float(factor) for factor in factors}))
 
 
-def _check_gamma(gamma: Any) -> None:
-    is_number = isinstance(gamma, Real) and not isinstance(gamma, bool)
-    if not is_number or not 1.0 <= float(gamma) <= MOST:
+def _check_gamma(gamma: object) -> None:
+    if isinstance(gamma, bool) or not isinstance(gamma, Real) or not 1.0 <= float(gamma) <= MOST:
         raise OptionError(
             f"`gamma={gamma!r}` is not a factor of at least 1 (and at most {MOST:,.0f}).",
             do="1 says that propensities are right, 2 that their odds may be half or twice as large.",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from types import ModuleType
+from typing import TYPE_CHECKING, Unpack
 
 import narwhals as nw
 import numpy as np
@@ -24,6 +25,9 @@ from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
 from counterpoise.readers.connections import tree_of
 from counterpoise.weights import Weight
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression, Select
 
 CENTER = "center"
 
@@ -123,7 +127,7 @@ def from_sums(
     return moments
 
 
-def _tops(question: Question) -> dict[str, Any]:
+def _tops(question: Question) -> dict[str, nw.Expr]:
     """The weights of every target, whose largest value is wanted."""
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
     return {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
@@ -173,7 +177,7 @@ def _question(
     return question
 
 
-def _libraries() -> tuple[Any, Any]:
+def _libraries() -> tuple[ModuleType, ModuleType]:
     try:
         import ibis
         import sqlglot
@@ -182,32 +186,37 @@ def _libraries() -> tuple[Any, Any]:
     return ibis, sqlglot
 
 
-def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: str) -> Any:
+def _inner(sqlglot: ModuleType, question: Question, names: Mapping[str, str], dialect: str) -> Select:
     """The log's columns under plain names; a single word is a name and gets quoted, anything else is an expression."""
     table, where = question.log.table, question.log.where
     parts = {column: part for part, column in question.columns}
     path = [table] if isinstance(table, str) else list(table or ())
     quoted = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
     place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
-    taken = {choice.column: choice.source.column for choice in question.choices}
+    taken = {choice.column: choice.source_column for choice in question.choices}
 
-    def value(text: str) -> Any:
-        return sqlglot.exp.column(text, quoted=True) if _is_name(text) else tree_of(parts[text], text, dialect)
+    def value(text: str) -> Expression:
+        tree: Expression = (
+            sqlglot.exp.column(text, quoted=True) if _is_name(text) else tree_of(parts[text], text, dialect)
+        )
+        return tree
 
-    def made(text: str) -> Any:
+    def made(text: str) -> Expression:
         return (
             _is_same(sqlglot.exp, value(taken[text]), value(str(question.log.action))) if text in taken else value(text)
         )
 
     query = sqlglot.select(*(made(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
-    return query.where(tree_of("where", where, dialect)) if where else query
+    kept: Select = query.where(tree_of("where", where, dialect)) if where else query
+    return kept
 
 
-def _is_same(exp: Any, left: Any, right: Any) -> Any:
+def _is_same(exp: ModuleType, left: Expression, right: Expression) -> Expression:
     """1 where two expressions are equal, 0 where they are not, null where one is."""
     same = exp.EQ(this=exp.paren(left), expression=exp.paren(right))
     yes, no = (exp.cast(exp.Literal.number(number), "double") for number in (1, 0))
-    return exp.Case().when(same, yes).when(exp.not_(same), no)
+    case: Expression = exp.Case().when(same, yes).when(exp.not_(same), no)
+    return case
 
 
 def _is_name(text: str) -> bool:
@@ -215,7 +224,7 @@ def _is_name(text: str) -> bool:
     return text.isidentifier() or not any(sign in text for sign in "+-*/()<>=")
 
 
-def _is_log(sqlglot: Any, node: Any) -> bool:
+def _is_log(sqlglot: ModuleType, node: object) -> bool:
     return isinstance(node, sqlglot.exp.Table) and node.name == "log"  # the only table there is
 
 

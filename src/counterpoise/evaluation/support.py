@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -106,9 +106,9 @@ class Taken:
     mass: Floats
     logged: CODES  # the number of the action that was logged in each row, or -1 if the target does not know it
     probability: Floats  # the target's probability of it
-    names: Sequence[Any]
+    names: Sequence[object]
 
-    def of(self, rows: Any) -> Taken:
+    def of(self, rows: NDArray[np.bool_]) -> Taken:
         """The same for some of the rows."""
         number = np.cumsum(rows) - 1
         kept = rows[self.row]
@@ -135,8 +135,8 @@ def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl
     """The rows that can be looked at, and what a target takes in them."""
     action = str(question.log.action)
     if isinstance(target.source, Chosen):
-        rows = rows.filter(pl.col(target.source.column).is_not_null())
-        both = [rows.get_column(name).alias("action") for name in (target.source.column, action)]
+        rows = rows.filter(pl.col(target.source_column).is_not_null())
+        both = [rows.get_column(name).alias("action") for name in (target.source_column, action)]
         whole = pl.concat([series.to_frame() for series in both], how="vertical_relaxed").get_column("action")
         names = whole.unique(maintain_order=True)
         codes = whole.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64).to_numpy()
@@ -158,7 +158,7 @@ def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl
     return rows, Taken(row, column, table[row, column], np.where(knows, at, -1), probability, actions.tolist())
 
 
-def _table(target: Target, rows: pl.DataFrame, question: Question) -> tuple[Any, Floats]:
+def _table(target: Target, rows: pl.DataFrame, question: Question) -> tuple[NDArray[np.generic], Floats]:
     """A target's actions, and its probabilities of all of them in each row; a policy is asked once for contexts that are alike."""
     names = list(question.log.context)
     contexts = rows.select(columns(names))
@@ -214,7 +214,7 @@ def _by_column(values: pl.Series) -> Place:
     return Place(codes.to_numpy(), [_is(values.name, level) for level in levels])
 
 
-def _is(column: str, value: Any) -> str:
+def _is(column: str, value: object) -> str:
     return f"{shortened(column)} is {'missing' if value is None else shortened(value)}"
 
 
@@ -256,7 +256,9 @@ class Missing:
 
     target: str
     taken: Taken
-    lacks: Any  # whether each of the target's probabilities is of an action that the log never takes there
+    lacks: NDArray[
+        np.bool_
+    ]  # whether each of the target's probabilities is of an action that the log never takes there
     places: Sequence[Place]
 
     @property
@@ -294,7 +296,7 @@ class Missing:
         numbers = {"share": share, "share_upper": upper}
         return Caveat(MISSING, text, numbers, unusual_severity="not identified" if share >= UNSUPPORTED else None)
 
-    def _where(self, mass: Floats, there: Any) -> str:
+    def _where(self, mass: Floats, there: NDArray[np.bool_]) -> str:
         """The value of a column where most is missing, if one stands out."""
         best, said = 0.0, ""
         for place in self.places:

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +131,7 @@ def _points(axes: Axes, published: Published, panel: tuple[float, int], styles: 
             )
 
 
-def _limit(panels: NDArray[Any], runs: Runs, quantity: Quantity, styles: Styles) -> None:
+def _limit(panels: NDArray[np.object_], runs: Runs, quantity: Quantity, styles: Styles) -> None:
     """Make each row of panels show its means; bands, and variances that are 0 up to rounding, may leave the picture."""
     column = 0 if quantity == "squared_error" else 1
     for i, temperature in enumerate(sorted({cell[0] for cell in runs})):

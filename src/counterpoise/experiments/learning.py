@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from counterpoise.environments import SyntheticBandit
+from counterpoise.environments import Feedback, SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.experiments.result_file import Recipe, ResultFile, write_atomically
 
@@ -97,7 +97,7 @@ class World:
         self.test: GreedyValue = GreedyValue(test.context, _expected(test), device=device)
 
 
-def _expected(feedback: Any) -> np.ndarray:
+def _expected(feedback: Feedback) -> np.ndarray:
     """All expected rewards in float32, computed in parts."""
     table = np.empty((len(feedback), N_ACTIONS), dtype=np.float32)
     for start in range(0, len(feedback), 20_000):

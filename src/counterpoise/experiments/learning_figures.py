@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
 from counterpoise.experiments.figures import check_available, save
@@ -156,7 +157,7 @@ def draw(curves: Curves, mode: str, quantity: str, *, published: Curves | None =
     return figure
 
 
-def _by_panel(curves: Mapping[Any, tuple[float, float, int]], mode: str, quantity: str) -> dict[tuple[float, str], Any]:
+def _by_panel(curves: Curves, mode: str, quantity: str) -> dict[tuple[float, str], NDArray[np.float64]]:
     """(learning rate, method) → epochs from 1, means, half 95 % intervals."""
     panels: dict[tuple[float, str], list[tuple[int, float, float]]] = {}
     for (of_mode, of_quantity, rate, method, epoch), (mean, sd, runs) in sorted(curves.items()):

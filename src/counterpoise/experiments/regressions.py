@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,8 +117,13 @@ Objective = Callable[[Floats], tuple[float, Floats]]
 
 def _minimize(objective: Objective, size: int) -> tuple[Floats, int]:
     """L-BFGS as scikit-learn calls it; if it stops before it has converged, so did the published runs."""
-    options: Any = {"maxiter": ITERATIONS, "maxls": 50, "gtol": TOLERANCE, "ftol": 64 * np.finfo(float).eps}
-    solution = minimize(objective, np.zeros(size), method="L-BFGS-B", jac=True, options=options)
+    solution = minimize(
+        objective,
+        np.zeros(size),
+        method="L-BFGS-B",
+        jac=True,
+        options={"maxiter": ITERATIONS, "maxls": 50, "gtol": TOLERANCE, "ftol": 64 * float(np.finfo(float).eps)},
+    )
     return np.asarray(solution.x, dtype=np.float64), int(solution.nit)
 
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.environments import OpenBanditLog, from_priors_file, thompson_probabilities
+from counterpoise.environments.open_bandit import Campaign
 from counterpoise.errors import OptionError
 from counterpoise.experiments.claims import columns
 from counterpoise.experiments.ope import OURS, Scale, ours, published
@@ -89,10 +90,11 @@ class CampaignLog:
 @lru_cache(maxsize=3)
 def load(data: str, priors: str, campaign: str) -> CampaignLog:
     """Read a campaign; the click rate of the target's own log is the truth, which is noisy on a sample."""
-    log = OpenBanditLog(data, policy="random", campaign=cast(Any, campaign))
+    name = cast(Campaign, campaign)  # which `OpenBanditLog` checks
+    log = OpenBanditLog(data, policy="random", campaign=name)
     frame = log.read("action", "position", "reward", "propensity", *(f"user_feature_{j}" for j in range(4)))
     slate = thompson_probabilities(*from_priors_file(priors, campaign), draws=DRAWS)
-    clicks = OpenBanditLog(data, policy="bts", campaign=cast(Any, campaign)).read("reward")["reward"].to_numpy()
+    clicks = OpenBanditLog(data, policy="bts", campaign=name).read("reward")["reward"].to_numpy()
     truth = float(clicks.mean())
     if truth == 0:
         raise OptionError(f"the target's log of campaign {campaign!r} has no click: no relative error can be taken.")

@@ -47,7 +47,7 @@ class ReadPlan:
             action = column(str(question.log.action))
             _check_comparable(frame.collect_schema(), question)
             frame = frame.with_columns(
-                (column(target.source.column) == action).cast(pl.Float64).alias(target.column)
+                (column(target.source_column) == action).cast(pl.Float64).alias(target.column)
                 for target in question.choices
             )
         return frame
@@ -57,7 +57,7 @@ def _check_comparable(schema: Mapping[str, pl.DataType], question: Question) -> 
     """Check that the actions a target chooses can equal logged ones; a lazy frame would only complain once it runs."""
     action = str(question.log.action)
     for target in question.choices:
-        chosen = target.source.column
+        chosen = target.source_column
         try:
             pl.DataFrame(schema={"chosen": schema[chosen], "action": schema[action]}).select(
                 pl.col("chosen") == pl.col("action")
@@ -275,11 +275,11 @@ def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> 
     types = frame.collect_schema() if question.choices else {}
     logged = str(question.log.action)
     for target in question.choices:
-        its, other = (types[names.get(name, name)] for name in (target.source.column, logged))
+        its, other = (types[names.get(name, name)] for name in (target.source_column, logged))
         if nw.String in (its, other) and (its.is_numeric() or other.is_numeric()):
-            raise not_comparable(target.source.column, its, logged, other)
+            raise not_comparable(target.source_column, its, logged, other)
     for target in question.choices:
-        same = nw.col(names.get(target.source.column, target.source.column)) == action
+        same = nw.col(names.get(target.source_column, target.source_column)) == action
         chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[target.column]))
     # one step for all: a step for each would nest that many subqueries
     return frame.with_columns(*chosen) if chosen else frame, names | made

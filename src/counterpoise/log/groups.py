@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
 import narwhals as nw
 import numpy as np
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import ColumnError
 
+if TYPE_CHECKING:
+    from narwhals.typing import FrameT
+
 PRIME = 2**26 - 5
 CLUSTER = "the cluster's checksum"  # our own column, since other parts may need the text of the cluster
-
-
-Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
 
 def checksum_of(column: str) -> str:
@@ -25,7 +25,7 @@ def checksum_of(column: str) -> str:
     return f"the checksum of {column}"
 
 
-def with_groups(frame: Frame, groups: int) -> Frame:
+def with_groups(frame: FrameT, groups: int) -> FrameT:
     """The integer ids in column g as groups, by arithmetic that every engine has: two squarings and a product modulo a prime.
 
     The prime is below 2²⁶, so nothing exceeds 2⁵³, and engines that compute in float64 agree, too. Neighboring ids land far apart,

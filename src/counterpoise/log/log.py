@@ -22,8 +22,12 @@ from counterpoise.log.parts import (
     LISTS,
     PARTS,
     Bounds,
+    Columns,
     Data,
+    Fittable,
     Form,
+    Frame,
+    Learnable,
     LogFields,
     Unlogged,
     check_known,
@@ -159,7 +163,7 @@ class Log:
     _: KW_ONLY
     reward: tuple[str, ...] = ()
     # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
-    propensity: Any = None
+    propensity: str | Mapping[str, str] | Unlogged | None = None
     logger: str | None = None
     shares: Mapping[str, float] | None = None
     action: str | None = None
@@ -168,9 +172,9 @@ class Log:
     cluster: str | None = None
     key: tuple[str, ...] = ()
     model_reward: str | None = None
-    model_value: Any = None  # by target; only the question knows which belongs to which
-    model: Any = None  # anything that `counterpoise.models` can turn into a reward model
-    items: Any = None
+    model_value: Columns = None  # by target; only the question knows which belongs to which
+    model: str | Learnable | Fittable | None = None
+    items: Frame | None = None
     value_samples: int | None = None
     control: Mapping[str, float] | None = None
     baseline: Mapping[str, How] | None = None
@@ -192,16 +196,16 @@ class Log:
         check_known("Log", parts, PARTS)
         self._fill(data, parts)
 
-    def _fill(self, data: Any, parts: Mapping[str, object]) -> None:
+    def _fill(self, data: Data | Arrays, parts: Mapping[str, object]) -> None:
         # a table without a database is one that only its owner can reach: see `sql`
         arrays = Arrays() if data is None and not (parts.get("table") or parts.get("query")) else None
         normal = _normal(parts, arrays)
         if arrays is not None:
             data = arrays
-        _check(data, normal)
         for field in fields(self):
             object.__setattr__(self, field.name, normal.get(field.name, field.default))
         object.__setattr__(self, "data", data)
+        _check(self)
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
         """The same log with some parts changed."""
@@ -223,6 +227,11 @@ class Log:
         made = object.__new__(type(self))
         made._fill(data, kept | dict(changed))
         return made
+
+    @property
+    def loggers(self) -> Mapping[str, str]:
+        """The columns of the propensities of several loggers, by their names; none, if one policy wrote the log."""
+        return self.propensity if isinstance(self.propensity, Mapping) else {}
 
     @property
     def is_arrays(self) -> bool:
@@ -260,9 +269,9 @@ class Log:
 
     def need_one_logger(self, who: str) -> None:
         """Raise an error if several policies wrote the log."""
-        if isinstance(self.propensity, Mapping):
+        if self.loggers:
             raise OptionError(
-                f"{who} looks at the propensities of one policy, and {len(self.propensity)} wrote this log.",
+                f"{who} looks at the propensities of one policy, and {len(self.loggers)} wrote this log.",
                 do="Choose one of them: its column as `propensity=`, and its rows with `where=`.",
             )
 
@@ -335,11 +344,11 @@ def check_own_names(log: Log, *more: str) -> None:
 
 def logged_propensity(log: Log) -> str | None:
     """The column with the logged propensities; None if a model estimates all of them."""
-    column: Any = log.propensity.column if isinstance(log.propensity, Unlogged) else log.propensity
-    return None if column == MODEL else column
+    column = log.propensity.column if isinstance(log.propensity, Unlogged) else log.propensity
+    return column if isinstance(column, str) and column != MODEL else None
 
 
-def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, Any]:
+def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, object]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     parts = {name: value for name, value in raw.items() if value is not None}
     if parts.get("cluster") is False:
@@ -352,25 +361,24 @@ def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, Any]:
     return parts
 
 
-def _check(data: Data, parts: Mapping[str, Any]) -> None:
+def _check(log: Log) -> None:
     for part in PARTS:
-        columns = parts.get(part, ()) if PARTS[part].form in ("columns", "table") else ()
+        columns = getattr(log, part) if PARTS[part].form in ("columns", "table") else ()
         if len(set(columns)) < len(columns):
             raise OptionError(f"`{part}=` names a column twice: {', '.join(map(repr, columns))}.")
-    _check_known_before(parts)
-    check_loggers(parts.get("propensity"), parts.get("logger"), parts.get("shares"))
-    control, where = parts.get("control"), parts.get("where")
-    if control and isinstance(data, Arrays):
+    _check_known_before(log)
+    check_loggers(log.propensity, log.logger, log.shares)
+    control, where, most = log.control, log.where, log.max_segments
+    if control and log.is_arrays:
         raise OptionError("`control=` names columns: pass them in a log; a mapping of arrays will do.")
     if control is not None and not isinstance(control, Mapping):
         raise OptionError(f"`control=` maps columns to their known means, found {type(control).__name__}.")
-    most = parts.get("max_segments")
     if most is not None and (isinstance(most, bool) or not isinstance(most, Integral) or most < 1):
         raise OptionError(f"`max_segments={most!r}` is not a whole number of at least 1.")
     if where is not None and not isinstance(where, str):
         raise OptionError(f"`where=` must be an SQL condition as text, found {type(where).__name__}.")
-    if any(parts.get(part) is not None for part in LISTS):
-        check_lists(parts)
+    if any(getattr(log, part) is not None for part in LISTS):
+        check_lists(vars(log))
 
 
 def check_loggers(propensity: object, logger: object, shares: object) -> None:
@@ -387,13 +395,13 @@ def check_loggers(propensity: object, logger: object, shares: object) -> None:
         )
 
 
-def _check_known_before(parts: Mapping[str, Any]) -> None:
+def _check_known_before(log: Log) -> None:
     """Check that rewards are not explained by the choice itself, or by something that follows from it."""
-    rewards = dict.fromkeys(parts.get("reward", ()), "reward")
-    propensity = parts.get("propensity")
-    choice = {parts.get("action"): "action", propensity if isinstance(propensity, str) else None: "propensity"}
+    rewards: dict[str | None, str] = dict.fromkeys(log.reward, "reward")
+    propensity = log.propensity if isinstance(log.propensity, str) else None
+    choice = {log.action: "action", propensity: "propensity"}
     for part, known in (("context", rewards), ("baseline", {**choice, **rewards})):
-        for name in parts.get(part) or ():
+        for name in getattr(log, part) or ():
             if name in known:
                 raise OptionError(
                     f"`{part}=` names {name!r}, which is the {known[name]}.",

@@ -57,6 +57,10 @@ class Unlogged:
     column: Column  # with the propensities that were logged, if some were
 
 
+class Fittable:
+    """A reward model, and how it is fitted: `counterpoise.models.Reward` is one."""
+
+
 # -- The list ----------------------------------------------------------------------------------------------------------
 
 Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "option"]
@@ -112,7 +116,7 @@ class LogFields(TypedDict, total=False):
     ]
     model_value: Annotated[Columns, Part("the model's value of each target", "option", "predictions")]
     model: Annotated[
-        str | Learnable | None,
+        str | Learnable | Fittable | None,
         Part(
             "a reward model to fit, never on the rows it predicts: 'auto', 'logistic', 'ridge', 'boosted', or one of scikit-learn's",
             "option",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.log.baseline import Feature, check_features
@@ -16,6 +16,9 @@ from counterpoise.log.parts import MODELS, Columns
 from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, Targets, targets_of
 from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Contrast
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # -- The names of columns inside a query, which are made here and taken apart nowhere ----------------------------------
 
@@ -76,6 +79,11 @@ class Lane:
         return f"{self.excess}_max"
 
 
+def _numbered(letter: str, of: Callable[[Names], Sized]) -> cached_property[tuple[str, ...]]:
+    """A name for each of some things: a letter, and their number from 0."""
+    return cached_property(lambda names: tuple(f"{letter}{k}" for k in range(len(of(names)))))
+
+
 @dataclass(frozen=True)
 class Names:
     """Every internal name that a question needs.
@@ -86,50 +94,32 @@ class Names:
     question: Question
     apart: bool = False
 
-    @cached_property
-    def rewards(self) -> tuple[str, ...]:
-        """The rewards."""
-        return tuple(f"r{j}" for j in range(len(self.question.log.reward)))
+    rewards = _numbered("r", lambda names: names.question.log.reward)
+    """The rewards."""
 
-    @cached_property
-    def shifted(self) -> tuple[str, ...]:
-        """The rewards minus their centers."""
-        return tuple(f"s{j}" for j in range(len(self.rewards)))
+    shifted = _numbered("s", lambda names: names.rewards)
+    """The rewards minus their centers."""
 
-    @cached_property
-    def centers(self) -> tuple[str, ...]:
-        """A center for each row's segment, if a single one won't do."""
-        return tuple(f"c{j}" for j in range(len(self.rewards)))
+    centers = _numbered("c", lambda names: names.rewards)
+    """A center for each row's segment, if a single one won't do."""
 
-    @cached_property
-    def targets(self) -> tuple[str, ...]:
-        """The targets' probabilities of the logged action, or the user's own weights."""
-        return tuple(f"t{k}" for k in range(len(self.question.targets)))
+    targets = _numbered("t", lambda names: names.question.targets)
+    """The targets' probabilities of the logged action, or the user's own weights."""
 
-    @cached_property
-    def values(self) -> tuple[str, ...]:
-        """The model's value of each target."""
-        return tuple(f"v{k}" for k in range(len(self.question.targets))) if self.question.model_value else ()
+    values = _numbered("v", lambda names: names.question.targets if names.question.model_value else ())
+    """The model's value of each target."""
 
-    @cached_property
-    def controls(self) -> tuple[str, ...]:
-        """Further control variates."""
-        return tuple(f"x{k}" for k in range(len(self.question.control)))
+    controls = _numbered("x", lambda names: names.question.control)
+    """Further control variates."""
 
-    @cached_property
-    def features(self) -> tuple[str, ...]:
-        """The features of a context baseline."""
-        return tuple(f"f{k}" for k in range(len(self.question.features)))
+    features = _numbered("f", lambda names: names.question.features)
+    """The features of a context baseline."""
 
-    @cached_property
-    def centered_features(self) -> tuple[str, ...]:
-        """The features minus their centers."""
-        return tuple(f"h{k}" for k in range(len(self.features)))
+    centered_features = _numbered("h", lambda names: names.features)
+    """The features minus their centers."""
 
-    @cached_property
-    def centered_values(self) -> tuple[str, ...]:
-        """The model's values minus the center."""
-        return tuple(f"w{k}" for k in range(len(self.values)))
+    centered_values = _numbered("w", lambda names: names.values)
+    """The model's values minus the center."""
 
     @cached_property
     def value_differences(self) -> dict[str, tuple[str, str]]:
@@ -140,15 +130,11 @@ class Names:
         contrasts = enumerate(self.question.contrasts)
         return {f"d{k}": (values[target], values.get(other, MODEL_REWARD)) for k, (target, other) in contrasts if other}
 
-    @cached_property
-    def centered_controls(self) -> tuple[str, ...]:
-        """The control variates minus their known means."""
-        return tuple(f"y{k}" for k in range(len(self.controls)))
+    centered_controls = _numbered("y", lambda names: names.controls)
+    """The control variates minus their known means."""
 
-    @cached_property
-    def segments(self) -> tuple[str, ...]:
-        """The columns that segments are made of."""
-        return tuple(f"k{j}" for j in range(len(self.question.segment)))
+    segments = _numbered("k", lambda names: names.question.segment)
+    """The columns that segments are made of."""
 
     @cached_property
     def keys(self) -> list[str]:
@@ -305,6 +291,29 @@ class Learning:
     has_models: bool = False  # a reward model's predictions for all actions come with the rows
 
 
+class ModelStep(Protocol):
+    """A model that travels in the question: it adds its columns to every batch."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that tell rows apart."""
+
+    @property
+    def described(self) -> str:
+        """What it is, as a text that stays the same tomorrow."""
+
+    def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
+        """The batch with its columns."""
+
+
+class PropensityStep(ModelStep, Protocol):
+    """A model of the propensities."""
+
+    @property
+    def column(self) -> str | None:
+        """The column with those that were logged, if some were."""
+
+
 @dataclass(frozen=True)
 class Question:
     """What to read from a log, and what to compute from it; this is all that readers, weights and engines get.
@@ -323,8 +332,8 @@ class Question:
     is_binned: bool = False  # segments are bins of the reward, only meaningful together
     smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is also added up
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
-    model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.reward`
-    propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity`
+    model: ModelStep | None = None  # which adds a reward model's columns: see `counterpoise.models.reward`
+    propensity_model: PropensityStep | None = None  # which adds propensities: see `counterpoise.models.propensity`
     # if rows are positions: everything is then about lists, which engines make from rows
     lists: Lists | None = None
     is_about_rows: bool = False  # the rows of those lists, before they are made
@@ -387,7 +396,8 @@ class Question:
     @property
     def propensity_named(self) -> str | None:
         """The column of the propensities; or those of several loggers, whose shares may differ from day to day."""
-        return ", ".join(getattr(self.weight, "columns", ())) or self.log.propensity
+        column = self.log.propensity if isinstance(self.log.propensity, str) else None
+        return ", ".join(getattr(self.weight, "columns", ())) or column
 
     @property
     def control(self) -> Mapping[str, float]:
@@ -405,7 +415,7 @@ class Question:
         return bool(self.policies) or bool(self.models)
 
     @property
-    def models(self) -> tuple[Any, ...]:
+    def models(self) -> tuple[ModelStep, ...]:
         """The models to fit, whose columns are added to a batch: propensities first, since a reward model may need them."""
         return tuple(model for model in (self.propensity_model, self.model) if model is not None)
 
@@ -487,9 +497,9 @@ class Question:
         if log.action is not None and (self.choices or self.needs_python or self.learning is not None):
             yield "action", log.action
         for target in self.choices:
-            yield CHOSEN, target.source.column
+            yield CHOSEN, target.source_column
         for target in self.tables:
-            yield LISTED, target.source.column
+            yield LISTED, target.source_column
         for column in dict.fromkeys(column for target in self.policies for column in target.reads):
             yield "target", column
         if self.models or self.learning is not None or len(self.policies) > len(self.tables):
@@ -610,7 +620,8 @@ def _rival(against: Targets, targets: tuple[Target, ...], log: Log, arrays: Arra
 
 def _model_values(log: Log, targets: tuple[Target, ...], arrays: Arrays | None) -> dict[str, str]:
     """The model's value of each target, in the order of the targets; a mapping gives them by target."""
-    value, names = log.model_value, [target.name for target in targets]
+    value: object = log.model_value
+    names = [target.name for target in targets]
     if isinstance(value, Mapping):
         if set(value) != set(names):
             raise OptionError(

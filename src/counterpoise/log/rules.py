@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import narwhals as nw
 
 from counterpoise.errors import ColumnError, LogError, verbatim
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
-from counterpoise.log.groups import Frame
 from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
 from counterpoise.log.question import (
     ACTION,
@@ -26,6 +25,9 @@ from counterpoise.log.question import (
     context_at,
     is_known_at,
 )
+
+if TYPE_CHECKING:
+    from narwhals.typing import FrameT, IntoDataFrameT
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr
     return nw.all_horizontal(*held, ignore_nulls=False)
 
 
-def only_good(frame: Frame, question: Question) -> Frame:
+def only_good(frame: FrameT, question: Question) -> FrameT:
     """The rows that break no rule; if there are several rewards, the bad ones are blanked."""
     kept = frame.filter(is_good(question))
     rewards = question.names.rewards
@@ -229,7 +231,7 @@ def only_good(frame: Frame, question: Question) -> Frame:
     return kept.with_columns(*(nw.when(is_number(nw.col(name))).then(nw.col(name)).alias(name) for name in rewards))
 
 
-def find_problems(frame: nw.DataFrame[Any], question: Question, first_row: int | None) -> list[Problem]:
+def find_problems(frame: nw.DataFrame[IntoDataFrameT], question: Question, first_row: int | None) -> list[Problem]:
     """Which rules are broken, how often, and where first; `first_row` is None where rows have no order."""
     problems = []
     indexed = frame.with_row_index(ROW_NUMBER)

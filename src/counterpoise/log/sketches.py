@@ -10,9 +10,9 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.log.groups import STEP, mix
@@ -64,18 +64,19 @@ class Sketch:
         self.rows += len(keys)
         if len(self.keys) == self.size:
             keys = keys[keys <= self.keys[-1]]
-        new, counts = np.unique(keys, return_counts=True)
-        both, place = np.unique(np.concatenate([self.keys, new]), return_inverse=True)
-        total = np.bincount(place, np.concatenate([self.counts, counts]), len(both)).astype(np.int64)
-        self.keys, self.counts = both[: self.size], total[: self.size]
+        self.keys, self.counts = self._with(*np.unique(keys, return_counts=True))
 
     def after(self, earlier: Sketch) -> Sketch:
         """The sketch of a policy that was first learned from other rows; learning from the same rows twice changes nothing."""
         if np.array_equal(self.keys, earlier.keys) and np.array_equal(self.counts, earlier.counts):
             return self
-        both, place = np.unique(np.concatenate([self.keys, earlier.keys]), return_inverse=True)
-        counts = np.bincount(place, np.concatenate([self.counts, earlier.counts]), len(both)).astype(np.int64)
-        return Sketch(both[: self.size], counts[: self.size], self.rows + earlier.rows, self.size)
+        return Sketch(*self._with(earlier.keys, earlier.counts), self.rows + earlier.rows, self.size)
+
+    def _with(self, keys: Keys, counts: NDArray[np.int64]) -> tuple[Keys, NDArray[np.int64]]:
+        """The smallest keys of these and those that there are, and how many rows have each."""
+        both, place = np.unique(np.concatenate([self.keys, keys]), return_inverse=True)
+        total = np.bincount(place, np.concatenate([self.counts, counts]), len(both)).astype(np.int64)
+        return both[: self.size], total[: self.size]
 
     def watch(self) -> Watch:
         """A watch that sees the rows of a log go by, and says how they fit."""
@@ -87,16 +88,16 @@ class Sketch:
         return {name: base64.b64encode(array.tobytes()).decode() for name, array in texts.items()} | {"rows": self.rows}
 
     @classmethod
-    def from_plain(cls, stored: Any) -> Sketch:
+    def from_plain(cls, stored: Mapping[str, object]) -> Sketch:
         """The sketch that `to_plain` wrote; a ValueError if it is something else."""
         try:
-            keys = np.frombuffer(base64.b64decode(stored["keys"], validate=True), dtype="<u8").astype(np.uint64)
-            counts = np.frombuffer(base64.b64decode(stored["counts"], validate=True), dtype="<u4").astype(np.int64)
+            keys = np.frombuffer(base64.b64decode(str(stored["keys"]), validate=True), dtype="<u8").astype(np.uint64)
+            counts = np.frombuffer(base64.b64decode(str(stored["counts"]), validate=True), dtype="<u4").astype(np.int64)
             rows = stored["rows"]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError("the sketch of its training rows cannot be read") from error
-        is_whole = isinstance(rows, int) and not isinstance(rows, bool) and len(keys) == len(counts) and rows > 0
-        if not is_whole or not len(keys) or bool((keys[1:] <= keys[:-1]).any()) or counts.min() < 1:
+        is_sorted = len(keys) == len(counts) > 0 and bool((keys[1:] > keys[:-1]).all())
+        if not isinstance(rows, int) or isinstance(rows, bool) or rows <= 0 or not is_sorted or counts.min() < 1:
             raise ValueError("the sketch of its training rows makes no sense")
         return cls(keys, counts, rows, max(SIZE, len(keys)))
 
@@ -200,14 +201,12 @@ OFTEN, KINDS, REGULAR = 10, 30, 0.35
 COINCIDENCE = np.log(10_000)
 
 
-def _bits(column: Any) -> Keys:
+def _bits(column: object) -> Keys:
     """Every value of a column as 64 bits: equal ones alike, whatever their type."""
     if hasattr(column, "detach"):
         column = column.detach().cpu().numpy()
-    kind = str(getattr(column, "dtype", ""))
-    if hasattr(column, "to_physical"):  # a series of polars
-        import polars as pl
-
+    if isinstance(column, pl.Series):
+        kind = str(column.dtype)
         if kind.startswith(("List", "Array")):
             return _of_lists(column)
         if kind.startswith(("String", "Categorical", "Enum", "Binary", "Null", "Object")):
@@ -215,7 +214,9 @@ def _bits(column: Any) -> Keys:
         if kind.startswith(("Date", "Time", "Duration")):
             return _of_numbers(column.to_numpy())
         return _of_numbers(column.cast(pl.Float64).to_numpy())
-    array = np.ma.filled(column.astype(object), None) if np.ma.isMaskedArray(column) else np.asarray(column)
+    if isinstance(column, np.ma.MaskedArray):
+        column = np.ma.filled(column.astype(object), None)
+    array = np.asarray(column)
     if array.ndim == 2:
         return _of_table(array)
     if array.dtype.kind == "O":
@@ -235,8 +236,8 @@ def _of_numbers(array: NDArray[np.generic]) -> Keys:
     return np.where(np.isnan(numbers), MISSING, numbers.view(np.uint64))
 
 
-def _of_texts(values: Any) -> Keys:
-    texts = values.to_list() if hasattr(values, "to_list") else values.tolist()
+def _of_texts(values: pl.Series | NDArray[np.generic]) -> Keys:
+    texts = values.to_list() if isinstance(values, pl.Series) else values.tolist()
     known: dict[object, int] = {None: int(MISSING)}
     for text in texts:
         if text not in known:
@@ -244,7 +245,7 @@ def _of_texts(values: Any) -> Keys:
     return np.fromiter((known[text] for text in texts), dtype=np.uint64, count=len(texts))
 
 
-def _of_lists(values: Any) -> Keys:
+def _of_lists(values: pl.Series) -> Keys:
     rows = [() if numbers is None else numbers for numbers in values.to_list()]
     table = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
     for row, numbers in zip(table, rows, strict=True):
@@ -271,15 +272,14 @@ class Lesson:
         return self.sketch.to_plain() | {"estimate": None if self.estimate is None else dict(self.estimate)}
 
     @classmethod
-    def from_plain(cls, stored: Any) -> Lesson:
+    def from_plain(cls, stored: Mapping[str, object]) -> Lesson:
         """What `to_plain` wrote; a ValueError if it is something else."""
         sketch, estimate = Sketch.from_plain(stored), stored.get("estimate")
         numbers = ("value", "lower", "upper")
-        is_fit = estimate is None or (
+        if estimate is None or (
             isinstance(estimate, dict)
             and all(isinstance(estimate.get(name), int | float) for name in numbers)
             and estimate.get("verdict") in ("ok", "caution", "not identified")
-        )
-        if not is_fit:
-            raise ValueError("the estimate that came of its learning makes no sense")
-        return cls(sketch, estimate)
+        ):
+            return cls(sketch, estimate)
+        raise ValueError("the estimate that came of its learning makes no sense")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from typing import Any, Protocol
+from typing import Protocol, TypeGuard
 
 from numpy.typing import ArrayLike
 
@@ -81,7 +81,7 @@ class ActionGroup:
             return ()
         return (self.target, self.propensity) if isinstance(self.target, str) else (self.propensity,)
 
-    def expression(self, propensity: str | None) -> str:
+    def expression(self, propensity: object) -> str:
         """The probability of the logged action, if groups are taken as the target does, and actions in them as the logging policy does.
 
         >>> ActionGroup("new_group", "p_group").expression("p")
@@ -152,6 +152,7 @@ class Probabilities:
 # one target: a column or an expression (without a log, the array itself), a saved policy's file, or one of those above
 OneTarget = str | ArrayLike | PathLike[str] | Chosen | Probabilities | ActionGroup | Policy
 Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
+Source = str | Chosen | Probabilities | ActionGroup | Policy  # what a target is made from
 
 
 def argument_of(part: str, column: str) -> str:
@@ -170,7 +171,7 @@ class Target:
     """
 
     name: str
-    source: Any
+    source: Source
     by_group: bool = False
 
     @property
@@ -193,6 +194,11 @@ class Target:
     def reads(self) -> tuple[str, ...]:
         """The columns that a policy reads besides the context."""
         return self.source.columns if isinstance(self.source, ActionGroup) else ()
+
+    @property
+    def source_column(self) -> str:
+        """The column that tells which actions it takes, or how probable each is; only of `Chosen` and `Probabilities`."""
+        return self.source.column if isinstance(self.source, Chosen | Probabilities) else self.column
 
     @property
     def described(self) -> str:
@@ -231,8 +237,9 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
         if name in by_name:
             raise OptionError(f"two targets are called {name!r}.", do="Name them yourself: `target={'a': …, 'b': …}`.")
         is_group = isinstance(source, ActionGroup)
-        has_sums = is_group and source.groups is None  # the log has the sums over groups
-        by_name[name] = Target(name, source.expression(log.propensity) if has_sums else source, is_group)
+        if isinstance(source, ActionGroup) and source.groups is None:  # the log has the sums over groups
+            source = source.expression(log.propensity)
+        by_name[name] = Target(name, source, is_group)
     targets = tuple(by_name.values())
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
@@ -261,19 +268,19 @@ def _needs_context(source: object) -> bool:
     return is_policy(source.target if isinstance(source, ActionGroup) else source)
 
 
-def is_policy(target: object) -> bool:
+def is_policy(target: object) -> TypeGuard[Policy]:
     """Whether a target is not a column but something that computes one: a callable, a classifier with predict_proba, or a ranker."""
     return not isinstance(target, str | type | Chosen | Probabilities | ActionGroup) and (
         callable(target) or hasattr(target, "predict_proba") or hasattr(target, "list_probabilities")
     )
 
 
-def is_ranker(policy: object) -> bool:
+def is_ranker(policy: object) -> TypeGuard[Ranker]:
     """Whether a policy shows lists, so that a row's probability depends on the other rows of its list."""
     return hasattr(policy, "list_probabilities")
 
 
-def _names_and_sources(sources: object) -> Iterator[tuple[str, Any]]:
+def _names_and_sources(sources: object) -> Iterator[tuple[str, Source]]:
     if isinstance(sources, Mapping):
         for name, target in sources.items():
             yield str(name), _source(target)
@@ -282,10 +289,11 @@ def _names_and_sources(sources: object) -> Iterator[tuple[str, Any]]:
         yield name_of(target), _source(target)
 
 
-def _source(target: object) -> Any:
+def _source(target: object) -> Source:
     if isinstance(target, PathLike) or (isinstance(target, str) and target.endswith(SAVED)):
         # by name: learning stands on evaluation, and only a saved policy needs it
-        return import_module("counterpoise.learn").load_policy(target)
+        policy: Policy = import_module("counterpoise.learn").load_policy(target)
+        return policy
     if isinstance(target, str | Chosen | Probabilities | ActionGroup) or is_policy(target):
         return target
     raise OptionError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,9 @@ from counterpoise.features import Encoder
 from counterpoise.features.columns import codes_of, text_of
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import frame_of, item_ids
+
+if TYPE_CHECKING:
+    Matrix = Floats | sparse.csr_matrix[np.float64]
 
 Codes = NDArray[np.int64]
 MANY = 30  # from this many actions on, their columns of 0 and 1 are sparse
@@ -39,7 +42,7 @@ class Actions:
         """
         return codes_of(text_of(values), self.levels)
 
-    def features(self, *, is_native: bool) -> Any:
+    def features(self, *, is_native: bool) -> Matrix:
         """The features of every action, one row for each, and a last row for actions that are not known."""
         count = len(self.levels)
         if self.items is not None and self.encoder is not None:
@@ -101,23 +104,23 @@ class Design:
     is_dense: bool = False  # dense columns of 0 and 1 even for many actions, for a model that takes no sparse table
 
     @cached_property
-    def features(self) -> Any:
+    def features(self) -> Matrix:
         """The features of the actions, one row for each; the last row, -1, is for actions that are not known."""
-        features: Any = self.actions.features(is_native=self.is_native)
-        return features.toarray() if self.is_dense and hasattr(features, "toarray") else features
+        features = self.actions.features(is_native=self.is_native)
+        return features if isinstance(features, np.ndarray) or not self.is_dense else features.toarray()
 
     @property
     def is_sparse(self) -> bool:
         """Whether pairs of contexts and actions are a sparse table."""
-        return bool(sparse.issparse(self.features))
+        return not isinstance(self.features, np.ndarray)
 
-    def pairs(self, x: Floats, codes: Codes) -> Any:
+    def pairs(self, x: Floats, codes: Codes) -> Matrix:
         """What the model is given: contexts and actions, side by side."""
         features = self.features[codes]
-        if sparse.issparse(features):
-            stack: Any = sparse.hstack
-            return stack([sparse.csr_matrix(x), features], format="csr")
-        return np.concatenate([x, features], axis=1)
+        if isinstance(features, np.ndarray):
+            return np.concatenate([x, features], axis=1)
+        table: sparse.csr_matrix[np.float64] = sparse.hstack([sparse.csr_matrix(x), features], format="csr")
+        return table
 
     @property
     def is_category(self) -> tuple[bool, ...]:

@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol, Self, TypeGuard, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from counterpoise.errors import LogError, OptionError
 from counterpoise.moments import Floats
+
+if TYPE_CHECKING:
+    from counterpoise.models.design import Matrix
 
 FEW = 5_000  # rows up to which "auto" is a linear model
 CLASSES = 20  # the most distinct rewards for a classifier
 
 
-def estimator_of(name: object, rewards: Floats) -> Any:
+class Predictor(Protocol):
+    """An estimator of scikit-learn, or one that is fitted and predicts as those do."""
+
+    @property
+    def fit(self) -> Callable[..., Self]:
+        """What learns from a table and its rewards."""
+
+    @property
+    def predict(self) -> Callable[..., ArrayLike]:
+        """What predicts the rewards of another table; a classifier may do without."""
+
+
+class ClassPredictor(Predictor, Protocol):
+    """A classifier that says how likely each of its classes is."""
+
+    @property
+    def predict_proba(self) -> Callable[..., ArrayLike]:
+        """What predicts the probabilities of the classes."""
+
+    @property
+    def classes_(self) -> ArrayLike:
+        """The classes, once it is fitted."""
+
+
+class NativePredictor(Predictor, Protocol):
+    """Histogram gradient boosting, which is told which columns are categories."""
+
+    categorical_features: object
+    set_params: Callable[..., object]
+
+
+T = TypeVar("T")
+P = TypeVar("P", bound=Predictor)
+
+
+def estimator_of(name: str | Predictor, rewards: Floats) -> Predictor:
     """An estimator that is not fitted yet: the one given, or the one that a name stands for."""
     if not isinstance(name, str):
         return name
@@ -27,13 +68,15 @@ def estimator_of(name: object, rewards: Floats) -> Any:
                 f"`model='logistic'` is for rewards of two values, and these have {len(np.unique(rewards)):,}.",
                 do="Pass `model='ridge'` or `model='boosted'`.",
             )
-        return linear.LogisticRegression(max_iter=1000)
-    if name == "ridge":
-        return linear.Ridge()
-    return trees.HistGradientBoostingClassifier() if is_binary else trees.HistGradientBoostingRegressor()
+        made: Predictor = linear.LogisticRegression(max_iter=1000)
+    elif name == "ridge":
+        made = linear.Ridge()
+    else:
+        made = trees.HistGradientBoostingClassifier() if is_binary else trees.HistGradientBoostingRegressor()
+    return made
 
 
-def libraries() -> tuple[Any, Any]:
+def libraries() -> tuple[ModuleType, ModuleType]:
     """The linear models and the ensembles of scikit-learn."""
     try:
         from sklearn import ensemble, linear_model
@@ -42,24 +85,25 @@ def libraries() -> tuple[Any, Any]:
     return linear_model, ensemble
 
 
-def fresh(estimator: object, seed: int | None = None) -> Any:
+def fresh(estimator: T, seed: int | None = None) -> T:
     """A copy of an estimator that is not fitted, so that the user's own is never changed; with a seed, if it draws anything."""
     try:
         from sklearn.base import clone as copy
     except ImportError:
         from copy import deepcopy as copy
-    model = copy(estimator)
-    if seed is not None and hasattr(model, "get_params") and "random_state" in model.get_params():
+    model: T = copy(estimator)
+    parameters = model.get_params() if seed is not None and hasattr(model, "get_params") else ()
+    if "random_state" in parameters and hasattr(model, "set_params"):
         model.set_params(random_state=seed)
     return model
 
 
-def is_native(estimator: object) -> bool:
+def is_native(estimator: object) -> TypeGuard[NativePredictor]:
     """Whether an estimator takes categories and missing values as they are."""
     return type(estimator).__name__ in ("HistGradientBoostingClassifier", "HistGradientBoostingRegressor")
 
 
-def is_classifier(estimator: object) -> bool:
+def is_classifier(estimator: object) -> TypeGuard[ClassPredictor]:
     """Whether an estimator predicts probabilities of rewards, and not the reward itself."""
     return hasattr(estimator, "predict_proba")
 
@@ -76,7 +120,7 @@ def names_classes(estimator: object) -> bool:
         return False
 
 
-def predict_rewards(estimator: Any, table: Any) -> Floats:
+def predict_rewards(estimator: Predictor, table: Matrix) -> Floats:
     """The reward that a fitted estimator expects; for a classifier, the mean of the rewards it knows."""
     if not table.shape[0]:  # a fold without rows, which scikit-learn does not predict
         return np.empty(0)
@@ -87,8 +131,8 @@ def predict_rewards(estimator: Any, table: Any) -> Floats:
 
 
 def fit_estimator(
-    estimator: object, table: object, rewards: Floats, weights: Floats | None, categories: tuple[bool, ...] = ()
-) -> Any:
+    estimator: P, table: Matrix, rewards: Floats, weights: Floats | None, categories: tuple[bool, ...] = ()
+) -> P:
     """A fitted copy of an estimator."""
     made = fresh(estimator)
     if is_native(made) and made.categorical_features in (None, "from_dtype", "warn") and any(categories):

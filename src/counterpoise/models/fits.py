@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy import special
 
 from counterpoise.models.design import Codes, Design, blocks
-from counterpoise.models.estimators import predict_rewards
+from counterpoise.models.estimators import Predictor, is_native, predict_rewards
 from counterpoise.moments import Floats
+from counterpoise.readers.policies import Reals
 
 # -- any model: every pair is predicted --------------------------------------------------------------------------------
 
-Reals = NDArray[np.floating[Any]]  # float32 where there is a table of all actions
 CROSSED = 200_000  # pairs of context and action that are predicted at once
 CELLS = 40_000_000  # of the table that these are, unless it is sparse
 
@@ -35,7 +35,7 @@ class Fit(Protocol):
 class Joint:
     """One model of context and action that cannot be taken apart: every pair is predicted."""
 
-    estimator: Any
+    estimator: Predictor
     design: Design
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
@@ -68,7 +68,7 @@ class Constant:
 class PerAction:
     """A model of the context for every action; the last is for actions that are not known."""
 
-    models: tuple[Any, ...]  # estimators of scikit-learn, or a constant
+    models: tuple[Predictor | Constant, ...]
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """Each row by the model of its action."""
@@ -196,16 +196,14 @@ def linear(estimator: object, design: Design) -> list[Linear]:
 def stack(fit: PerAction) -> list[Stacked]:
     """The linear models of all actions in one, if all are linear and alike."""
     estimators = [model for model in fit.models if not isinstance(model, Constant)]
-    coefficients = {id(model): _coefficients(model) for model in estimators}
-    if not estimators or None in coefficients.values():
+    coefficients = {id(model): pair for model in estimators if (pair := _coefficients(model)) is not None}
+    if not estimators or len(coefficients) < len(estimators):
         return []
-    width = np.size(estimators[0].coef_)
+    width = len(coefficients[id(estimators[0])][0])
     made = []
     for scale in scales_of(estimators[0]):
         pairs = [
-            (np.zeros(width), scale.score(model.value))
-            if isinstance(model, Constant)
-            else coefficients[id(model)] or (np.zeros(0), 0.0)
+            (np.zeros(width), scale.score(model.value)) if isinstance(model, Constant) else coefficients[id(model)]
             for model in fit.models
         ]
         made.append(Stacked(np.column_stack([w for w, _ in pairs]), np.array([b for _, b in pairs]), scale))
@@ -254,24 +252,19 @@ class TreePath:
 
 
 @dataclass(frozen=True)
-class BoostedTrees:
+class BoostedTrees(Joint):
     """The paths of all trees through the context, and what every action gets on each of them.
 
     A leaf is reached if all conditions on its path hold, and each of them is about the context or about the action. So a tree is
-    Σ value · [context conditions] · [action conditions] over its leaves: a table of contexts × paths, times one of paths × actions.
+    Σ value · [context conditions] · [action conditions] over its leaves: a table of contexts × paths, times one of paths × actions. Single
+    pairs are predicted by the estimator itself.
     """
 
-    estimator: Any
-    design: Design
     paths: tuple[TreePath, ...]
     used: NDArray[np.int64]  # the paths that end in leaves
     scores: NDArray[np.float32]  # of these × actions
     always: NDArray[np.float32]  # what every action gets unconditionally
     scale: Scale
-
-    def pairs(self, x: Floats, codes: Codes) -> Floats:
-        """By the estimator itself."""
-        return predict_rewards(self.estimator, self.design.pairs(x, codes))
 
     def table(self, x: Floats, codes: Codes) -> Reals:
         """Contexts × paths times paths × actions."""
@@ -314,14 +307,20 @@ def trees(estimator: Any, design: Design) -> list[BoostedTrees]:
     return [BoostedTrees(estimator, design, *parts, scale) for scale in scales_of(estimator)]
 
 
-def _places(estimator: Any, design: Design) -> list[int]:
+def _places(estimator: object, design: Design) -> list[int]:
     """Which of the design's columns each of the estimator's inner columns is: it puts categories first."""
-    categories = getattr(estimator, "is_categorical_", None)
     width = len(design.context) + design.features.shape[1]
-    if categories is None:
+    if not is_native(estimator) or getattr(estimator, "is_categorical_", None) is None:
         return list(range(width))
-    is_category = np.asarray(estimator.categorical_features, dtype=bool)
+    is_category = np.asarray(estimator.categorical_features, dtype=np.bool_)
     return [*np.flatnonzero(is_category).tolist(), *np.flatnonzero(~is_category).tolist()]
+
+
+class TreePredictor(Protocol):
+    """A tree of histogram gradient boosting, as scikit-learn keeps it."""
+
+    nodes: NDArray[np.void]
+    raw_left_cat_bitsets: NDArray[np.uint32]  # which categories go left, where a node splits by them
 
 
 class _Paths:
@@ -333,7 +332,7 @@ class _Paths:
         self.scores: dict[int, Floats] = {}
         self.always = np.zeros(len(features))
 
-    def add(self, tree: Any, places: list[int]) -> None:
+    def add(self, tree: TreePredictor, places: list[int]) -> None:
         """Walk down one tree."""
         nodes = tree.nodes
 
@@ -359,7 +358,7 @@ class _Paths:
         walk(0, -1, np.ones(len(self.features), dtype=np.bool_))
 
 
-def _split(tree: Any, node: Any, column: int) -> TreeSplit:
+def _split(tree: TreePredictor, node: np.void, column: int) -> TreeSplit:
     categories = None
     if node["is_categorical"]:
         words = np.asarray(tree.raw_left_cat_bitsets[int(node["bitset_idx"])], dtype=np.uint32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
@@ -13,17 +13,29 @@ from counterpoise.errors import OptionError
 from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
 from counterpoise.moments import Floats
 from counterpoise.readers.batches import identity
+from counterpoise.readers.policies import Reals
 
 # -- folds -------------------------------------------------------------------------------------------------------------
 
 FOLD = "counterpoise fold"
 
 
+class HasFolds(Protocol):
+    """Which model to fit, and on how many folds."""
+
+    @property
+    def folds(self) -> int:
+        """How many."""
+
+
+M = TypeVar("M", bound=HasFolds)
+
+
 @dataclass(frozen=True)
-class CrossFit:
+class CrossFit(Generic[M]):
     """A model whose fits have each seen all folds but one, and predict that one, as readers and engines see it."""
 
-    model: Any  # a `Reward` or a `Propensity`
+    model: M  # a `Reward` or a `Propensity`
     identity: tuple[str, ...]  # the columns that tell rows apart; none if row numbers do
 
     @property
@@ -46,7 +58,7 @@ class CrossFit:
 # -- draws -------------------------------------------------------------------------------------------------------------
 
 
-def draw_actions(probabilities: NDArray[np.floating[Any]], ids: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
+def draw_actions(probabilities: Reals, ids: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
     """So many actions for every row, at equal distances along the row's probabilities from one uniform start.
 
     Each action is drawn in proportion to its probability, so the average over the draws is unbiased for any number of them; equal
@@ -78,7 +90,7 @@ def draw_actions(probabilities: NDArray[np.floating[Any]], ids: NDArray[np.int64
     return np.asarray(stretch * width + passed.reshape(n, -1))
 
 
-def _in_stretches(probabilities: NDArray[np.floating[Any]], width: int) -> NDArray[np.floating[Any]]:
+def _in_stretches(probabilities: Reals, width: int) -> Reals:
     """The rows cut into stretches of about so many actions, the last of which may end with some that have no probability."""
     n, actions = probabilities.shape
     exact = [w for w in range(width, 2 * width) if actions % w == 0]

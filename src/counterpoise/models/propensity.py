@@ -24,7 +24,7 @@ from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import Column, Unlogged
 from counterpoise.log.question import Question
 from counterpoise.models.design import Actions, Codes, actions_of, blocks
-from counterpoise.models.estimators import fit_estimator, is_native, libraries
+from counterpoise.models.estimators import ClassPredictor, fit_estimator, is_native, libraries
 from counterpoise.models.folds import CrossFit
 from counterpoise.models.quality import QUANTILES, PropensityQuality, calibration_of, effective_rows
 from counterpoise.models.reward import SAMPLE, check_count, identity_of, lean_question
@@ -77,7 +77,7 @@ class Propensity(Unlogged):
     Chernozhukov et al., "Double/debiased machine learning", 2018.
     """
 
-    estimator: Any = "logistic"
+    estimator: str | ClassPredictor = "logistic"
     folds: int = 5
     calibrate: bool = True
     column: Column = None
@@ -138,7 +138,7 @@ PROBABILITIES_AT_ONCE = 2_000_000  # of a table of rows × actions
 
 
 @dataclass(frozen=True)
-class UnfittedPropensity(CrossFit):
+class UnfittedPropensity(CrossFit[Propensity]):
     """A propensity model before its fit: a batch gets the fold of every row."""
 
     @property
@@ -155,7 +155,7 @@ class UnfittedPropensity(CrossFit):
 class ActionClassifier:
     """A fitted classifier of actions, and how its probabilities are calibrated."""
 
-    estimator: Any
+    estimator: ClassPredictor
     actions: int
     shares: Floats  # of the actions in the log, toward which calibration shrinks
     sharpness: float = 1.0  # 1 leaves the probabilities as they are, 0 makes shares of them
@@ -265,7 +265,7 @@ def with_propensities(question: Question, model: Propensity) -> Question:
 def fit_propensity_model(question: Question, progress: bool | None = None) -> Question:
     """The question with its propensity model fitted on a sample of the log's rows; a fitted one stays as it is."""
     unfitted = question.propensity_model
-    if unfitted is None or isinstance(unfitted, FittedPropensity):
+    if not isinstance(unfitted, UnfittedPropensity) or isinstance(unfitted, FittedPropensity):
         return question
     propensity, action = unfitted.model, str(question.log.action)
     rows, logged = _rows(question, unfitted)
@@ -332,11 +332,15 @@ def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFram
     return rows.filter(missing), int((~missing).sum())
 
 
-def _estimator(name: object) -> Any:
+def _estimator(name: str | ClassPredictor) -> ClassPredictor:
     if not isinstance(name, str):
         return name
     linear, trees = libraries()
-    return linear.LogisticRegression(max_iter=1000) if name == "logistic" else trees.HistGradientBoostingClassifier()
+    is_logistic = name == "logistic"
+    made: ClassPredictor = (
+        linear.LogisticRegression(max_iter=1000) if is_logistic else trees.HistGradientBoostingClassifier()
+    )
+    return made
 
 
 def _check_actions(actions: Actions, column: str, unlogged: str) -> None:

@@ -44,7 +44,7 @@ STEP = 1e-4  # of log p, for the derivative of a weight
 
 def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments of a log with the effect of its propensity model on their errors."""
-    step: FittedPropensity = question.propensity_model
+    step = _fitted(question)
     scores = (len(step.actions.levels) - 1) * (1 + step.context.width)
     quality = step.quality
     sampled = quality.rows + quality.logged
@@ -67,6 +67,13 @@ def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[
     return tuple(made)
 
 
+def _fitted(question: Question) -> FittedPropensity:
+    """The propensity model of a question that was fitted before its moments were made."""
+    step = question.propensity_model
+    assert isinstance(step, FittedPropensity)
+    return step
+
+
 @dataclass(frozen=True)
 class _Sample:
     """Good rows of a sample: the question's numbers, the rows themselves, and which segment and cluster each belongs to."""
@@ -82,7 +89,7 @@ class _Sample:
     @classmethod
     def of(cls, rows: pl.DataFrame, question: Question) -> _Sample:
         """What is in some completed rows."""
-        step: FittedPropensity = question.propensity_model
+        step = _fitted(question)
         frame = prepare(rows, question, 0).with_row_index("place in the sample")
         good = good_rows(frame, question)
         rows = rows[good.get_column("place in the sample").to_numpy()]
@@ -109,14 +116,14 @@ class _Sample:
     @cached_property
     def scores(self) -> Floats:
         """The scores of the model; rows whose propensity was logged have none."""
-        scores = _scores(self.rows, self.question.propensity_model, str(self.question.log.action))
+        scores = _scores(self.rows, _fitted(self.question), str(self.question.log.action))
         scores[self.is_logged] = 0.0
         return scores
 
     @cached_property
     def refits(self) -> tuple[NDArray[np.int64], Floats]:
         """The group of every row, and for every group all propensities by models that were fitted without it."""
-        step: FittedPropensity = self.question.propensity_model
+        step = _fitted(self.question)
         x, codes = step.x(self.rows), step.codes(self.rows, str(self.question.log.action))
         folds, groups = self.rows.get_column(FOLD).to_numpy(), groups_of(self.cluster)
         categories, calibrate = step.context.is_category, step.model.calibrate

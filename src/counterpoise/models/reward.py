@@ -23,10 +23,12 @@ from counterpoise.log.good import is_number
 from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log
+from counterpoise.log.parts import Fittable
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Chosen, Probabilities, Target
 from counterpoise.models.design import Codes, Design, actions_of, blocks
 from counterpoise.models.estimators import (
+    Predictor,
     check_rewards,
     estimator_of,
     fit_error,
@@ -50,7 +52,7 @@ NAMES = ("auto", "logistic", "ridge", "boosted")
 
 
 @dataclass(frozen=True)
-class Reward:
+class Reward(Fittable):
     """A reward model, cross-fitted: every row is predicted by a model that was fitted on other rows.
 
     Parameters
@@ -85,7 +87,7 @@ class Reward:
     off-policy evaluation", ICML 2018.
     """
 
-    estimator: Any = "auto"
+    estimator: str | Predictor = "auto"
     folds: int = 5
     per_action: bool = False
     sample: int = SAMPLE
@@ -118,7 +120,7 @@ class Reward:
             )
 
 
-def as_reward(model: object) -> Reward:
+def as_reward(model: Any) -> Reward:
     """The reward model of a log, given as a `Reward` or as its estimator.
 
     >>> as_reward("auto").folds
@@ -152,7 +154,7 @@ def value_column(target: str) -> str:
 
 
 @dataclass(frozen=True)
-class Unfitted(CrossFit):
+class Unfitted(CrossFit[Reward]):
     """A reward model before its fit: a batch gets the fold of every row."""
 
     value_samples: int | None
@@ -225,7 +227,7 @@ class PredictedRows:
         for target in self.question.targets:
             value = value_column(target.name)
             if isinstance(target.source, Chosen):
-                columns[value] = self.pairs(self._codes(target.source.column))
+                columns[value] = self.pairs(self._codes(target.source_column))
             else:
                 columns[target.column], columns[value] = self._of_policy(target)
         for name in (REWARD, *self.question.model_value.values()):
@@ -346,14 +348,14 @@ def row_weights(rows: pl.DataFrame, question: Question) -> Floats:
 
 
 def fit_batches(
-    estimator: Any,
+    estimator: Predictor,
     context: Encoder,
     design: Design,
     question: Question,
     folds: int,
     rewards: Floats,
     report: Report | None,
-) -> tuple[list[Any], int]:
+) -> tuple[list[Predictor], int]:
     """A model for every fold, fitted on all rows of the other folds once, in the log's order; and how many rows there are."""
     models, count = [fresh(estimator) for _ in range(folds)], 0
     extra = {"classes": np.unique(rewards)} if is_classifier(estimator) else {}
@@ -374,7 +376,7 @@ def fit_batches(
 
 
 def _fit_batch(
-    models: list[Any], design: Design, x: Floats, rows: pl.DataFrame, question: Question, extra: dict[str, Any]
+    models: list[Any], design: Design, x: Floats, rows: pl.DataFrame, question: Question, extra: dict[str, Floats]
 ) -> None:
     codes = design.actions.codes(rows.get_column(str(question.log.action)))
     folds = rows.get_column(FOLD).to_numpy()
@@ -437,7 +439,7 @@ def identity_of(log: Log) -> tuple[str, ...]:
 def fit_reward_model(question: Question, progress: bool | None = None) -> Question:
     """The question with its model fitted on a sample of the log's rows; a fitted one stays as it is."""
     unfitted = question.model
-    if unfitted is None or isinstance(unfitted, Fitted):
+    if not isinstance(unfitted, Unfitted) or isinstance(unfitted, Fitted):
         return question
     reward = unfitted.model
     learned = lean_question(question, question.targets if reward.mrdr else ())
@@ -455,7 +457,7 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
     fits: list[Fit] = []
     predictions = np.full(len(rewards), np.nan)
     with threads(_work(design, x)), progress_bar(progress, "fitting the reward model", "models") as report:
-        models: list[Any] = []
+        models: list[Predictor] = []
         count = len(rewards)
         if reward.stream:
             models, count = fit_batches(estimator, context, design, learned, reward.folds, rewards, report)
@@ -496,7 +498,7 @@ def _work(design: Design, x: Floats) -> int:
     return int(len(x) * (x.shape[1] + (1 if design.is_sparse else design.features.shape[1])))
 
 
-def _suited(design: Design, reward: Reward, estimator: object, x: Floats, codes: Codes, rewards: Floats) -> Design:
+def _suited(design: Design, reward: Reward, estimator: Predictor, x: Floats, codes: Codes, rewards: Floats) -> Design:
     """The design, dense if the estimator takes no sparse tables: fits on a few rows tell, as no tag does for every pipeline and version."""
     if not design.is_sparse or isinstance(reward.estimator, str) or reward.per_action:
         return design
@@ -545,7 +547,13 @@ def fit_numbers(
 
 
 def fit_one(
-    estimator: Any, design: Design, x: Floats, codes: Codes, rewards: Floats, weights: Floats | None, per_action: bool
+    estimator: Predictor,
+    design: Design,
+    x: Floats,
+    codes: Codes,
+    rewards: Floats,
+    weights: Floats | None,
+    per_action: bool,
 ) -> Fit:
     """One model, in the form that predicts fastest."""
     if per_action:
@@ -555,15 +563,15 @@ def fit_one(
     )
 
 
-def _take_apart(made: object, design: Design, x: Floats) -> Fit:
+def _take_apart(made: Predictor, design: Design, x: Floats) -> Fit:
     forms: list[Fit] = [*linear(made, design), *(trees(made, design) if design.is_native else [])]
     return _fastest_form(Joint(made, design), forms, x, len(design.actions.levels))
 
 
 def _fit_per_action(
-    estimator: object, design: Design, x: Floats, codes: Codes, rewards: Floats, weights: Floats | None
+    estimator: Predictor, design: Design, x: Floats, codes: Codes, rewards: Floats, weights: Floats | None
 ) -> Fit:
-    models: list[Any] = []
+    models: list[Predictor | Constant] = []
     mean = float(rewards.mean())
     for code in range(len(design.actions.levels)):
         mine = np.flatnonzero(codes == code)
@@ -590,7 +598,7 @@ def _fastest_form(plain: Fit, candidates: Sequence[Fit], x: Floats, count: int) 
     return plain
 
 
-def _check_classes(estimator: Any, rewards: Floats, others: NDArray[np.bool_], fold: int) -> None:
+def _check_classes(estimator: object, rewards: Floats, others: NDArray[np.bool_], fold: int) -> None:
     """Check that the rows to fit on have every reward that a classifier must predict."""
     if not others.any():
         raise LogError(

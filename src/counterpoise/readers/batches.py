@@ -15,7 +15,6 @@ from fnmatch import translate
 from os import PathLike
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -70,7 +69,7 @@ class _Hashes:
             self.known[id(value)] = _hash(type(value).__qualname__.encode(), *parts)
         return self.known[id(value)]
 
-    def _parts(self, value: Any) -> Iterable[object]:
+    def _parts(self, value: object) -> Iterable[object]:
         match value:
             case list() | tuple():
                 return value if type(value) in (list, tuple) else (type(value), *value)
@@ -95,7 +94,8 @@ class _Hashes:
             case type():
                 return _class(value)
             case _ if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor, which pickles with its addresses
-                return (str(value.dtype), tuple(value.shape), value.detach().cpu().double().numpy())
+                tensor = value.detach()
+                return (str(tensor.dtype), tuple(tensor.shape), tensor.cpu().double().numpy())
             case _:
                 return _pickled_parts(value)
 
@@ -160,17 +160,17 @@ _PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its end
 Fingerprints = Mapping[Path, tuple[object, ...]]
 
 
-def fingerprints_of(log: Any, batch: str | None) -> Fingerprints:
+def fingerprints_of(log: object, batch: str | None) -> Fingerprints:
     """The log's files, each with something that tells whether it is still the same; none if the log is not in files."""
-    is_files = files.is_paths(log) and not is_database(log)
-    if batch is None and not is_files:
+    paths = files.files_of(log) if files.is_paths(log) and not is_database(log) else None
+    if batch is None and paths is None:
         raise OptionError(
             "`state=` needs `batch=`, a key of this part of the log such as '2026-11-14', so that it can refuse to "
             "add it twice."
         )
     fingerprints: dict[Path, tuple[object, ...]] = {}
     known: dict[object, Path] = {}  # by content
-    for path in files.files_of(log) if is_files else ():
+    for path in paths or ():
         fingerprint = _fingerprint(path)
         if batch is None and fingerprint[0] in known:
             raise MomentsError(
@@ -223,9 +223,8 @@ def check_same(path: str | PathLike[str], known: State, question: Mapping[str, o
         )
     unsaid: dict[str, object] = {"baseline": []}  # in a question that has none
     for part in {**unsaid, **known.question, **question}:
-        mine: Any = (unsaid | dict(question)).get(part)
-        theirs: Any = (unsaid | known.question).get(part)
-        if part == "version" and theirs != mine:
+        mine, theirs = (unsaid | dict(question)).get(part), (unsaid | known.question).get(part)
+        if part == "version" and isinstance(mine, dict) and isinstance(theirs, dict) and theirs != mine:
             name = next(name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name))
             raise MomentsError(
                 f"the state {str(path)!r} was made with another {name!r}: its version there is {theirs.get(name)!r}, here it is "
@@ -343,7 +342,7 @@ class Addition:
     place: Path
     question: dict[str, object]
     batch: StoredBatch
-    log: Any
+    log: object
     fingerprints: Fingerprints
     replaces: bool
 
@@ -466,9 +465,11 @@ def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
 
 def _inside(job: Addition) -> re.Pattern[str] | None:
     """What the path of a file looks like, gone or not, if it is in the log's folders or matches its globs."""
+    if not job.fingerprints or not files.is_paths(job.log):
+        return None
     patterns = []
     places = [job.log] if isinstance(job.log, str | PathLike) else job.log
-    for place in (Path(path).resolve() for path in places) if job.fingerprints else ():
+    for place in (Path(path).resolve() for path in places):
         if place.is_dir():
             patterns.append(re.escape(f"{place}{os.sep}") + ".*")
         elif not place.exists():

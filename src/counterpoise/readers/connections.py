@@ -108,7 +108,7 @@ def _what(part: str) -> str:
     return "condition" if part == "where" else "expression"
 
 
-def _statements(sqlglot: ModuleType, text: str, dialect: Any) -> list[Tree]:
+def _statements(sqlglot: ModuleType, text: str, dialect: object) -> list[Tree]:
     statements = sqlglot.parse(text, read=dialect)
     return [tree for tree in statements if tree is not None and not isinstance(tree, sqlglot.exp.Semicolon)]
 
@@ -248,7 +248,7 @@ def computed(native: Native, expressions: Mapping[str, str], where: str | None) 
     return backend.sql(query, schema=dict(_columns_of(backend, query)))
 
 
-def _columns_of(backend: Native, query: str) -> list[tuple[str, Any]]:
+def _columns_of(backend: Native, query: str) -> list[tuple[str, object]]:
     """The names and types that a statement would return; it is prepared but never run, and the protocol takes one at a time."""
     from psycopg import errors
     from psycopg.pq import DiagnosticField, ExecStatus

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
 
 import narwhals as nw
 import polars as pl
@@ -94,7 +93,7 @@ def _without_nan(native: Native, texts: Sequence[str]) -> Native:
     """The rows with null for NaN in whatever these texts may use: databases take a NaN to be larger than any number."""
     if database_of(native) == "sqlite":  # which has no NaN
         return native
-    frame: Any = nw.from_native(native)
+    frame: LazyRows = nw.from_native(native)
     floats = [name for name, dtype in frame.collect_schema().items() if dtype.is_float()]
     used = may_use(texts, floats)
     if not used:

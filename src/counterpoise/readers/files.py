@@ -9,11 +9,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 from urllib.parse import unquote
 
 import polars as pl
@@ -27,7 +27,7 @@ from counterpoise.log.log import looks_like_address, mistyped
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
-def is_paths(log: object) -> bool:
+def is_paths(log: object) -> TypeGuard[Paths]:
     """Whether a log is given as the name of a file, or as a list of names."""
     if isinstance(log, str | PathLike):
         return True
@@ -186,6 +186,9 @@ CHECKED = 10_000
 # what polars raises for a file it cannot read; a panic is not an ordinary exception
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
+# the lines of a text file, including the first, as text
+scan_texts = partial(pl.scan_csv, glob=False, has_header=False, infer_schema=False, truncate_ragged_lines=True)
+
 
 def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRED) -> pl.LazyFrame:
     """All files as one lazy frame; folders named column=value become columns.
@@ -201,14 +204,15 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
         raise OptionError(f"the files of one log must be of one format, found {', '.join(sorted(formats))}.")
     kind = formats.pop()
     typed = kind in ("parquet", "ipc")
-    stamps = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in (path.stat() for path in files))
-    return _scan(tuple(files), stamps, kind, () if typed else tuple(numbers), None if typed else inferred)
+    return _scan(
+        tuple(files), tuple(map(_stamp, files)), kind, () if typed else tuple(numbers), None if typed else inferred
+    )
 
 
 @lru_cache(maxsize=8)  # scans, which are small: an answer and its report need one or two
 def _scan(
     files: tuple[Path, ...],
-    stamps: tuple[tuple[int, int, int], ...],
+    stamps: tuple[tuple[int, ...] | None, ...],
     kind: str,
     numbers: tuple[str, ...],
     inferred: int | None,
@@ -248,16 +252,18 @@ def _open(
 ) -> pl.LazyFrame:
     names = [engine_name(path) for path in files]
     known = {name: dtype for name, dtype in (types or {}).items() if dtype != pl.Null}
-    text: dict[str, Any] = {"schema_overrides": known, "infer_schema_length": inferred}
     match kind:
         case "parquet":
             return pl.scan_parquet(names, glob=False, hive_partitioning=bool(hive), hive_schema=hive or None)
         case "ipc":
             return pl.scan_ipc(_escape(names), hive_partitioning=False)
         case "csv" | "tsv":
-            return pl.scan_csv(names, glob=False, separator="," if kind == "csv" else "\t", **text)
+            separator = "," if kind == "csv" else "\t"
+            return pl.scan_csv(
+                names, glob=False, separator=separator, schema_overrides=known, infer_schema_length=inferred
+            )
         case _:
-            return pl.scan_ndjson(_escape(names), **text)
+            return pl.scan_ndjson(_escape(names), schema_overrides=known, infer_schema_length=inferred)
 
 
 def _escape(names: Sequence[str]) -> list[str]:
@@ -304,7 +310,8 @@ def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None
 
 def _check_header(path: Path, kind: str) -> None:
     """Check that no two columns of a CSV file have the same name, because polars would rename the second."""
-    first = _texts(path, separator="," if kind == "csv" else "\t").head(1).collect(engine="streaming")
+    separator = "," if kind == "csv" else "\t"
+    first = scan_texts(engine_name(path), separator=separator).head(1).collect(engine="streaming")
     names = [name for name in first.row(0) if name]  # spreadsheets leave columns unnamed
     name, count = next(iter(Counter(names).most_common(1)), ("", 0))
     if count > 1:
@@ -332,17 +339,9 @@ def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
 def _suspicious_lines(path: Path, rows: int | None) -> pl.DataFrame:
     wide = len(_open([path], "json lines").collect_schema())
     # one column: no line of JSON has a control character
-    whole: dict[str, Any] = {"separator": "\x01", "quote_char": None, "new_columns": ["line"]}
-    lines = _texts(path, **whole).with_row_index("row")
+    lines = scan_texts(engine_name(path), separator="\x01", quote_char=None, new_columns=["line"]).with_row_index("row")
     is_odd = (pl.col("row") < 100) | (pl.col("line").str.count_matches(r'"\s*:') > wide)
     return (lines if rows is None else lines.head(rows)).filter(is_odd).head(CHECKED).collect(engine="streaming")
-
-
-def _texts(path: Path, **options: Any) -> pl.LazyFrame:
-    """The lines of a text file, including the first, as text."""
-    return pl.scan_csv(
-        engine_name(path), glob=False, has_header=False, infer_schema=False, truncate_ragged_lines=True, **options
-    )
 
 
 def _repeated_key(line: str | None) -> str | None:

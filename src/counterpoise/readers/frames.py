@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.expressions import check_digits, columns, plan
@@ -16,6 +17,9 @@ from counterpoise.log.question import Question
 from counterpoise.log.targets import is_ranker
 from counterpoise.readers.policies import complete
 from counterpoise.readers.progress import Report
+
+if TYPE_CHECKING:
+    from narwhals.typing import Frame, IntoSeriesT
 
 BATCH = 1_000_000
 
@@ -94,7 +98,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
         yield wanted.complete(pl.DataFrame(read), question)
 
 
-def as_narwhals(log: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
+def as_narwhals(log: Any) -> Frame:
     """A frame as narwhals knows it, or an error that says what a log is."""
     try:
         return nw.from_native(log)  # type: ignore[no-any-return]
@@ -115,7 +119,7 @@ def selected(scan: pl.LazyFrame, question: Question, number: str | None = None) 
     return wanted.complete(scan.select(columns(wanted.read)), question)
 
 
-def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False) -> pl.Series:
+def series_of(values: nw.Series[IntoSeriesT], *, is_number: bool, is_label: bool = False) -> pl.Series:
     """A column of any eager frame as a polars series; labels and ids keep every digit."""
     if values.dtype == nw.Object:
         return from_array(values.name, values.to_numpy(), is_number=is_number)
@@ -123,7 +127,7 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
     # a pandas week is its own text, not the number that stores it
     if str(getattr(native, "dtype", "")).startswith("period"):
         return from_array(values.name, np.asarray(native, dtype=object), is_number=False)
-    if "decimal256" in str(getattr(native, "type", None) or native.dtype):  # which polars does not know
+    if "decimal256" in str(getattr(native, "type", None) or getattr(native, "dtype", "")):  # which polars does not know
         values = values.cast(nw.String() if is_label else nw.Float64())
     try:
         return values.to_polars().alias(values.name)
@@ -135,7 +139,7 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
 
 def from_arrays(arrays: Mapping[str, object], question: Question, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
-    lists = {target.source.column for target in question.tables}
+    lists = {target.source_column for target in question.tables}
     if question.learning is not None:
         lists |= {name for name in (*question.log.context, question.log.candidates) if name is not None}
     return side_by_side(arrays, names, question.number_columns, lists)
@@ -205,7 +209,7 @@ def from_array(name: str, values: object, *, is_number: bool) -> pl.Series:
     return pl.Series(name, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
 
 
-def _whole(values: Sequence[object], array: object) -> Any:
+def _whole(values: Sequence[object], array: NDArray[np.generic]) -> NDArray[np.generic]:
     """Whole numbers that only fit in a float, kept exactly as they are, because rounded ids would collide."""
     return np.array(values, dtype=object) if all(isinstance(value, int) for value in values) else array
 
@@ -240,12 +244,12 @@ def _is_null(value: object) -> bool:
     return not isinstance(value, np.ndarray) and bool(value != value)
 
 
-def _series_of_objects(name: str, values: list[Any]) -> pl.Series:
+def _series_of_objects(name: str, values: list[object]) -> pl.Series:
     """Python objects as their own type if they share one, and otherwise as text; arrays become lists."""
     values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
     is_whole = all(value is None or type(value) is int for value in values)
     try:
-        if is_whole and any(value is not None and abs(value) >= 2**63 for value in values):
+        if is_whole and any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
             return pl.Series(name, values, dtype=pl.Int128)
         made = pl.Series(name, values)
         if made.dtype != pl.Object:  # polars' name for what it does not know

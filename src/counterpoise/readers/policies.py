@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -11,14 +11,16 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.log.expressions import columns, of_64_bits
 from counterpoise.log.lists import check_same_context, rows_by_list
 from counterpoise.log.question import Question
-from counterpoise.log.targets import ActionGroup, Probabilities, is_ranker
+from counterpoise.log.targets import ActionGroup, Probabilities, Ranker, is_ranker
 from counterpoise.moments import Floats
+
+Reals = NDArray[np.float32 | np.float64]
 
 ROUNDED = 0.05  # above 1 may be the sum of probabilities that were rounded
 
@@ -51,19 +53,20 @@ def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.Data
     return frame.with_columns(columns)
 
 
-def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: str, batch: str) -> Floats:
+def probabilities(policy: object, frame: pl.DataFrame, question: Question, name: str, batch: str) -> Floats:
     """A policy's probabilities of the logged actions of one batch, checked."""
+    values: object
     if isinstance(policy, ActionGroup):
         values = _of_groups(policy, frame, question)
     elif is_ranker(policy):
         values = _of_ranker(policy, frame, question)
-    elif gives_propensity(policy):
+    elif hasattr(policy, "propensity") and callable(policy.propensity):  # without computing those of all other actions
         actions = frame.get_column(str(question.log.action)).to_numpy()
         values = policy.propensity(_context(policy, frame, question), actions, **_candidates(policy, frame, question))
-    elif has_table(policy):
-        values = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
-    else:
+    elif callable(policy) and not has_table(policy):
         values = _of_callable(policy, frame, question)
+    else:
+        values = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
     return checked(values, frame, name, batch, may_be_nan=is_ranker(policy))
 
 
@@ -88,7 +91,7 @@ def checked(returned: object, frame: pl.DataFrame, name: str, batch: str, *, may
     return values
 
 
-def _of_callable(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
+def _of_callable(policy: Callable[..., object], frame: pl.DataFrame, question: Question) -> object:
     """The probabilities from a callable, which sees an Arrow record batch with its context and the logged action."""
     names = list(dict.fromkeys([*question.log.context, str(question.log.action)]))
     try:
@@ -101,7 +104,7 @@ def _of_callable(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
     return policy(table.combine_chunks().to_batches()[0])
 
 
-def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
+def _of_ranker(policy: Ranker, frame: pl.DataFrame, question: Question) -> Floats:
     """The probabilities of the rows of lists, of the kind that the log's propensities are; nan for rows without a place in a list."""
     lists = question.lists
     if lists is None:
@@ -124,7 +127,7 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
     check_same_context(context, rows)
     items = shown.get_column(str(question.log.action)).to_numpy()
     listed = policy.list_probabilities(context[rows[:, 0]], np.where(rows >= 0, items[rows], -1), lists.propensity_of)
-    probability[kept[rows[rows >= 0]]] = listed[rows >= 0]
+    probability[kept[rows[rows >= 0]]] = np.asarray(listed)[rows >= 0]
     return probability
 
 
@@ -132,8 +135,8 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
 class ActionTable:
     """A policy's probabilities of all its actions (rows × actions), and which actions those are."""
 
-    actions: NDArray[Any]
-    probabilities: NDArray[Any]
+    actions: NDArray[np.generic]
+    probabilities: Reals
 
 
 def has_table(policy: object) -> bool:
@@ -174,12 +177,7 @@ def read_by(policy: object, question: Question) -> list[str]:
     return list(dict.fromkeys([*question.log.context, *([] if candidates is None else [candidates])]))
 
 
-def gives_propensity(policy: object) -> bool:
-    """Whether a policy gives the probability of one action per context without computing those of all others."""
-    return callable(getattr(policy, "propensity", None))
-
-
-def _context(policy: object, frame: pl.DataFrame, question: Question) -> Any:
+def _context(policy: object, frame: pl.DataFrame, question: Question) -> object:
     """The contexts of the rows as a policy takes them: a frame if it knows what to make of one, else an array."""
     check_context(getattr(policy, "context_", ()) or question.log.context, question.log.context)
     context = frame.select(columns(question.log.context))
@@ -189,7 +187,7 @@ def _context(policy: object, frame: pl.DataFrame, question: Question) -> Any:
     return _with_names(context) if hasattr(policy, "feature_names_in_") else _array(context)
 
 
-def _array(context: pl.DataFrame) -> NDArray[Any]:
+def _array(context: pl.DataFrame) -> NDArray[np.generic]:
     """The contexts as one array, for policies that don't use names."""
     times = [column for column in context.columns if context.schema[column].is_temporal()]
     if times and len(context.columns) > 1:
@@ -200,7 +198,7 @@ def _array(context: pl.DataFrame) -> NDArray[Any]:
     return context.to_numpy()
 
 
-def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict[str, Any]:
+def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict[str, pl.Series]:
     """The candidates of the rows, for a policy that chooses among them."""
     if not hasattr(policy, "candidates_"):
         return {}
@@ -319,7 +317,7 @@ def _of_all(frame: pl.DataFrame, column: str, actions: int) -> Floats:
     return table
 
 
-def _numbered_actions(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
+def _numbered_actions(table: ArrayLike, actions: NDArray[np.generic]) -> NDArray[np.int64]:
     """The actions of a policy that does not name them: the columns of its table, numbered from 0."""
     count = np.shape(table)[1] if np.ndim(table) == 2 else 0
     other = actions[~np.isin(actions, np.arange(count))]
@@ -343,13 +341,13 @@ def check_context(known: Sequence[str], columns: Sequence[str]) -> None:
         )
 
 
-def _with_names(context: pl.DataFrame) -> Any:
+def _with_names(context: pl.DataFrame) -> object:
     """A frame whose names scikit-learn can read: before 1.9 that means pandas, because polars has dropped the protocol it asks for."""
     sklearn = sys.modules.get("sklearn")
     if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
         return context
     try:
-        pandas: Any = import_module("pandas")
+        pandas = import_module("pandas")
     except ImportError:  # the classifier was fitted elsewhere; it answers, and warns
         return context
     return pandas.DataFrame({column.name: column.to_numpy() for column in context})

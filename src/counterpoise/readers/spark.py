@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import narwhals as nw
 import polars as pl
@@ -15,6 +16,9 @@ from counterpoise.log.expressions import LazyRows, cannot_compute, has_column, m
 from counterpoise.log.groups import CLUSTER, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 
 def is_spark(data: object) -> bool:
@@ -40,7 +44,7 @@ def complete(question: Question) -> tuple[LazyRows, dict[str, str]]:
     return with_actions(nw.from_native(native), question, names)
 
 
-def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
+def _select(log: DataFrame, question: Question) -> tuple[DataFrame, dict[str, str]]:
     """The columns we need, under names that need no quoting, and which is which."""
     functions = _functions(log)
     available = list(log.columns)
@@ -79,12 +83,13 @@ def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
     return native, names
 
 
-def _checksum(functions: Any, value: Any) -> Any:
+def _checksum(functions: ModuleType, value: Column) -> Column:
     """Text as a number, as `groups.integer_ids` does it."""
-    return functions.conv(functions.substring(functions.md5(value), 1, 6), 16, 10).cast("bigint")
+    checksum: Column = functions.conv(functions.substring(functions.md5(value), 1, 6), 16, 10).cast("bigint")
+    return checksum
 
 
-def _functions(log: object) -> Any:
+def _functions(log: object) -> ModuleType:
     if ".connect." in type(log).__module__:
         from pyspark.sql.connect import functions as connect
 
