@@ -233,8 +233,8 @@ def powers_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, int]]
 
 
 def _power(names: Names, column: str, order: int) -> nw.Expr:
-    square = nw.col(names.product(column, column))
-    return square * (nw.col(column) if order == 3 else square)
+    square = names.product(column, column)
+    return nw.col(square) * nw.col(column if order == 3 else square)
 
 
 def smoothed_lanes(names: Names, lanes: Sequence[Lane]) -> list[Lane]:

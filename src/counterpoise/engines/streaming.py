@@ -259,8 +259,7 @@ class Streaming:
         frame = _with_centers(good_rows(self.frame, self.question) if query.only_good else self.frame, query)
         # polars adds up truth values as they are, in no time
         whole = aggregate(nw.from_native(frame), query, watch=watch, counted=lambda condition: condition, context=False)
-        lazy: pl.LazyFrame = whole.to_native()
-        return _answer_of(lazy.collect(engine="streaming"), query, largest, scatter)
+        return _answer_of(whole.to_native().collect(engine="streaming"), query, largest, scatter)
 
     def problems(self) -> list[Problem]:
         """Which rules are broken, how often, and where first: two more passes, neither of which keeps rows."""

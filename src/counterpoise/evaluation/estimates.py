@@ -580,9 +580,7 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
         if view.is_clustered:
             error, count = view.weight_errors
             clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k]))
-        lost = Lost(unknown_share=unknown)
-        if segment is None:
-            lost = Lost(log.dropped, log.left_out, log.duplicates, unknown)
+        whole = Lost(log.dropped, log.left_out, log.duplicates, unknown)
         _ = view.excess.kurtosis, view.excess.skewness  # of all places at once
         rows = WeightedRows(
             view.whole[k],
@@ -595,6 +593,6 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
             log.weight.unit,
             (float(longer[k]), float(longer_error[k])),
         )
-        return diagnose(rows, clusters=clusters, lost=lost)
+        return diagnose(rows, clusters=clusters, lost=whole if segment is None else Lost(unknown_share=unknown))
 
     return Lazily(dict.fromkeys(view.places, of_place))
