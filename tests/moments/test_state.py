@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.engines import registry
+from counterpoise.evaluation import asking
 from counterpoise.moments import state as states
 from counterpoise.weights import Clip
 
@@ -318,8 +318,8 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path, monkeypatch
             other.unlink()
         return found
 
-    reading = registry.moments_of
-    monkeypatch.setattr(registry, "moments_of", changes)
+    reading = asking.moments_of
+    monkeypatch.setattr(asking, "moments_of", changes)
     for batch in (None, "key"):
         with pytest.raises(cp.MomentsError, match="changed while the log was read"):
             cp.evaluate(tmp_path / "logs", **SHORT, state=state, batch=batch)

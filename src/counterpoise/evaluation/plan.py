@@ -422,11 +422,12 @@ class Explored:
         heavy = math.sqrt(excess.mean(4, 0.0) / square) if square > 1e-24 else 0.0
         # the difference is between two other policies than the one that explores
         least = None if which == 0 else -heavy
+        low, high = map(float, usual_rewards(rewards, self.ends))
         return replace(
             known,
             stderr=math.sqrt(variance * self.alike[which] / known.n),
             carrying=float(carrying_rows(excess, rewards, self.ends)),
-            extremes=extremes(usual_rewards(rewards, self.ends), self.center + baseline, least, heavy),
+            extremes=extremes((low, high), self.center + baseline, least, heavy),
             leverage=0.0 if known.groups else min(float(excess.kurtosis) / known.n, MOST),
             spread=(excess, rewards, self.ends),
         )

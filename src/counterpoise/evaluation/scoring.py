@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
-from counterpoise.log.parts import Frame
+from counterpoise.log.parts import Columns, Frame
 from counterpoise.readers.policies import ActionTable, chosen
 
 NEEDED = ("action", "reward", "propensity")
@@ -63,8 +63,8 @@ def _names(y: object) -> list[str]:
 
 def value_scorer(
     policy: Any,
-    X: ArrayLike,  # noqa: N803
-    y: NDArray[np.void] | Frame | Mapping[str, ArrayLike],
+    X: ArrayLike | Frame,  # noqa: N803
+    y: Columns | Frame,
     *,
     estimator: str = "beta_ips",
     bound: Literal["lower", "upper"] | None = None,

@@ -29,7 +29,7 @@ from counterpoise.learn.steps import ALONE, LoggedActions, Machine
 from counterpoise.learn.training import IMITATION, OneCycle, Training, adam
 from counterpoise.log.parts import Learnable
 from counterpoise.log.targets import Classifier
-from counterpoise.models.estimators import fresh
+from counterpoise.models.estimators import ClassPredictor, fresh
 from counterpoise.models.reward import Reward, as_reward
 from counterpoise.moments import Floats
 
@@ -169,7 +169,7 @@ class Reduction:
         ``"one"`` drawn other action for a row with a negative c, or ``"all"`` of them.
     """
 
-    classifier: Learnable
+    classifier: ClassPredictor
     baseline: float | Literal["lowest", "mean"] = "lowest"
     negatives: Literal["one", "all"] = "one"
     name: str = "reduction"
