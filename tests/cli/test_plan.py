@@ -207,6 +207,7 @@ def test_the_range_is_the_chi_square_interval_of_the_variance():
         assert rows == tuple(map(math.ceil, ends))
 
 
+@pytest.mark.once
 def test_the_range_holds_the_rows_that_it_takes():
     """At 95 %, 10 of 200 logs miss on average; 20 or more do once in a thousand. The truth is known to half a per cent."""
     logs = 200

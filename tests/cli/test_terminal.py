@@ -155,6 +155,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(log):
     assert "cannot" not in said
 
 
+@pytest.mark.once
 def test_json_stays_json_in_a_terminal(log):
     shown = in_terminal(
         "evaluate", log, "--target", "pi_new", "--reward", "click", "--propensity", "p", "--json", columns=80
