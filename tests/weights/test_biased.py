@@ -174,8 +174,10 @@ def test_differences_choose_by_their_own_ladder(source, log):
 
 
 def test_a_ladder_is_read_in_one_pass_over_a_file(parquet, monkeypatch):
+    from counterpoise.engines import registry
     from counterpoise.engines.streaming import Streaming
 
+    monkeypatch.setattr(registry, "SHORT", 0)  # so that it is not read at once
     passes = []
     aggregate = Streaming.aggregate
     monkeypatch.setattr(Streaming, "aggregate", lambda self, query: passes.append(1) or aggregate(self, query))

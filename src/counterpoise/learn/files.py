@@ -53,7 +53,7 @@ def load_policy(
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_policy(LinearSoftmax(2, 3), f"{folder}/policy.safetensors")
+    ...     LinearSoftmax(2, 3).save(f"{folder}/policy.safetensors")
     ...     policy = load_policy(f"{folder}/policy.safetensors")
     >>> policy.n_actions
     3

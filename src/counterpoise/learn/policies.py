@@ -347,7 +347,7 @@ def known_actions(policy: Policy | None, log: Log) -> Known:
         return Known(policy, None if policy is None else policy.actions_)
     if policy is not None:
         raise OptionError(
-            "`items=` gives features to a policy that the learner makes, and you passed one that exists already.",
+            "`items=` gives features to the policy that the learner makes, and you passed one that exists already.",
             do=FOR_ITEMS,
         )
     items = item_features(log.items, action=str(log.action))
