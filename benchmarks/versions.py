@@ -42,7 +42,8 @@ class Version:
     """A process that has one version of the library, and calls the functions of this script with it."""
 
     def __init__(self, source: Path) -> None:
-        self.environment = os.environ | {"PYTHONPATH": str(source.resolve())}
+        others = filter(None, [os.environ.get("PYTHONPATH")])  # where the libraries may be
+        self.environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(source.resolve()), *others])}
         self._process = subprocess.Popen(
             [sys.executable, __file__, "_work"],
             stdin=subprocess.PIPE,
