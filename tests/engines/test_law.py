@@ -120,7 +120,7 @@ ENGINES = {
     "batches": (lambda log, folder: log.lazy(), {(frames, "BATCH"): 200}),
     "short file": (file_of, {}),
     "scan": (file_of, {(registry, "SHORT"): 0}),
-    "compiled scan": (file_of, {(registry, "SHORT"): 0, (registry, "LONG"): 0}),
+    "compiled scan": (file_of, {(registry, "SHORT"): 0, (registry, "LONG"): 0, (registry, "STARTED"): 0}),
     "duckdb": (duckdb_of, {}),
 }
 

@@ -366,6 +366,7 @@ def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad,
     pytest.importorskip("numba")
     monkeypatch.setattr(registry, "SHORT", 0)
     monkeypatch.setattr(registry, "LONG", 0)
+    monkeypatch.setattr(registry, "STARTED", 0)
     monkeypatch.setattr(compiled, "WIDE", wide)
     monkeypatch.setattr(compiled, "LANES", 10)
     taken = []

@@ -43,6 +43,11 @@ def answers(question: Question) -> bool:
     return is_plain and type(question.weight) is Ratio and _loop() is not None
 
 
+def is_started() -> bool:
+    """Whether the loop was loaded before, so that it costs nothing to start."""
+    return _loop.cache_info().currsize > 0
+
+
 class InMemory(OnFrame):
     """The compiled loop over a frame, with parts of it on every core."""
 

@@ -36,6 +36,7 @@ IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # no need to ask whether they
 
 SHORT = 2_000_000  # bytes of files whose rows may be so few that reading them is faster than planning a query
 LONG = 5_000_000_000  # bytes times targets above which the compiled loop is worth the half second it takes to start
+STARTED = LONG // 10  # the same once the loop has started
 
 LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
 SOME = 500  # ids to fetch if only their order says which
@@ -431,7 +432,7 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
         if few.height <= LONGEST:
             return summarize_batches(frames.with_policies([few], question, report), question)
     frame = prepare_lazily(rows, question)
-    is_long = size * len(question.targets) >= LONG and not question.log.key
+    is_long = size * len(question.targets) >= (STARTED if compiled.is_started() else LONG) and not question.log.key
     if is_long and compiled.answers(question):
         return summarize(compiled.OnScan(partial(Streaming, frame, question), question, frame, report), question)
     return summarize(Streaming(frame, question, report), question)
