@@ -34,8 +34,8 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 190,
-    "lines of code": 31_271,
+    "files": 200,
+    "lines of code": 33_500,
     "modules with one importer": 21,
     "own imports inside functions": 39,
     "… that escape a cycle": 0,

@@ -54,6 +54,23 @@ def percent(share: float) -> str:
     return f"{100 * share:.{min(digits, 8)}f}\u00a0%".replace("-", "−")
 
 
+def percent_change(share: float, error: float | None = None) -> str:
+    """A change in percent with its sign, to one digit of its error.
+
+    >>> [percent_change(x, e).replace("\N{NO-BREAK SPACE}", " ") for x, e in ((0.778, 0.05), (-0.1234, 0.004), (0.0, 0.1))]
+    ['+78 %', '−12.3 %', '0 %']
+    """
+    if math.isnan(share):
+        return "–"
+    if math.isinf(share):
+        return "∞" if share > 0 else "−∞"
+    scale = 100 * (error if error is not None and math.isfinite(error) and error > 0 else abs(share) / 20)
+    digits = min(max(-math.floor(math.log10(scale)), 0), 4) if scale > 0 else 0
+    written = f"{100 * share:+,.{digits}f}"
+    plain = written.lstrip("+-") if float(written.replace(",", "")) == 0 else written
+    return f"{plain}\u00a0%".replace("-", "−")
+
+
 def p_value(p: float) -> str:
     """A p-value to two digits, or a bound if it is too small to mean anything.
 

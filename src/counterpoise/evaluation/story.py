@@ -1,0 +1,426 @@
+"""What an answer says to people: the change against what ran, whether to decide on it, whether to trust it, and what to do next."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from counterpoise.diagnostics import Verdict
+from counterpoise.diagnostics.verdict import MISSING
+from counterpoise.display import Name, Number, Phrase, counted, level_of, percent, percent_change, shortened
+from counterpoise.errors import Sentence
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient
+from counterpoise.estimators.estimate import estimate_of
+from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
+from counterpoise.evaluation.reading import LIFT, Reading, read
+from counterpoise.evaluation.support import bounded, gap_of, rewards_of
+from counterpoise.intervals.jackknife import jackknife_error
+from counterpoise.intervals.method import normal_quantile
+from counterpoise.log.log import without_password
+from counterpoise.log.question import LOGGING
+from counterpoise.moments import Floats, Moments
+from counterpoise.moments.log_moments import Segment, segment_text
+
+if TYPE_CHECKING:
+    from counterpoise.evaluation.result import Result
+
+Decision = Literal["better", "worse", "not decided", "cannot say"]
+Part = str | Name | Number
+
+SURE = 5.0  # errors above 0 of what ran, from which a share of it has an error that the delta method knows
+POWER = 0.8  # of the test that a next step proposes
+FAR = 1000  # times the rows of this log: nobody will collect so many
+DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([ T]\d{2}:\d{2}.*)?)?")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one target would have changed in one place, against what ran or against the other policy of a comparison.
+
+    `lift` is the difference, with an interval that holds for all targets (or all segments of one) at once, and `relative` the same as a
+    share of what ran: 0.78 is +78 %. Where the log lacks some of what a target does, both are bounds without a value. `decision` is about
+    the difference; `verdict`, whether to trust it, is another question.
+    """
+
+    target: str
+    segment: Segment
+    rows: int
+    value: Estimate
+    lift: Estimate | None
+    relative: Estimate | None
+    ran: float
+    decision: Decision
+    verdict: Verdict
+
+    @property
+    def is_bounds(self) -> bool:
+        """Whether only bounds are known."""
+        return not self.value.identified and all(map(math.isfinite, self.value.interval))
+
+    @property
+    def where(self) -> str:
+        """The segment as people read it."""
+        return segment_text(self.segment)
+
+
+@dataclass(frozen=True)
+class Story:
+    """A result of one reward, as people ask about it; see `story_of`."""
+
+    reading: Reading
+    own_unit: str | None = None  # what a row is to its reader, such as a visit
+
+    # -- what was asked ------------------------------------------------------------------------------------------------
+
+    @property
+    def result(self) -> Result:
+        """What it is about."""
+        return self.reading.result
+
+    @property
+    def reward(self) -> str:
+        """The reward's name; stored moments have forgotten it."""
+        return "reward" if self.result.reward is None else self.result.reward
+
+    @property
+    def log(self) -> str:
+        """Where the rows are, in a word or two; empty for arrays and frames, which have no name."""
+        question = self.result.question
+        data = None if question is None else question.log.data
+        if question is not None and question.log.table is not None:
+            table = question.log.table
+            return table if isinstance(table, str) else ".".join(table)
+        if isinstance(data, str | PathLike):
+            return Path(without_password(str(data))).name or without_password(str(data))
+        return f"{len(data):,} files" if isinstance(data, list | tuple) else ""
+
+    @property
+    def unit(self) -> str:
+        """What is counted: a row, a list, or what its reader calls it."""
+        return self.own_unit or self.reading.unit
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self.result.n
+
+    @cached_property
+    def per(self) -> int:
+        """How many units a value is said to be of: a hundred where rewards are shares, one elsewhere."""
+        moments = self.result.moments
+        low, high = float(np.nanmin(moments.reward_min)), float(np.nanmax(moments.reward_max))
+        return 100 if low >= 0.0 and high <= 1.0 and moments.weight.unit == "row" else 1
+
+    @property
+    def rival(self) -> str:
+        """What targets are compared with, in words."""
+        return "what ran" if self.reading.against in ("", LOGGING) else shortened(self.reading.against)
+
+    def asked(self) -> Phrase:
+        """What was asked, of which log."""
+        targets = self.result.targets
+        who: list[Part] = [Name(targets[0])] if len(targets) == 1 else [f"each of {len(targets):,} policies"]
+        parts: list[Part] = [Name(self.reward), f" per {self.unit}, had ", *who, f" run instead of {self.rival}"]
+        more = [Name(self.log)] if self.log else []
+        return Phrase(
+            [*parts, *(part for name in more for part in (" · ", name)), f" · {counted(self.rows, self.unit)}"]
+        )
+
+    # -- what is answered ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """The change by every target over the whole log, best first; those that the log cannot judge come last."""
+        level = 1 - (1 - self.result.level) / len(self.result.targets)
+        changes = [self._changes(target, level, is_whole=True)[0] for target in self.result.targets]
+        return tuple(sorted(changes, key=_order))
+
+    @cached_property
+    def best(self) -> Change:
+        """The change that the answer is about: the best target that the log can judge."""
+        named = self.reading.best()
+        return next(change for change in self.changes if change.target == named)
+
+    def segments(self, target: str | None = None) -> tuple[Change, ...]:
+        """The change in every segment, against what ran there: dates in order, others from the least change to the most.
+
+        The intervals hold for all segments of the target at once.
+        """
+        if not self.result.segment_rows:
+            return ()
+        level = 1 - (1 - self.result.level) / len(self.result.segment_rows)
+        changes = self._changes(self.best.target if target is None else target, level, is_whole=False)
+        if all(DATE.fullmatch(change.where) for change in changes):
+            return tuple(sorted(changes, key=lambda change: change.where))
+        return tuple(sorted(changes, key=_order, reverse=True))
+
+    def _changes(self, target: str, level: float, *, is_whole: bool) -> list[Change]:
+        """The changes by one target: over the whole log, or in each of its segments."""
+        result, name = self.result, self.reading.lift_estimator
+        contrast = (target, result.against)
+        log = replace(result.moments, segment_columns=()) if is_whole else result.moments
+        view, estimator = View(log, contrast), (DIFFERENCES if result.against else ESTIMATORS).get(name)
+        places = view.places if is_whole else view.places[1:]
+        is_model_only = result.is_model_only(self.reading.primary)  # of which no difference is a part
+        lifts = None if estimator is None or is_model_only else self._lifts(view, name, estimator, level)
+        shares = None if lifts is None else _shares(view, estimator or ESTIMATORS[LIFT])
+        ran = view.whole.center + view.whole.average("s")
+        changes = []
+        for place in places:
+            k, verdict = view.place(place), result.verdict(target, place)
+            value = result.estimates[target, self.reading.primary, place]
+            lift = None if lifts is None else self._lift(target, place, lifts(place), estimator or ESTIMATORS[LIFT])
+            rows, mean = int(view.whole.n[k]), float(ran[k])
+            relative = None if lift is None or shares is None or self.rival != "what ran" else shares(lift, k)
+            decision = self._decision(target, lift, verdict, place)
+            changes.append(Change(target, place, rows, value, lift, relative, mean, decision, verdict))
+        return changes
+
+    def _lifts(self, view: View, name: str, estimator: Estimator, level: float) -> Callable[[Segment], Estimate] | None:
+        """The differences of a view by place; None where no interval of the result's kind exists."""
+        result = self.result
+        is_whole = not view.log.segment_columns
+        if not result.against and is_whole and self.reading.lift(view.contrast[0]) is None:
+            return None
+        options = IntervalOptions(level, result.interval_method, result.reward_bounds)
+        made = estimates(view, {name: estimator}, options)
+        return lambda place: made[view.contrast[0], name, place]
+
+    def _lift(self, target: str, place: Segment, lift: Estimate, estimator: Estimator) -> Estimate:
+        """A difference, as bounds where the log lacks some of what the target does."""
+        result = self.result
+        known = result.estimates[target, self.reading.primary, place]
+        if result.against:  # whose differences know what is missing of either policy
+            return known if not known.identified else lift
+        gap = gap_of(result.verdict(target, place).caveats)
+        return bounded(lift, estimator, rewards_of(result.moments, result.reward_bounds), gap)
+
+    def _decision(self, target: str, lift: Estimate | None, verdict: Verdict, place: Segment) -> Decision:
+        if verdict.verdict == "not identified" and not self.result.is_model_only(self.reading.primary):
+            return "cannot say"
+        if place is None and self.reading.ranked:
+            decided = self.reading.ranked[target].decision
+            return "not decided" if decided == "undecided" else decided
+        if lift is None or 0.0 in lift.interval:
+            return "not decided"
+        return "better" if lift.interval.lower > 0 else "worse"
+
+    def sentence(self) -> Phrase:
+        """The answer in one sentence and a half: the change, from what to what, whether it is decided and can be relied on."""
+        change, many = self.best, len(self.result.targets)
+        judged = sum(each.decision != "cannot say" for each in self.changes)
+        if change.decision == "cannot say" or not (change.value.identified or change.is_bounds):
+            which: Part = Name(change.target) if many == 1 else f"any of the {many:,} policies"
+            return Phrase(
+                [f"This log of {counted(self.rows, self.unit)} cannot say how ", which, f" compares with {self.rival}."]
+            )
+        among = (
+            f", the best of {many:,}" if judged == many > 1 else f", the best of the {judged:,} that this log can judge"
+        )
+        who: list[Part] = [Name(change.target), "" if many == 1 else among, ": "]
+        return Phrase([*who, *self._size(change), ". ", *self._trust(change)])
+
+    def _size(self, change: Change) -> list[Part]:
+        """How large a change is: in percent where that is known, else as a difference, else as a value."""
+        reward, level = Name(self.reward), level_of(self.result.level)
+        if change.relative is not None:
+            lower, upper = (percent_change(end, _points(change.relative)) for end in change.relative.interval)
+            if change.is_bounds:
+                return [f"between {lower} and {upper} ", reward, *self._from(change)]
+            size = percent_change(change.relative.value, _points(change.relative))
+            return [f"{size} ", reward, f" ({lower.removesuffix(chr(160) + '%')} to {upper})", *self._from(change)]
+        if change.lift is not None:
+            lower_end, upper_end = (Number(end, change.lift.stderr, is_signed=True) for end in change.lift.interval)
+            if not change.lift.identified:
+                return ["between ", lower_end, " and ", upper_end, " ", reward, f" per {self.unit}"]
+            size_cell = Number(change.lift.value, change.lift.stderr, is_signed=True)
+            span: list[Part] = [f" per {self.unit} (", lower_end, " to ", upper_end, ")"]
+            return [size_cell, " ", reward, *span, *self._from(change)]
+        ends: list[Part] = [Number(end, change.value.stderr) for end in change.value.interval]
+        alone = ", if the reward model is right: this rests on the model alone"
+        said = alone if self.result.is_model_only(self.reading.primary) else ""
+        value = Number(change.value.value, change.value.stderr)
+        return [value, " ", reward, f" per {self.unit} ({level} interval: ", ends[0], " to ", ends[1], f"){said}"]
+
+    def _from(self, change: Change) -> list[Part]:
+        """From what to what, where a value is known."""
+        if not change.value.identified or self.reading.is_difference or not math.isfinite(change.ran):
+            return []
+        ran, value = self.amount(change.ran, _error(change)), self.amount(change.value.value, change.value.stderr)
+        return [", from ", ran, " to ", value, f" per {self.units}"]
+
+    @property
+    def units(self) -> str:
+        """What values are of, in words: row, or 100 rows."""
+        return self.unit if self.per == 1 else f"{self.per} {self.unit}s"
+
+    def amount(self, value: float, error: float) -> Number:
+        """A value of so many units as `units` says, to the digits of its error."""
+        return Number(self.per * value, self.per * error)
+
+    def _trust(self, change: Change) -> list[Part]:
+        """Whether a change is decided, and whether to believe it: two things."""
+        is_ok = change.verdict.verdict == "ok"
+        if change.is_bounds:
+            shares = [caveat.numbers["share"] for caveat in change.verdict.caveats if caveat.code == MISSING]
+            missing = (
+                f"{percent(shares[0])} of its choices are not in this log"
+                if shares
+                else "Some of it is not in this log"
+            )
+            decided = {
+                "better": f", and yet it is better than {self.rival}",
+                "worse": f", and yet it is worse than {self.rival}",
+            }
+            return [f"{missing}{decided.get(change.decision, '')}."]
+        if change.decision == "not decided":
+            end = "." if is_ok else ", and there is a caution to read first."
+            return [f"The log does not show whether it beats {self.rival}{end}"]
+        rely = (
+            ", and you can rely on it (ok)." if is_ok else f" by this log, but read the {change.verdict.verdict} first."
+        )
+        return [f"{change.decision.capitalize()} than {self.rival}{rely}"]
+
+    # -- what to do ----------------------------------------------------------------------------------------------------
+
+    def next_steps(self) -> list[str]:
+        """What to do next, most urgent first."""
+        change = self.best
+        steps = [caveat.do for caveat in change.verdict.caveats if caveat.do and caveat.severity != "note"]
+        if change.is_bounds or change.decision == "cannot say":
+            steps.append(
+                Sentence("Let what runs try the missing actions now and then, or ask about the rest with `where=`.")
+            )
+        elif change.decision == "worse":
+            steps.append(f"Keep {self.rival}.")
+        elif change.decision == "better" and change.verdict.verdict == "ok":
+            steps += self._test(change)
+        elif change.decision == "not decided" and change.lift is not None:
+            steps.append(self._collect(change.lift))
+        return list(dict.fromkeys(steps))
+
+    def _test(self, change: Change) -> list[str]:
+        """How to confirm a gain: an A/B test of this size, and a log that can judge the next policy."""
+        needed = self._tested_rows(change)
+        size = f": about {needed:,} {self.unit}s, half of them each, confirm a change of this size" if needed else ""
+        return [
+            f"Serve it to some of the {self.unit}s, and log its propensities{size}.",
+            "Keep a little exploration, or the next log cannot judge its successor.",
+        ]
+
+    def _tested_rows(self, change: Change) -> int:
+        """The rows of an A/B test that shows the change four times of five, to two digits; 0 where that is not known."""
+        if change.lift is None or not change.lift.identified or change.lift.value == 0 or self.reading.is_comparison:
+            return 0
+        moments = self.result.moments[change.target]
+        variance = float(moments.covariance("s", "s"))
+        reach = normal_quantile(self.result.level) + normal_quantile(2 * POWER - 1)
+        return _rounded(4 * variance * (reach / change.lift.value) ** 2)
+
+    def _collect(self, lift: Estimate) -> str:
+        """How many rows would show a difference of this size."""
+        reach = normal_quantile(self.result.level) + normal_quantile(2 * POWER - 1)
+        growth = (reach * lift.stderr / lift.value) ** 2 if lift.value else math.inf
+        if not math.isfinite(growth) or growth > FAR:
+            return f"Look for a policy that differs more: this one and {self.rival} earn about the same."
+        if growth <= 1:
+            return "Collect more rows before you decide."
+        return f"Collect about {_rounded(growth * self.rows):,} {self.unit}s: so many show a difference of this size."
+
+
+def story_of(result: Result, *, unit: str | None = None) -> Story:
+    """The story of a result, about its own reward; `unit` is what a row is to its reader, such as a visit.
+
+    >>> from counterpoise import evaluate
+    >>> log = {"click": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
+    >>> story = story_of(evaluate(log, reward="click", propensity="p", target="new"), unit="visit")
+    >>> print(story.asked())
+    click per visit, had new run instead of what ran · 1,200 visits
+    >>> print(str(story.sentence()).replace("\N{NO-BREAK SPACE}", " "))
+    new: +20 % click (+18 to +22 %), from 33.33 to 40.0 per 100 visits. Better than what ran, and you can rely on it (ok).
+    """
+    return Story(read(result), unit)
+
+
+def _order(change: Change) -> tuple[bool, float]:
+    """The best change first, and those that say nothing last."""
+    known = change.relative or change.lift or change.value
+    size = known.value if known.identified else known.interval.lower
+    is_known = change.decision != "cannot say" and math.isfinite(size)
+    return (not is_known, -size if is_known else 0.0)
+
+
+def _error(change: Change) -> float:
+    """The error to whose digits what ran is written: that of the difference."""
+    lift = change.lift
+    return lift.stderr if lift is not None and math.isfinite(lift.stderr) and lift.stderr > 0 else change.value.stderr
+
+
+def _points(relative: Estimate) -> float:
+    """The error to whose digits a share is written; bounds have their own."""
+    lower, upper = relative.interval
+    return relative.stderr if relative.identified and math.isfinite(relative.stderr) else (upper - lower) / 10
+
+
+def _rounded(rows: float) -> int:
+    """A number of rows to two digits, rounded up."""
+    scale = 10 ** max(math.floor(math.log10(max(rows, 1.0))) - 1, 0)
+    return int(math.ceil(rows / scale) * scale)
+
+
+def _shares(view: View, estimator: Estimator) -> Callable[[Estimate, int], Estimate | None]:
+    r"""What makes a difference in one place a share of what ran there, with the error of both.
+
+    .. math:: \operatorname{Var}(\hat\Delta / \bar r) \approx \operatorname{Var}(\hat\Delta - \rho \bar r) / \bar r^2, \qquad
+        \rho = \hat\Delta / \bar r
+
+    The interval of the difference is stretched by what that adds to its error, so that it keeps its kind and its level.
+    """
+    ran = view.whole.center + view.whole.average("s")
+    alone, ratio = (_spread(view, estimator, is_share=is_share) for is_share in (False, True))
+    factor = np.where(alone > 0, ratio * np.abs(ran) / np.where(alone > 0, alone, 1.0), 1.0)
+    error = _spread(view, None, is_share=False)
+
+    def share(lift: Estimate, k: int) -> Estimate | None:
+        mean, stretch = float(ran[k]), float(factor[k])
+        if not mean > SURE * float(error[k]) or not math.isfinite(stretch):
+            return None
+        middle = lift.value if lift.identified else math.nan
+        ends = lift.interval
+        if lift.identified:
+            lower, upper = middle - stretch * (middle - ends.lower), middle + stretch * (ends.upper - middle)
+        else:
+            lower, upper = ends
+        interval = replace(ends, lower=lower / mean, upper=upper / mean)
+        return replace(
+            lift, name="relative", value=middle / mean, stderr=stretch * lift.stderr / mean, interval=interval
+        )
+
+    return share
+
+
+def _spread(view: View, estimator: Estimator | None, *, is_share: bool) -> Floats:
+    """The error of a difference, of it as a share of what ran, or (without an estimator) of what ran, in every place."""
+
+    def value(moments: Moments) -> Estimate:
+        ran = np.asarray(moments.center + moments.average("s"))
+        if estimator is None:
+            return estimate_of("ran", ran, 0.0, moments.n, baseline=0.0)
+        made = estimator(moments)
+        share = np.asarray(made.value) / np.where(ran == 0, np.nan, ran)
+        return estimate_of("share", share, 0.0, moments.n, baseline=0.0) if is_share else made
+
+    if view.is_clustered:
+        without = np.nan_to_num(np.asarray(value(view.groups.others).value))
+        return jackknife_error(without, view.groups.n)[0]
+    slopes = gradient(value, view.whole)
+    square = np.einsum("...i,...ij,...j->...", slopes, view.whole.scatter, slopes)
+    return np.asarray(np.sqrt(np.maximum(square, 0.0)) / np.maximum(np.asarray(view.whole.n), 1))

@@ -1,0 +1,189 @@
+"""The story that every front end tells: the change against what ran, the decision, the trust and the next step."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import counterpoise as cp
+from counterpoise.evaluation.story import story_of
+
+N = 4000
+
+
+def shop(seed=0, n=N, rate=0.3, days=False):
+    """A log of clicks: `good` shows the banner that visitors like, `bad` the other one, `same` what ran."""
+    random = np.random.default_rng(seed)
+    taste, shown = random.integers(0, 2, n), random.integers(0, 2, n)
+    like = shown == taste
+    log = {
+        "click": (random.random(n) < np.where(like, rate, rate / 3)).astype(float),
+        "p": np.full(n, 0.5),
+        "good": np.where(like, 0.9, 0.1),
+        "bad": np.where(like, 0.1, 0.9),
+        "same": np.full(n, 0.5),
+        "user": random.integers(0, 200, n),
+        "shown": np.array(["red", "blue"])[shown],
+        "country": random.choice(["DE", "FR", "SE"], n),
+    }
+    if days:
+        log["day"] = np.array(["2026-03-03", "2026-03-01", "2026-03-02"])[random.integers(0, 3, n)]
+    return pl.DataFrame(log)
+
+
+PARTS = {"reward": "click", "propensity": "p"}
+
+
+def plain(phrase):
+    return str(phrase).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_a_share_of_what_ran_has_the_error_of_both():
+    log = shop()
+    change = story_of(cp.evaluate(log, **PARTS, target="good")).best
+    r, u = log["click"].to_numpy(), log["good"].to_numpy() / 0.5 - 1
+    beta = np.cov(u * r, u, bias=True)[0, 1] / np.var(u)
+    lift, ran = np.mean(u * (r - beta)), r.mean()
+    rows = (u * (r - beta) - lift / ran * r) / ran
+    assert change.lift.value == pytest.approx(lift, rel=1e-9)
+    assert change.relative.value == pytest.approx(lift / ran, rel=1e-9)
+    assert change.relative.stderr == pytest.approx(rows.std() / np.sqrt(len(r)), rel=2e-3)
+    assert change.ran == pytest.approx(ran)
+    assert change.decision == "better"
+
+
+def test_shares_cover():
+    """The share of what ran that the target gains, over many logs: within Monte Carlo error of its level."""
+    runs, truth = 300, (0.9 * 0.3 + 0.1 * 0.1) / (0.5 * 0.3 + 0.5 * 0.1) - 1
+    held = [
+        truth in story_of(cp.evaluate(shop(seed, 1000), **PARTS, target="good", cluster=False)).best.relative.interval
+        for seed in range(runs)
+    ]
+    assert np.mean(held) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / runs)
+
+
+def test_clusters_have_a_wider_share():
+    log = shop().with_columns(pl.col("click") * (pl.col("user") % 4 == 0))  # users who click, and users who never do
+    rows, users = (
+        story_of(cp.evaluate(log, **PARTS, target="good", cluster=cluster)).best.relative.stderr
+        for cluster in (False, "user")
+    )
+    assert users > rows
+
+
+def test_targets_come_best_first_and_each_has_its_decision():
+    story = story_of(cp.evaluate(shop(), **PARTS, target=["bad", "same", "good"]))
+    assert [(change.target, change.decision) for change in story.changes] == [
+        ("good", "better"),
+        ("same", "not decided"),
+        ("bad", "worse"),
+    ]
+    said = plain(story.sentence())
+    assert said.startswith("good, the best of 3: +")
+    assert "Better than what ran, and you can rely on it (ok)." in said
+
+
+def test_a_policy_that_loses_is_worse_however_much_it_can_be_trusted():
+    story = story_of(cp.evaluate(shop(), **PARTS, target="bad"))
+    assert (story.best.decision, story.best.verdict.verdict) == ("worse", "ok")
+    assert "Worse than what ran, and you can rely on it (ok)." in plain(story.sentence())
+    assert story.next_steps() == ["Keep what ran."]
+
+
+def test_segments_are_against_what_ran_there():
+    log = shop(days=True)
+    story = story_of(cp.evaluate(log, **PARTS, target="good", segment="country"))
+    changes = story.segments()
+    assert [change.relative.value for change in changes] == sorted(change.relative.value for change in changes)
+    for change in changes:
+        rows = log.filter(pl.col("country") == change.where)
+        assert change.ran == pytest.approx(rows["click"].mean())
+        alone = story_of(cp.evaluate(rows, **PARTS, target="good")).best
+        assert change.relative.value == pytest.approx(alone.relative.value, rel=1e-9)
+        assert change.relative.interval.width > alone.relative.interval.width  # for all three at once
+        assert change.rows == rows.height
+    days = story_of(cp.evaluate(log, **PARTS, target="good", segment="day")).segments()
+    assert [change.where for change in days] == ["2026-03-01", "2026-03-02", "2026-03-03"]
+
+
+def test_comparisons_are_with_the_other_policy():
+    log = shop()
+    story = story_of(cp.compare(log, **PARTS, target="good", against="bad"))
+    assert story.best.relative is None
+    assert story.best.decision == "better"
+    assert "Better than bad" in plain(story.sentence())
+    over = story_of(cp.compare(log, **PARTS, target="good", against="logging")).best
+    alone = story_of(cp.evaluate(log, **PARTS, target="good")).best
+    assert over.relative.value == pytest.approx(alone.relative.value, rel=1e-9)
+
+
+def test_missing_actions_lead():
+    log = shop().with_columns(best=pl.lit("green"))
+    mixed = log.with_columns(best=pl.when(pl.col("country") == "DE").then(pl.lit("green")).otherwise(pl.lit("red")))
+    found = cp.evaluate(mixed, **PARTS, action="shown", target={"best": cp.Chosen("best")})
+    story = story_of(found)
+    assert story.best.is_bounds
+    said = plain(story.sentence())
+    assert said.startswith("best: between ")
+    assert "of its choices are not in this log" in said
+    nothing = story_of(cp.evaluate(log, **PARTS, action="shown", target={"best": cp.Chosen("best")}))
+    assert "cannot say" in plain(nothing.sentence()) or nothing.best.is_bounds
+
+
+def test_what_ran_may_be_nothing():
+    log = shop().with_columns(click=pl.lit(0.0))
+    story = story_of(cp.evaluate(log, **PARTS, target="good"))
+    assert story.best.relative is None
+    plain(story.sentence())
+    signed = shop().with_columns(click=pl.col("click") - pl.col("click").mean())
+    assert story_of(cp.evaluate(signed, **PARTS, target="good")).best.relative is None
+
+
+def test_the_log_and_the_unit_are_named(tmp_path):
+    shop().write_parquet(tmp_path / "clicks.parquet")
+    story = story_of(cp.evaluate(tmp_path / "clicks.parquet", **PARTS, target="good"), unit="visit")
+    assert plain(story.asked()) == "click per visit, had good run instead of what ran · clicks.parquet · 4,000 visits"
+    assert "per 100 visits" in plain(story.sentence())
+    money = shop().with_columns(click=pl.col("click") * 20)
+    assert "per 100" not in plain(story_of(cp.evaluate(money, **PARTS, target="good")).sentence())
+
+
+def test_next_steps_name_how_much_is_needed():
+    story = story_of(cp.evaluate(shop(), **PARTS, target="good"))
+    assert any("confirm a change of this size" in step for step in story.next_steps())
+    near = shop(n=300).with_columns(near=pl.col("same") + 0.02 * (pl.col("good") - 0.5))
+    undecided = story_of(cp.evaluate(near, **PARTS, target="near"))
+    if undecided.best.decision == "not decided":
+        assert undecided.next_steps()
+
+
+def test_stored_moments_still_tell_it():
+    found = cp.evaluate(shop(), **PARTS, target="good")
+    again = cp.evaluate(cp.LogMoments.from_json(found.moments.to_json()))
+    first, second = story_of(found), story_of(again)
+    assert second.best.relative.value == pytest.approx(first.best.relative.value)
+    assert second.reward == "reward"
+    assert second.log == ""
+
+
+def test_lists_and_several_rewards_and_models_tell_it():
+    random = np.random.default_rng(1)
+    lists = pl.DataFrame(
+        {
+            "list": np.repeat(np.arange(500), 3),
+            "position": np.tile([1, 2, 3], 500),
+            "click": (random.random(1500) < 0.3).astype(float),
+            "p": np.full(1500, 0.5),
+            "new": random.uniform(0.3, 0.7, 1500),
+        }
+    )
+    parts = {"slate": "list", "position": "position", "propensity_of": "item_at_position"}
+    story = story_of(cp.evaluate(lists, **PARTS, target="new", **parts))
+    assert story.unit == "list"
+    assert "list" in plain(story.asked())
+    both = cp.evaluate(
+        shop().with_columns(money=pl.col("click") * 3.0), reward=["click", "money"], propensity="p", target="good"
+    )
+    assert [story_of(result).reward for result in both.by_reward.values()] == ["click", "money"]
+    model = shop().with_columns(q=pl.lit(0.2), v=pl.lit(0.25))
+    alone = cp.evaluate(model, **PARTS, target="good", model_reward="q", model_value="v", estimator="dm")
+    assert "rests on the model alone" in plain(story_of(alone).sentence())
