@@ -45,6 +45,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, beta_ips
 from counterpoise.evaluation.asking import question_of
 from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
+from counterpoise.evaluation.story import story_of
 from counterpoise.experiments.regressions import fit_target
 from counterpoise.intervals import strategy
 from counterpoise.intervals.method import normal
@@ -96,11 +97,11 @@ class Count:
 
 
 def value_cells(world: str, n: int, runs: int, seed: int) -> list[Cell]:
-    """The value and the lift of one target, for every reward."""
+    """The value of one target, its lift, and the lift as a share of what ran, for every reward."""
     place = worlds()[world]
     random = np.random.default_rng([seed, n, sorted(worlds()).index(world)])
     truths = {name: place.expect(reward.mean) for name, reward in REWARDS.items()}
-    counts = {(part, name): Count() for part in ("value", "lift") for name in REWARDS}
+    counts = {(part, name): Count() for part in ("value", "lift", "relative") for name in REWARDS}
     for _ in range(runs):
         columns, effect = place.draw(random, n)
         log = columns | {name: reward.draw(random, effect) for name, reward in REWARDS.items()}
@@ -112,7 +113,10 @@ def value_cells(world: str, n: int, runs: int, seed: int) -> list[Cell]:
             verdict = found.verdict().verdict
             counts["value", name].see(found["t0", "beta_ips"], verdict, truth)
             counts["lift", name].see(found["t0", "lift"], verdict, truth - logged)
-    return [count.cell(part, world, name, n) for (part, name), count in counts.items()]
+            relative = story_of(found).best.relative
+            if relative is not None and logged > 0:
+                counts["relative", name].see(relative, verdict, truth / logged - 1.0)
+    return [count.cell(part, world, name, n) for (part, name), count in counts.items() if count.normal]
 
 
 def difference_cells(world: str, n: int, runs: int, seed: int) -> list[Cell]:
@@ -211,7 +215,7 @@ def summarize(cells: list[Cell]) -> bool:
         "width there",
         "worst cell, given ok",
     )
-    for part in ("value", "lift", "difference", "cluster"):
+    for part in ("value", "lift", "relative", "difference", "cluster"):
         own = [cell for cell in cells if cell.part == part]
         if not own:
             continue
@@ -284,9 +288,9 @@ def run_grid(
 ) -> bool:
     """Do intervals cover, verdicts hold and decisions err as seldom as they promise? A grid of worlds with known truth.
 
-    Four parts: values and lifts (`value`; 19 worlds × 6 rewards × 4 sizes), differences of two policies (`difference`), ranks of twenty
-    equal candidates (`rank`), and rows that depend on each other within clusters (`cluster`). `--cells FILE` writes every cell as a line
-    of a CSV file; `--picture CELLS PNG` draws such a file, and runs nothing.
+    Four parts: values, lifts and lifts as shares of what ran (`value`; 19 worlds × 6 rewards × 4 sizes), differences of two policies
+    (`difference`), ranks of twenty equal candidates (`rank`), and rows that depend on each other within clusters (`cluster`). `--cells
+    FILE` writes every cell as a line of a CSV file; `--picture CELLS PNG` draws such a file, and runs nothing.
     """
     if picture:
         all_cells = load_cells(str(picture[0]))
