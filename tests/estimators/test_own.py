@@ -11,7 +11,7 @@ import pytest
 from command_line import invoke, shop
 
 import counterpoise as cp
-from counterpoise.estimators import ESTIMATORS, Estimator, dm, lift, linear
+from counterpoise.estimators import ESTIMATORS, Estimator, dm, ips, lift, linear
 from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.showing import evaluation, finite, schema
 from counterpoise.moments import Moments
@@ -44,6 +44,14 @@ def test_coefficients_in_the_columns_order_are_those_by_column(copies):
     np.testing.assert_array_equal(in_order.value, by_column.value)
     np.testing.assert_array_equal(in_order.stderr, 1.5 * np.asarray(by_column.stderr))
     assert type(in_order.stderr) is type(by_column.stderr)
+
+
+@pytest.mark.parametrize("copies", [0, 2])
+def test_an_estimator_of_groups_does_without_each_of_them_in_turn(copies):
+    groups = Moments.stack([Moments.of(weight=[0.5, 2.0, w], reward=[3, 1, 2]) for w in (0.25, 1.0, 4.0)])
+    groups = Moments.stack([groups] * copies) if copies else groups
+    of_groups = Estimator(lambda stack: ips(stack.merge(axis=len(stack.shape) - 1)), needs="groups")
+    np.testing.assert_allclose(of_groups.without_each(groups), Estimator(ips).without_each(groups), rtol=1e-12)
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 import re
 from dataclasses import asdict
 
+import narwhals as nw
 import planted
 import polars as pl
 import pytest
 
 import counterpoise as cp
+from counterpoise.engines.streaming import prepare
 from counterpoise.evaluation.ranking import heaviest
+from counterpoise.log.rules import rules_of
 from counterpoise.report.page import render
 from counterpoise.report.profile import profile
 
@@ -30,6 +33,14 @@ def good():
 def test_there_is_a_bad_row_of_every_kind():
     assert len(BAD) - len(GOOD) == len(planted.KINDS) >= 12
     assert GOOD.equals(BAD.filter(~pl.col("row").is_in(list(planted.KINDS))))
+
+
+def test_every_rule_has_a_row_that_breaks_it_alone():
+    question = cp.evaluate(cp.Log(BAD, **planted.PARTS), target="new").question
+    rules = rules_of(question)
+    broken = [(~rule.holds.fill_null(False)).alias(str(k)) for k, rule in enumerate(rules)]
+    rows = nw.from_native(prepare(BAD, question, 0)).select(*broken).rows()
+    assert {row.index(True) for row in rows if sum(row) == 1} == set(range(len(rules)))
 
 
 CONTROLLED = [row for row, (column, _) in planted.KINDS.items() if column in planted.PARTS["control"]]

@@ -58,7 +58,13 @@ class Estimator:
 
     def without_each(self, groups: Moments) -> Floats:
         """The value without each of the groups (the last axis): what a delete-group jackknife looks at."""
-        return self.replicates(groups) if self.replicates else np.asarray(self.function(groups.others).value)
+        if self.replicates:
+            return self.replicates(groups)
+        if self.needs != "groups":
+            return np.asarray(self.function(groups.others).value)
+        size = groups.shape[-1]
+        others = ([j for j in range(size) if j != k] for k in range(size))
+        return np.stack([np.asarray(self.function(groups[..., rest]).value) for rest in others], axis=-1)
 
 
 ESTIMATORS: dict[str, Estimator] = {

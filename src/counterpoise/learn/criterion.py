@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import judge
 from counterpoise.diagnostics.diagnose import ROUNDING, WeightedRows, diagnose
+from counterpoise.diagnostics.verdict import FEW_ROWS
 from counterpoise.estimators.estimate import Estimate
 from counterpoise.estimators.weighted import beta_ips
 from counterpoise.intervals import Interval
@@ -25,8 +26,7 @@ from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Smooth
 
 # -- By which number policies are chosen: their value where the rows measure it, and a bound from below where they do not ---
 
-ROWS = 30  # effective rows it takes for a value to count as measured, as for verdicts
-ERRORS = 3  # and how many standard errors the mean weight may be off 1
+ERRORS = 3  # how many standard errors the mean weight may be off 1 for a value to count as measured
 DELTA = 0.05  # how often the bound may be above the value
 FACTORS = tuple(2.0**k for k in range(2, -6, -1))  # the λ that are tried, in units of 1/(√n · size of a reward)
 
@@ -114,7 +114,7 @@ def score_of(moments: Moments, smoothed: Smoothed, lowest: float, times: float =
     effective = n * mean * (n * mean / squares) if squares else 0.0
     error = math.sqrt(scatter / n / max(n - 1, 1))
     allowed = ERRORS * error + ROUNDING
-    measured = effective >= ROWS and abs(mean - 1) <= allowed
+    measured = effective >= FEW_ROWS and abs(mean - 1) <= allowed
     lower = lowest + (_lower(smoothed, n, times) if mean - 1 <= allowed else 0.0)
     estimate = beta_ips(moments)
     return Score(float(estimate.value), float(estimate.stderr), lower, effective, bool(measured))
