@@ -106,8 +106,12 @@ test-oldest: .venv-oldest/.ready
 
 setup-newest: .venv-newest/.ready
 
+# its libraries are those of `make test`, so these are the rooms where Python itself matters: syntax, types, signatures, pickles, the command line
+NEWEST = src tests/log tests/moments tests/features tests/weights tests/intervals tests/estimators tests/diagnostics tests/cli tests/readers \
+	tests/evaluation/test_signatures.py tests/evaluation/test_showing.py tests/evaluation/test_parts.py tests/test_front_door.py \
+	tests/test_openings.py tests/test_threads.py tests/test_whole_files.py
 test-newest: .venv-newest/.ready
-	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE)
+	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE) $(NEWEST)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
