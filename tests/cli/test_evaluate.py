@@ -291,7 +291,7 @@ def test_a_table_is_found_in_its_schema_and_a_quoted_name_may_hold_a_dot(tmp_pat
         assert found.stderr.startswith("LogError: no table ")
         assert "lags in this database. Check its name" in found.stderr.replace('"', "")
     for name in ("shop..logs", '"odd', ""):
-        assert "is no name of a table" in invoke(*command, path, "--table", name).stderr
+        assert "is not a valid table name" in invoke(*command, path, "--table", name).stderr
 
 
 def test_the_report_is_written_whole_and_said(tmp_path, log):

@@ -112,7 +112,7 @@ def _ctrl_c():
         (["--n", "0"], "OptionError: a cell needs n of at least 1 row; found 0"),
         (["--actions", "1"], "OptionError: a cell needs at least 2 actions"),
         (["--seeds", "-1"], "OptionError: seeds must lie in 0"),
-        (["--seeds", "5:5"], "OptionError: the seeds 5:5 are none"),
+        (["--seeds", "5:5"], "OptionError: `--seeds 5:5` selects no seeds"),
         (["--seeds", "many"], "OptionError: seeds are one integer or first:last"),
         (["--jobs", "0"], "OptionError: jobs must be at least 1"),
         (["--out", "/dev/null/runs.csv"], "ResultFileError: '/dev/null/runs"),

@@ -249,8 +249,8 @@ def test_what_does_not_fit_is_refused():
         ({"policy": MLP(3, 8)}, BY_GIVEN, "a ranking policy shows lists; found MLP. Pass policy=PlackettLuce"),
         ({"policy": a_policy(2)}, BY_GIVEN, "shows 2 items, and these lists have up to 3"),
         ({"norms": "all"}, BY_GIVEN, "not there for lists"),
-        ({"negatives": 4}, BY_GIVEN, "negatives= is not there for lists"),
-        ({"compile": True}, BY_GIVEN, "compile= is not there for lists"),
+        ({"negatives": 4}, BY_GIVEN, "negatives= does not work with lists"),
+        ({"compile": True}, BY_GIVEN, "compile= does not work with lists"),
         ({"objective": "dr"}, BY_GIVEN, "needs a reward model"),
         ({"objective": "lambda_ips"}, BY_GIVEN, "λ is not tuned"),
         ({"n_actions": 5}, BY_GIVEN, "the policy has no item 5"),
@@ -300,7 +300,7 @@ def test_a_ranker_that_is_not_surely_better_is_not_handed_out_in_silence():
         learner().fit(log, **BY_GIVEN)
     with pytest.raises(TrainingError, match="not surely better"):
         learner(fallback="raise").fit(log, **BY_GIVEN)
-    with pytest.raises(OptionError, match="fallback='imitate' is not there for lists"):
+    with pytest.raises(OptionError, match="fallback='imitate' does not work with lists"):
         learner(fallback="imitate").fit(log, **BY_GIVEN)
 
 

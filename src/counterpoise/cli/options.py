@@ -335,7 +335,7 @@ def table_path(name: str) -> str | list[str]:
     ('logs', ['shop', 'logs'], ['shop', 'odd.name'])
     """
     if not re.fullmatch(rf"{_STEP}(\.{_STEP})*", name):
-        raise OptionError(f'{name!r} is no name of a table: write logs, shop.logs, or "odd.name" in double quotes.')
+        raise OptionError(f'{name!r} is not a valid table name: write logs, shop.logs, or "odd.name" in double quotes.')
     steps = [quoted.replace('""', '"') if quoted else bare for quoted, bare in re.findall(_STEP, name)]
     return steps[0] if len(steps) == 1 else steps
 

@@ -56,7 +56,7 @@ CODES: Mapping[str, Code] = {
     "action-groups": Code(
         "caution", "A target that chooses groups is judged as if actions of a group earned the same."
     ),
-    "estimated-propensities": Code("caution", "The answer is wrong as far as the model of the propensities is."),
+    "estimated-propensities": Code("caution", "The answer is only as good as the propensity model."),
     "heavy-tailed-rewards": Code(
         "caution", "Rewards may have no variance, and then a mean is less sure than it looks."
     ),
@@ -239,8 +239,8 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
 def resting_on_model(model: str) -> Caveat:
     """The caveat for estimated propensities."""
     text = (
-        f"The propensities were not logged: the answer rests on those that {model} estimates from the context. It is wrong as far as they "
-        "are, which no check of this log can show, above all where the choice and the reward had a common cause that is not in the context."
+        f"The propensities were not logged: the answer rests on those that {model} estimates from the context. It is only as good as they "
+        "are, and no check of this log can tell, least of all if something that is not in the context drove both the choice and the reward."
     )
     return Caveat("estimated-propensities", text)
 

@@ -56,9 +56,9 @@ def check_options(options: Options) -> None:
     for name, (value, advice) in REFUSED.items():
         own = getattr(options, name)
         if advice is None and own != value:
-            raise OptionError(f"`{name}=` is not there for lists.", do=f"Leave out `{name}=`.")
+            raise OptionError(f"`{name}=` does not work with lists.", do=f"Leave out `{name}=`.")
         if advice is not None and own == value:
-            raise OptionError(f"`{name}={own!r}` is not there for lists.", do=advice)
+            raise OptionError(f"`{name}={own!r}` does not work with lists.", do=advice)
     objective = options.trained
     if objective.needs_model_rewards:
         raise OptionError(
@@ -66,7 +66,7 @@ def check_options(options: Options) -> None:
             do="Choose beta_ips, running_beta_ips, ips, lambda_ips, or (with batch_size=None) snips or value_beta_ips.",
         )
     if objective.needs_smoothing or objective.needs_score or options.objective == IMITATION:
-        raise OptionError(f"objective {options.objective!r} is not there for lists.", do="Choose beta_ips.")
+        raise OptionError(f"objective {options.objective!r} does not work with lists.", do="Choose beta_ips.")
     if objective.needs_lambda and not isinstance(options.banditnet_lambda, float):
         raise OptionError(
             "with lists, λ is not tuned: pass one number as `banditnet_lambda=`.",

@@ -149,7 +149,7 @@ def _entries(folder: Path) -> list[Path]:
 
 def _dangling(link: Path) -> LogError:
     return LogError(
-        f"the link {shown(link)!r} leads to {shown(link.readlink())!r}, which is not there. Fix the link, or remove it."
+        f"the link {shown(link)!r} leads to {shown(link.readlink())!r}, which does not exist. Fix the link, or remove it."
     )
 
 
