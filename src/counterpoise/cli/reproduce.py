@@ -142,7 +142,9 @@ def _seeds(text: str) -> range:
     except ValueError:
         raise OptionError(f"seeds are one integer or first:last, such as 10:20; found {text!r}.") from None
     if stop <= start:
-        raise OptionError(f"`--seeds {text}` selects no seeds: the last one is left out, so it must be above the first.")
+        raise OptionError(
+            f"`--seeds {text}` selects no seeds: the last one is left out, so it must be above the first."
+        )
     return range(start, stop)
 
 
