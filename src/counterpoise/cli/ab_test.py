@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import Typed, numbers, pairs, table_of, takes
+from counterpoise.cli.options import ANSWERED, LOG, Typed, numbers, pairs, table_of, takes
 from counterpoise.cli.printing import show
 from counterpoise.cli.running import ends_at_once
 from counterpoise.errors import OptionError
@@ -20,9 +20,12 @@ from counterpoise.log.parts import usual
 def ab_test(
     typed: Typed,
     *,
-    arm: Annotated[str, typer.Option(metavar="COLUMN", help="Which arm a row belongs to.")] = "arm",
+    arm: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Which arm a row belongs to.", rich_help_panel=LOG)
+    ] = "arm",
     against: Annotated[
-        str | None, typer.Option(metavar="ARM", help="The arm to compare with; the first by default.")
+        str | None,
+        typer.Option(metavar="ARM", help="The arm to compare with; the first by default.", rich_help_panel=ANSWERED),
     ] = None,
     propensity: Annotated[
         list[str] | None,
@@ -33,7 +36,9 @@ def ab_test(
     ] = None,
     shares: Annotated[
         list[str] | None,
-        typer.Option(metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm."),
+        typer.Option(
+            metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm.", rich_help_panel=LOG
+        ),
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
 ) -> None:
@@ -41,8 +46,12 @@ def ab_test(
 
     \b
     Examples:
-      counterpoise ab-test test.parquet --arm arm --reward click --shares A=0.5 --shares B=0.5
-      counterpoise ab-test test.parquet --reward click --baseline visits --propensity A=p_a --propensity B=p_b --cluster user_id
+      counterpoise ab-test test.parquet --reward click --shares A=0.5 \\
+        --shares B=0.5
+      counterpoise ab-test test.parquet --reward click --baseline visits \\
+        --cluster user_id
+      counterpoise ab-test test.parquet --reward click --propensity A=p_a \\
+        --propensity B=p_b
     """
     values = typed.arguments()
     if values["reward"] is None:
@@ -81,7 +90,8 @@ def backtest(
 
     \b
     Example:
-      counterpoise backtest tests.csv --reward click --propensity p --target pi_new --html backtest.html
+      counterpoise backtest tests.csv --reward click --target pi_new \\
+        --html backtest.html
     """
     if not tests.is_file():
         raise OptionError(f"there is no file {str(tests)!r}.")

@@ -14,6 +14,7 @@ from counterpoise.cli.evaluate import compare, evaluate
 from counterpoise.cli.learn import learn
 from counterpoise.cli.reproduce import reproduce
 from counterpoise.cli.running import open_streams, without_traceback
+from counterpoise.cli.settings import Command, init, reads_settings
 from counterpoise.cli.simulate import simulate
 from counterpoise.cli.state import state
 from counterpoise.cli.verbs import distribution, doctor, plan, sensitivity, sql
@@ -24,6 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
 )
 
 
@@ -79,16 +81,20 @@ def main(
             stream.reconfigure(errors="replace")  # an ASCII terminal shows ? for ±, and no traceback
 
 
-app.command()(evaluate)
-app.command()(compare)
-app.command("ab-test")(ab_test)
-app.command()(backtest)
-app.command()(distribution)
-app.command()(doctor)
-app.command()(plan)
-app.command()(sensitivity)
-app.command()(simulate)
-app.command()(learn)
-app.command()(sql)
+for name, command in {
+    "evaluate": evaluate,
+    "compare": compare,
+    "ab-test": ab_test,
+    "backtest": backtest,
+    "distribution": distribution,
+    "doctor": doctor,
+    "plan": plan,
+    "sensitivity": sensitivity,
+    "simulate": simulate,
+    "learn": learn,
+    "sql": sql,
+}.items():
+    app.command(name, cls=Command)(reads_settings(command))
+app.command(cls=Command)(init)
 app.add_typer(state, name="state")
 app.add_typer(reproduce, name="reproduce")

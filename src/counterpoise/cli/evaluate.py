@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import ANSWER, TARGETS, Typed, takes
+from counterpoise.cli.options import ANSWER, ANSWERED, ASKED, OUTPUT, TARGETS, Typed, takes
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
+from counterpoise.cli.settings import command_line
 from counterpoise.display import Display, visible
-from counterpoise.log.log import without_password
 from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
@@ -29,7 +28,8 @@ def evaluate(
     typed: Typed,
     *,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.", rich_help_panel=OUTPUT),
     ] = None,
 ) -> None:
     """What target policies would have earned on a log, how sure that is, and whether to believe it.
@@ -38,12 +38,23 @@ def evaluate(
 
     \b
     Examples:
-      counterpoise evaluate log.parquet --reward click --propensity p --target pi_new
-      counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
-      counterpoise evaluate log.parquet --reward click --reward revenue --target pi_new
-      counterpoise evaluate day1.parquet day2.parquet --target "half=pi_new / 2" --target-action greedy=item_new --action item
-      counterpoise evaluate log.parquet --target policy.safetensors --context age --context income --action item
-      counterpoise evaluate log.parquet --target-action item_new --action item --context age --context country --model auto
+      counterpoise evaluate log.parquet --target pi_new
+      counterpoise evaluate log.parquet --reward click --propensity p \\
+        --target pi_new
+      counterpoise evaluate log.parquet --target pi_new --segment country \\
+        --html report.html
+      counterpoise evaluate log.parquet --target pi_new --target pi_old \\
+        --cluster user_id
+      counterpoise evaluate log.parquet --reward click --reward revenue \\
+        --target pi_new
+      counterpoise evaluate day1.parquet day2.parquet --target "half=pi_new / 2"
+      counterpoise evaluate log.parquet --target-action greedy=item_new \\
+        --action item
+      counterpoise evaluate log.parquet --target policy.safetensors \\
+        --context age --action item
+      counterpoise evaluate log.parquet --target-action item_new \\
+        --action item \\
+        --context age --context country --model auto
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
@@ -54,8 +65,7 @@ def evaluate(
     result = result.with_tipping_points() if typed["sensitivity"] else result
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
     if html is not None:
-        command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        result.report(html, command=command, coverage=list(checks.values()))
+        result.report(html, command=command_line(), coverage=list(checks.values()))
         print(f"Report: {html}", file=sys.stderr if typed["json"] else sys.stdout)
     _exit(typed, result)
 
@@ -70,12 +80,15 @@ def compare(
         typer.Option(
             metavar="[NAME=]EXPRESSION",
             help="The other policy: the name of a target, whatever --target takes, or logging, which wrote the log.",
+            rich_help_panel=ASKED,
         ),
     ] = LOGGING,
     rows: Annotated[
         int,
         typer.Option(
-            metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
+            metavar="N",
+            help="Show the N rows that drive the best target's difference (reads the log again).",
+            rich_help_panel=ANSWERED,
         ),
     ] = 0,
 ) -> None:
@@ -86,9 +99,11 @@ def compare(
 
     \b
     Examples:
-      counterpoise compare log.parquet --target pi_new --against pi_old --segment country
+      counterpoise compare log.parquet --target pi_new --against pi_old \\
+        --segment country
       counterpoise compare log.parquet --target pi_new --rows 10
-      counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
+      counterpoise compare log.parquet --target pi_a --target pi_b \\
+        --against logging
     """
     result: Result = cp.compare(typed.data, **typed.question(against=against))
     checks = _checks(typed, result)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterpoise.cli.options import Typed, takes
-from counterpoise.cli.printing import print_json
+from counterpoise.cli.options import TRAINING, Typed, takes
+from counterpoise.cli.printing import console, print_json, say
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.wording import written
 from counterpoise.errors import OptionError
+from counterpoise.log.parts import usual, which_column
 
 if TYPE_CHECKING:
     from counterpoise.learn import PolicyLearner
@@ -34,8 +35,9 @@ def learn(
     log: Annotated[
         list[str],
         typer.Argument(
+            metavar="LOG",
             help="Files (Parquet, which may be larger than memory, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or "
-            "postgresql:// URL."
+            "postgresql:// URL.",
         ),
     ],
     out: Annotated[
@@ -43,56 +45,75 @@ def learn(
     ],
     context: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of the context; repeat for more.")],
     action: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers or text.")
-    ] = "action",
-    reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward.")] = "reward",
-    propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity.")] = "propensity",
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers or text. Guessed."),
+    ] = None,
+    reward: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the reward. Guessed, as evaluate does.")
+    ] = None,
+    propensity: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the propensity. Guessed, as evaluate does.")
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(metavar="M", help="How long to try several ways to learn; 1 by default.")
     ] = None,
     fallback: Annotated[
         str,
         typer.Option(
-            help="What to do if nothing is surely better than the policy that ran: imitate it, warn or raise."
+            metavar="WHAT",
+            help="What to do if nothing is surely better than the policy that ran: imitate it, warn or raise.",
         ),
     ] = "imitate",
     objective: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="Train a linear softmax policy by gradients, and nothing else, on logs that may be larger than memory: beta_ips, "
-            "running_beta_ips, ips, lambda_ips, log_smoothing or imitation; with --batch-size 0 also snips and value_beta_ips."
+            "running_beta_ips, ips, lambda_ips, log_smoothing or imitation; with --batch-size 0 also snips and value_beta_ips.",
+            rich_help_panel=TRAINING,
         ),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(metavar="N", help="With --objective: passes over the log; by default, while it helps.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="With --objective: passes over the log; by default, while it helps.",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(metavar="N", help="With --objective: rows per step, 1024; 0 for the full batch."),
+        typer.Option(
+            metavar="N", help="With --objective: rows per step, 1024; 0 for the full batch.", rich_help_panel=TRAINING
+        ),
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(metavar="RATE", help="With --objective: learning rate of Adam, 0.01.")
+        float | None,
+        typer.Option(metavar="RATE", help="With --objective: learning rate of Adam, 0.01.", rich_help_panel=TRAINING),
     ] = None,
     seed: Annotated[
         int, typer.Option(metavar="S", help="The same seed gives the same policy, if the same ways to learn are tried.")
     ] = 0,
-    device: Annotated[str | None, typer.Option(help="With --objective: cpu or cuda.")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --objective: cpu or cuda.", rich_help_panel=TRAINING)
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Find a policy on a log: try several ways to learn one, keep the best that is safe, and save it.
 
     \b
     Examples:
-      counterpoise learn log.parquet --context age --context income --action item --out policy.safetensors
-      counterpoise learn log.parquet --context age --action item --objective beta_ips --out policy.safetensors
+      counterpoise learn log.parquet --context age --context income \\
+        --action item --out policy.safetensors
+      counterpoise learn log.parquet --context age --action item \\
+        --objective beta_ips --out policy.safetensors
     """
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise OptionError("learning needs PyTorch.", do="Run pip install 'counterpoise[learn]'.")
     check_free(out, force=force, such_as="policy.safetensors")
     from counterpoise.learn import LearningWarning
 
-    columns = {"context": context, "action": action, "reward": reward, "propensity": propensity}
-    parts = columns | typed.arguments()
+    parts = typed.arguments() | {"context": context} | _columns(typed, log, action, reward, propensity)
     named = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "device": device}
     training = {name: value for name, value in named.items() if value is not None}
     data = log[0] if len(log) == 1 else log
@@ -115,7 +136,21 @@ def learn(
     print(summary)
     if numbers["dropped_rows"]:
         print(f"{numbers['dropped_rows']:,} bad rows were left out.")
-    print(f"{out}: the policy, for {numbers['n_actions']:,} actions, the distinct values of {action!r}.")
+    print(f"{out}: the policy, for {numbers['n_actions']:,} actions, the distinct values of {parts['action']!r}.")
+
+
+def _columns(
+    typed: Typed, log: list[str], action: str | None, reward: str | None, propensity: str | None
+) -> dict[str, str]:
+    """The columns of the parts; what was guessed is printed."""
+    named = {"action": action, "reward": reward, "propensity": propensity}
+    if None not in named.values():
+        return {name: str(column) for name, column in named.items()}
+    names = Typed(typed, log=log, external_access=False).columns
+    columns = {part: column or usual(part, names) or which_column(part, names) for part, column in named.items()}
+    guessed = ", ".join(f"{part} {columns[part]!r}" for part, column in named.items() if column is None)
+    say(console(stderr=typed["json"]), f"Guessed from the names: {guessed}.")
+    return columns
 
 
 def _search(

@@ -20,7 +20,7 @@ from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import INTERVALS, strategy
 from counterpoise.log.log import MODEL, Log
-from counterpoise.log.parts import LIMITS, PARTS, USUAL, LogFields, guess, help_of
+from counterpoise.log.parts import LIMITS, PARTS, USUAL, LogFields, guess
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Chosen, name_of
 from counterpoise.weights.lists import LIST_WEIGHTS
@@ -33,7 +33,39 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 ONE, MANY = str | None, list[str] | None
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+# -- Help: the groups in which a command lists its options ------------------------------------------------------------
+
+PANELS = {
+    "log": "The log",
+    "targets": "Targets",
+    "answer": "The answer",
+    "output": "Output",
+    "state": "State, for logs that come day by day",
+    "rows": "Advanced: where rows are, and which count",
+    "lists": "Advanced: lists",
+    "models": "Advanced: models",
+    "estimates": "Advanced: estimates and checks",
+    "training": "Advanced: training",
+    "help": "Settings and help",
+}
+# the options that matter most: in each panel, these come first
+FIRST = (
+    "reward",
+    "propensity",
+    "propensity_model",
+    "action",
+    "context",
+    "cluster",
+    "where",
+    "target",
+    "target_action",
+    "segment",
+    "html",
+    "json",
+)
+LOG, ASKED, ANSWERED, OUTPUT, TRAINING = (PANELS[name] for name in ("log", "targets", "answer", "output", "training"))
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.", rich_help_panel=OUTPUT)]
 
 # -- Parts of a log, as options ----------------------------------------------------------------------------------------
 
@@ -54,7 +86,7 @@ METAVARS = {
 KINDS: dict[str, object] = {"reward_bounds": tuple[float, float] | None, "model_value": MANY, "control": MANY}
 MORE = {
     "reward": f"Guessed from {', '.join(USUAL['reward'])}.",
-    "propensity": "Guessed from the usual names.",
+    "propensity": f"Guessed from {', '.join(USUAL['propensity'])}.",
     "candidates": "Text such as a|b, or a JSON list, will do.",
     "table": "shop.logs is logs in the schema shop.",
     "model": "For targets that say how they choose among all actions, with --context and --action; needs the extra models.",
@@ -71,17 +103,25 @@ def _part(name: str, *, is_repeated: bool | None = None) -> Parameter:
     # not `int in get_args(hint)`: with older versions of NumPy, whatever may be an array may be an int
     is_count = hint == int | None
     kind = KINDS.get(name, bool if hint is bool else int | None if is_count else MANY if several else ONE)
-    said = [f"{help_of(name)[0].upper()}{help_of(name)[1:]}.", MORE.get(name, "")]
-    said += ["May be repeated."] if kind == MANY else []
-    return _option(name, kind, METAVARS.get(name, "COLUMN"), " ".join(filter(None, said)))
+    sentence = PARTS[name].sentence
+    said = [f"{sentence[0].upper()}{sentence[1:]}.", MORE.get(name, ""), "May be repeated." if kind == MANY else ""]
+    return _option(name, kind, METAVARS.get(name, "COLUMN"), " ".join(filter(None, said)), panel=PARTS[name].panel)
 
 
 def _option(
-    name: str, kind: Any = ONE, metavar: str | None = "COLUMN", help: str = "", *, default: object = None
+    name: str,
+    kind: Any = ONE,
+    metavar: str | None = "COLUMN",
+    help: str = "",
+    *,
+    panel: str = "estimates",
+    default: object = None,
 ) -> Parameter:
+    under = PANELS[panel]
     if kind is bool:  # without the --no-… that Typer would add
-        return _declared(name, Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=help)], False)
-    return _declared(name, Annotated[kind, typer.Option(metavar=metavar, help=help)], default)
+        flag = typer.Option(f"--{name.replace('_', '-')}", help=help, rich_help_panel=under)
+        return _declared(name, Annotated[bool, flag], False)
+    return _declared(name, Annotated[kind, typer.Option(metavar=metavar, help=help, rich_help_panel=under)], default)
 
 
 def _declared(name: str, annotation: object, default: object) -> Parameter:
@@ -98,7 +138,7 @@ _VALUES_ALONE = " and ".join(name for name, method in INTERVALS.items() if not m
 FURTHER = {
     option.name: option
     for option in (
-        _declared("log", Annotated[list[str], typer.Argument(help=FILES)], Parameter.empty),
+        _declared("log", Annotated[list[str], typer.Argument(metavar="LOG", help=FILES)], Parameter.empty),
         _declared("json", Json, False),
         _option(
             "target",
@@ -107,22 +147,33 @@ FURTHER = {
             "A target policy's probability of the logged action: a column, or an SQL expression of columns; or the .safetensors file "
             "that learn wrote, with --context and --action. May be repeated; guessed. What is a column's name as a whole is that column; "
             "a comparison has blanks around its equals sign, 'shown = best'.",
+            panel="targets",
         ),
         _option(
             "target_action",
             MANY,
             "[NAME=]COLUMN",
             "The action that a deterministic target takes, with --action; may be repeated.",
+            panel="targets",
         ),
-        _option("no_cluster", bool, help="Rows are independent, though a column such as user_id suggests otherwise."),
+        _option(
+            "no_cluster",
+            bool,
+            help="Rows are independent, though a column such as user_id suggests otherwise.",
+            panel="rows",
+        ),
         _option(
             "propensity_model",
             metavar="NAME",
             help="Propensities were not logged: estimate them by a model of --action given --context, logistic or boosted. With "
             "--propensity, the model speaks only for rows without a number there. Needs the extra models.",
+            panel="log",
         ),
         _option(
-            "segment", MANY, help="Report every value of this column too, one known before the choice; may be repeated."
+            "segment",
+            MANY,
+            help="Report every value of this column too, one known before the choice; may be repeated.",
+            panel="answer",
         ),
         _option(
             "weight",
@@ -157,9 +208,20 @@ FURTHER = {
             Path | None,
             "FILE",
             "Keeps the sums: this log is added to it, the answer is about all.",
+            panel="state",
         ),
-        _option("batch", metavar="KEY", help="Key of this log in --state, such as its day; files may go without."),
-        _option("replace", bool, help="Put this log in the place of what its batch or files had added to --state."),
+        _option(
+            "batch",
+            metavar="KEY",
+            help="Key of this log in --state, such as its day; files may go without.",
+            panel="state",
+        ),
+        _option(
+            "replace",
+            bool,
+            help="Put this log in the place of what its batch or files had added to --state.",
+            panel="state",
+        ),
         _option("strict", bool, help="Exit 1 if the log does not identify some target (over the whole log)."),
         _option(
             "check_coverage",
@@ -173,6 +235,10 @@ FURTHER = {
             help="Say how wrong propensities must be for the conclusion to flip (reads the log again).",
         ),
     )
+}
+# every option that several commands have, as Typer knows it
+SHARED: dict[str, Any] = {
+    name: (FURTHER[name] if name in FURTHER else _part(name)).annotation.__metadata__[0] for name in (*PARTS, *FURTHER)
 }
 TARGETS = ("target", "target_action", "propensity_model", "no_cluster", "level")  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")

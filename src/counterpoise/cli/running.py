@@ -142,7 +142,7 @@ def _leave(sign: int = signal.SIGINT) -> NoReturn:
     os._exit(128 + sign)
 
 
-def check_free(path: Path, *, such_as: str, force: bool = True) -> None:
+def check_free(path: Path, *, such_as: str, force: bool = True, flag: str = "--force") -> None:
     """Make sure, before work that may take hours, that a file can be written; an existing one only with `force`."""
     problem = "cannot write " + repr(str(path))
     if path.is_dir():
@@ -151,7 +151,7 @@ def check_free(path: Path, *, such_as: str, force: bool = True) -> None:
         missing = f"there is no folder {str(path.parent)!r}"
         raise OptionError(f"{problem}: {missing}.", do="Create it, or name a file in a folder that exists.")
     if path.exists() and not force:
-        raise OptionError(f"{problem}: it already exists.", do="Name another file, or pass --force to replace it.")
+        raise OptionError(f"{problem}: it already exists.", do=f"Name another file, or pass {flag} to replace it.")
     if path.exists() and not path.is_file():
         raise OptionError(f"{problem}: it is not a regular file.", do="Name another one.")
     try:

@@ -22,7 +22,7 @@ FORMATS = {".parquet": "write_parquet", ".csv": "write_csv", ".arrow": "write_ip
 
 @ends_at_once
 def simulate(
-    out: Annotated[Path, typer.Argument(help="The file to write: .parquet, .csv, .arrow or .jsonl.")],
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write: .parquet, .csv, .arrow or .jsonl.")],
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of the log.")] = 10_000,
     actions: Annotated[int, typer.Option(metavar="K", help="Number of actions.")] = 10,
     inverse_temperature: Annotated[

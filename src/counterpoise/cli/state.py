@@ -12,6 +12,7 @@ from counterpoise.cli.evaluate import show_result
 from counterpoise.cli.options import Typed, takes
 from counterpoise.cli.printing import console, print_json, show_blocks
 from counterpoise.cli.running import without_traceback
+from counterpoise.cli.settings import Command, reads_settings
 from counterpoise.display import Block, Table
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def _several() -> None:
     """Look into the file of --state."""  # with a single command Typer would leave its name out
 
 
-@state.command()
+@state.command(cls=Command)
+@reads_settings
 @without_traceback
 @takes("level", "interval", "reward_bounds", "tuned_for", "max_weight", "estimator", "json")
 def show(

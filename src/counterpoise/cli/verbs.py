@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import TARGETS, Typed, table_path, takes, typed_targets
+from counterpoise.cli.options import ANSWERED, ASKED, LOG, TARGETS, Typed, table_path, takes, typed_targets
 from counterpoise.cli.printing import console, print_json, show, show_blocks
 from counterpoise.cli.running import ends_at_once
+from counterpoise.errors import OptionError
 from counterpoise.log.parts import MODELS
 from counterpoise.log.question import LOGGING
 
@@ -42,7 +43,11 @@ def doctor(
     ] = None,
     day: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Check mean weights by this day or time; a lone date column is found."),
+        typer.Option(
+            metavar="COLUMN",
+            help="Check mean weights by this day or time; a lone date column is found.",
+            rich_help_panel=ANSWERED,
+        ),
     ] = None,
     distribution: Annotated[
         list[str] | None,
@@ -50,6 +55,7 @@ def doctor(
             metavar="COLUMN",
             help="The logging policy's probabilities of all actions: a list column, or repeat it for a column each, in the "
             "actions' order or as ACTION=COLUMN.",
+            rich_help_panel=LOG,
         ),
     ] = None,
 ) -> None:
@@ -87,21 +93,40 @@ def plan(
     typed: Typed,
     *,
     difference: Annotated[
-        float, typer.Option(metavar="D", help="The difference that matters, in units of the reward.")
+        str,
+        typer.Option(
+            metavar="D",
+            help="The difference that matters: in units of the reward, or as a share of what ran, such as 5%.",
+            rich_help_panel=ANSWERED,
+        ),
     ],
-    power: Annotated[float, typer.Option(metavar="SHARE", help="Chance to see a difference that is there.")] = 0.8,
+    power: Annotated[
+        float, typer.Option(metavar="SHARE", help="Chance to see a difference that is there.", rich_help_panel=ANSWERED)
+    ] = 0.8,
     actions: Annotated[
-        int | None, typer.Option(metavar="K", help="Number of actions, to see what exploring would save.")
+        int | None,
+        typer.Option(
+            metavar="K", help="Number of actions, to see what exploring would save.", rich_help_panel=ANSWERED
+        ),
     ] = None,
 ) -> None:
     """How many rows it takes to know a target to within ± D, or to see a difference of D; and what exploring would save.
 
     \b
     Examples:
-      counterpoise plan log.parquet --target pi_new --difference 0.01
-      counterpoise plan log.parquet --target pi_new --difference 0.01 --actions 10 --cluster user_id
+      counterpoise plan log.parquet --target pi_new --difference 5%
+      counterpoise plan log.parquet --target pi_new --difference 0.01 \\
+        --actions 10 --cluster user_id
     """
-    show(typed, cp.plan(typed.data, **typed.question(), difference=difference, power=power, actions=actions))
+    size = difference if difference.strip().endswith("%") else _number("difference", difference)
+    show(typed, cp.plan(typed.data, **typed.question(), difference=size, power=power, actions=actions))
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"`{name}={text!r}` is neither a number nor a share such as 5%.") from None
 
 
 @ends_at_once
@@ -112,16 +137,26 @@ def distribution(
     quantile: Annotated[
         list[float] | None,
         typer.Option(
-            metavar="SHARE", help="The reward that this share does not exceed; may be repeated (0.1 … 0.9 by default)."
+            metavar="SHARE",
+            help="The reward that this share does not exceed; may be repeated (0.1 … 0.9 by default).",
+            rich_help_panel=ANSWERED,
         ),
     ] = None,
     cvar: Annotated[
         list[float] | None,
-        typer.Option(metavar="SHARE", help="The mean of this share of the rewards, the lowest; may be repeated."),
+        typer.Option(
+            metavar="SHARE",
+            help="The mean of this share of the rewards, the lowest; may be repeated.",
+            rich_help_panel=ANSWERED,
+        ),
     ] = None,
     threshold: Annotated[
         list[float] | None,
-        typer.Option(metavar="REWARD", help="Where to look at the distribution; may be repeated; by default, chosen."),
+        typer.Option(
+            metavar="REWARD",
+            help="Where to look at the distribution; may be repeated; by default, chosen.",
+            rich_help_panel=ANSWERED,
+        ),
     ] = None,
 ) -> None:
     """How the reward would be distributed under target policies: its quantiles, and the mean of its lowest part (CVaR).
@@ -131,8 +166,10 @@ def distribution(
     \b
     Examples:
       counterpoise distribution log.parquet --target pi_new
-      counterpoise distribution log.parquet --reward revenue --target pi_new --quantile 0.5 --quantile 0.9 --cvar 0.1 --json
-      counterpoise distribution log.parquet --reward "-latency" --target pi_new --cvar 0.01
+      counterpoise distribution log.parquet --reward revenue --quantile 0.5 \\
+        --cvar 0.1 --json
+      counterpoise distribution log.parquet --reward "-latency" \\
+        --target pi_new --cvar 0.01
     """
     answer = cp.distribution(typed.data, **typed.question(), thresholds=threshold or None)
     chosen = answer.statistics(quantile or (), cvar or ()) if quantile or cvar else None
@@ -152,12 +189,15 @@ def sensitivity(
         typer.Option(
             metavar="[NAME=]EXPRESSION",
             help="The policy that the conclusion is about: the name of a target, whatever --target takes, or logging, which wrote the log.",
+            rich_help_panel=ASKED,
         ),
     ] = LOGGING,
     gamma: Annotated[
         list[float] | None,
         typer.Option(
-            metavar="FACTOR", help="How far odds may be wrong, at least 1; may be repeated (1, 1.2, 1.5, 2 by default)."
+            metavar="FACTOR",
+            help="How far odds may be wrong, at least 1; may be repeated (1, 1.2, 1.5, 2 by default).",
+            rich_help_panel=ANSWERED,
         ),
     ] = None,
 ) -> None:
@@ -169,7 +209,8 @@ def sensitivity(
     Examples:
       counterpoise sensitivity log.parquet --target pi_new
       counterpoise sensitivity log.parquet --target pi_new --against pi_old
-      counterpoise sensitivity log.parquet --reward revenue --target pi_new --gamma 1.1 --gamma 3 --cluster user_id --json
+      counterpoise sensitivity log.parquet --target pi_new --gamma 1.1 \\
+        --gamma 3 --json
     """
     question = typed.question(against=against) | ({"gamma": gamma} if gamma else {})
     show(typed, cp.sensitivity(typed.data, **question))
@@ -180,8 +221,10 @@ def sensitivity(
 def sql(
     typed: Typed,
     *,
-    table: Annotated[str, typer.Argument(help="The log's table; shop.logs is logs in the schema shop.")],
-    dialect: Annotated[str, typer.Option(help="bigquery, snowflake, trino, postgres, duckdb, …")],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="The log's table; shop.logs is logs in the schema shop.")
+    ],
+    dialect: Annotated[str, typer.Option(metavar="NAME", help="bigquery, snowflake, trino, postgres, duckdb, …")],
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward, or an expression.")],
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity, or an expression.")],
     target: Annotated[
@@ -198,7 +241,8 @@ def sql(
 
     \b
     Example:
-      counterpoise sql logs --dialect bigquery --reward click --propensity p --target pi_new --segment country
+      counterpoise sql logs --dialect bigquery --reward click --propensity p \\
+        --target pi_new
     """
     values = typed.arguments()
     targets = typed_targets(target, values.pop("target_action"), ())

@@ -46,6 +46,8 @@ def as_option(name: str, value: str = "") -> str:
     """
     if chosen := re.fullmatch(r"Chosen\(column=(.*)\)", value):
         return as_option("target_action", chosen[1])
+    if name == "propensity" and value == "'model'" and (model := _option("propensity_model")) is not None:
+        return f"{model} logistic"
     option, parsed = _option(name), _parsed(value)
     if parsed is False and (refusal := _option(f"no_{name}")) is not None:
         return refusal

@@ -88,6 +88,7 @@ class Plan(Display):
     verdict: Verdict
     ok_rows: float = math.inf
     interval: str = "student"
+    difference_share: float | None = None  # of what ran, if the difference was asked for as a share of it
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """How many rows each question needs, with and without exploring, and the verdict."""
@@ -108,6 +109,8 @@ class Plan(Display):
     def cells(self) -> Table:
         """The rows that each question needs, and how many more that is."""
         size, sure, needs = f"{self.difference:g}", level_of(self.level), self.needs
+        if self.difference_share is not None:
+            size = f"{self.difference:.4g}, {100 * self.difference_share:g} % of what ran,"
         questions = (
             (f"the value of {shortened(self.target)} to ± {size} ({sure})", needs.value_rows, needs.value_range),
             (
@@ -156,7 +159,7 @@ def plan(
     log: Log | Data = None,
     *,
     target: Targets,
-    difference: float,
+    difference: float | str,
     actions: int | None = None,
     interval: str | Method | None = None,
     level: float = 0.95,
@@ -164,6 +167,8 @@ def plan(
     **parts: Unpack[LogFields],
 ) -> Plan:
     r"""How many rows it takes to know a target's value, or its difference from the logging policy, to within `difference`.
+
+    The difference is in units of the reward, or a share of what the logging policy earned, as in ``"5%"``.
 
     The rows asked for are the fewest at which the `interval` that you will use (as in `evaluate`; by default, Student's) reaches no
     further than `difference` to either side, or leaves 0 with the chance `power` if the target earns `difference` more. With σ² the
@@ -203,7 +208,8 @@ def plan(
     >>> low < planned.needs.difference_rows < high
     True
     """
-    _check(difference, power, actions)
+    share = _share(difference)
+    _check(1.0 if share is not None else difference, power, actions)
     whole = None if isinstance(log, LogMoments) else as_log(log, parts)
     if whole is not None:
         whole.need_only("plan")
@@ -224,12 +230,13 @@ def plan(
     value = result[target, best]
     lift = result[target, "lift"] if paired is None else paired.difference
     diagnostics = result.diagnostics(target)
+    size = float(difference) if share is None else share * _earned(diagnostics.mean_reward, difference)
     clusters = math.inf if diagnostics.effective_clusters is None else diagnostics.effective_clusters
-    wish = Wish(difference, level, power, method, min(max(diagnostics.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
+    wish = Wish(size, level, power, method, min(max(diagnostics.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
     verdict = result.verdict(target)
     known = Plan(
-        target, difference, level, power, result.n, value.stderr, lift.stderr, Needs(math.inf, math.inf, math.inf), (), verdict,
-        interval=method.name,
+        target, size, level, power, result.n, value.stderr, lift.stderr, Needs(math.inf, math.inf, math.inf), (), verdict,
+        interval=method.name, difference_share=share,
     )  # fmt: skip
     # rewards that never vary show no variance: it is unknown, not 0
     if verdict.verdict == "not identified" or not diagnostics.carrying_rows > 0:
@@ -468,7 +475,32 @@ def _check_actions(actions: int, mean: float, error: float) -> None:
         )
 
 
-def _check(difference: float, power: float, actions: int | None) -> None:
+def _share(difference: float | str) -> float | None:
+    """A difference that was asked for as a share of what ran, such as "5%"; None if it is an amount."""
+    if not isinstance(difference, str):
+        return None
+    try:
+        share = float(difference.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = math.nan
+    if not difference.strip().endswith("%") or not 0 < share < math.inf:
+        raise OptionError(
+            f"`difference={difference!r}` is neither a positive number, in units of the reward, nor a share of what ran, such as '5%'."
+        )
+    return share
+
+
+def _earned(mean_reward: float, difference: float | str) -> float:
+    """What the logging policy earned per row, if a share of it says anything."""
+    if not mean_reward > 0:
+        raise OptionError(
+            f"`difference={difference!r}` is a share of what ran, which earned {mean_reward:.4g} per row, and that is not above 0.",
+            do="Name the difference in units of the reward: `difference=0.01`.",
+        )
+    return mean_reward
+
+
+def _check(difference: float | str, power: float, actions: int | None) -> None:
     if isinstance(difference, bool) or not isinstance(difference, Real) or not 0 < difference < math.inf:
         raise OptionError(f"`difference={difference!r}` is not a positive number, in units of the reward.")
     if not (isinstance(power, Real) and 0.0 < power < 1.0):

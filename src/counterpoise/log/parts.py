@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from inspect import Parameter, cleandoc, signature
 from os import PathLike
-from typing import Annotated, Literal, ParamSpec, Protocol, TypedDict, TypeVar
+from typing import Annotated, Literal, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar
 
 from numpy.typing import ArrayLike
 
@@ -64,15 +64,21 @@ class Fittable:
 # -- The list ----------------------------------------------------------------------------------------------------------
 
 Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "option"]
+Panel = Literal["log", "rows", "lists", "models", "estimates"]  # under which the help of a command lists a part
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part: its sentence, the form in which it is read, and the group of parts that a verb takes or refuses as one."""
+    """A part: its sentence, the form in which it is read, and the group of parts that a verb takes or refuses as one.
+
+    `panel` is where the help of a command lists it ("log" has the parts that matter most), and `in_python` what only Python can say.
+    """
 
     sentence: str
     form: Form = "column"
     group: Literal["lists", "predictions", "fitting", ""] = ""
+    panel: Panel = "rows"
+    in_python: str = ""
 
 
 class LogFields(TypedDict, total=False):
@@ -81,15 +87,19 @@ class LogFields(TypedDict, total=False):
     reward: Annotated[
         Columns,
         Part(
-            "what came of the choice: a click, an amount; list several to answer for all of them in one pass", "columns"
+            "what came of the choice: a click, an amount",
+            "columns",
+            panel="log",
+            in_python="list several to answer for all of them in one pass",
         ),
     ]
     propensity: Annotated[
         Column | Mapping[str, Column] | Unlogged,
         Part(
-            "the logging policy's probability of the logged action; with several loggers, each one's; if it was not logged, 'model' or "
-            "a models.Propensity",
+            "the logging policy's probability of the logged action",
             "propensity",
+            panel="log",
+            in_python="with several loggers, each one's; if it was not logged, 'model' or a models.Propensity",
         ),
     ]
     logger: Annotated[
@@ -99,12 +109,12 @@ class LogFields(TypedDict, total=False):
         Mapping[str, float] | None,
         Part("the loggers' shares of the rows; by default, those found in the log", "option"),
     ]
-    action: Annotated[Column, Part("the logged action")]
-    context: Annotated[Columns, Part("what a policy looks at before it chooses", "table")]
+    action: Annotated[Column, Part("the logged action", panel="log")]
+    context: Annotated[Columns, Part("what a policy looks at before it chooses", "table", panel="log")]
     candidates: Annotated[Column, Part("the actions to choose from: a list in every row")]
     cluster: Annotated[
         Column | Literal[False],
-        Part("the unit of randomization, such as the user; errors allow for its rows being alike"),
+        Part("the unit of randomization, such as the user; errors allow for its rows being alike", panel="log"),
     ]
     key: Annotated[Columns, Part("what identifies a row; repeats are counted", "columns")]
     model_reward: Annotated[
@@ -112,42 +122,52 @@ class LogFields(TypedDict, total=False):
         Part(
             "a reward model's prediction for the logged action, for dr and the other model-based estimators",
             group="predictions",
+            panel="models",
         ),
     ]
-    model_value: Annotated[Columns, Part("the model's value of each target", "option", "predictions")]
+    model_value: Annotated[Columns, Part("the model's value of each target", "option", "predictions", "models")]
     model: Annotated[
         str | Learnable | Fittable | None,
         Part(
-            "a reward model to fit, never on the rows it predicts: 'auto', 'logistic', 'ridge', 'boosted', or one of scikit-learn's",
+            "a reward model to fit, never on the rows it predicts: auto, logistic, ridge or boosted",
             "option",
             "fitting",
+            "models",
+            in_python="or one of scikit-learn's",
         ),
     ]
     items: Annotated[
         Frame | None,
-        Part("what the model may know about actions: a frame with one row for each", "option", "fitting"),
+        Part("what the model may know about actions: one row for each", "option", "fitting", "models", "in a frame"),
     ]
     value_samples: Annotated[
         int | None,
-        Part("with many actions, how many to draw for the model's value of a target", "option", "fitting"),
+        Part("with many actions, how many to draw for the model's value of a target", "option", "fitting", "models"),
     ]
     control: Annotated[
-        Mapping[str, float] | None, Part("further control variates: each column and its known mean", "option")
+        Mapping[str, float] | None,
+        Part("further control variates: each column and its known mean", "option", panel="estimates"),
     ]
     baseline: Annotated[
         Columns | Mapping[str, object],
         Part(
             "columns known before the choice that rewards may depend on; the baseline is linear in them, and text is a category",
             "baseline",
+            panel="estimates",
         ),
     ]
-    slate: Annotated[Column, Part("the list that a row belongs to, with one row per position", group="lists")]
-    position: Annotated[Column, Part("a row's place in its list, counted from 0 or from 1", group="lists")]
+    slate: Annotated[
+        Column, Part("the list that a row belongs to, with one row per position", group="lists", panel="lists")
+    ]
+    position: Annotated[
+        Column, Part("a row's place in its list, counted from 0 or from 1", group="lists", panel="lists")
+    ]
     propensity_of: Annotated[
         str | None,
         Part(
             "what propensities in lists mean: item_at_position (whatever stands elsewhere) or item_given_above (given the items above)",
             "option",
+            "lists",
             "lists",
         ),
     ]
@@ -157,29 +177,36 @@ class LogFields(TypedDict, total=False):
             "how much the reward at a position counts in the value of a list: dcg, or a column; by default, 1",
             "discount",
             "lists",
+            "lists",
         ),
     ]
-    where: Annotated[str | None, Part("an SQL condition: only rows that meet it count", "option")]
+    where: Annotated[str | None, Part("an SQL condition: only rows that meet it count", "option", panel="log")]
     table: Annotated[str | Sequence[str] | None, Part("the database table that is the log", "option")]
     query: Annotated[str | None, Part("the database query that is the log", "option")]
     external_access: Annotated[bool, Part("let DuckDB read other files, as a view over Parquet needs", "option")]
     groups: Annotated[
         int | None,
-        Part("how many groups to hash clusters (or rows) into, for the jackknife and cross_fit", "option"),
+        Part(
+            "how many groups to hash clusters (or rows) into, for the jackknife and cross_fit",
+            "option",
+            panel="estimates",
+        ),
     ]
     max_segments: Annotated[
         int | None,
-        Part("the most segments to answer for; say so here if you want more than 1,000", "option"),
+        Part("the most segments to answer for; say so here if you want more than 1,000", "option", panel="estimates"),
     ]
     reward_bounds: Annotated[
         Bounds,
         Part(
-            "the smallest and the largest possible reward, if known; with several rewards, also by name",
+            "the smallest and the largest possible reward, if known",
             "option",
+            panel="estimates",
+            in_python="with several rewards, also by name",
         ),
     ]
     drop_bad_rows: Annotated[
-        bool, Part("leave out rows with impossible values, and count them, instead of raising", "option")
+        bool, Part("leave out rows with impossible values, and count them, instead of refusing the log", "option")
     ]
 
 
@@ -211,7 +238,7 @@ OTHER_WORDS = {
 
 def help_of(part: str) -> str:
     """A part of a log in a few words."""
-    return PARTS[part].sentence
+    return "; ".join(filter(None, (PARTS[part].sentence, PARTS[part].in_python)))
 
 
 def check_known(caller: str, arguments: Collection[str], known: Collection[str]) -> None:
@@ -373,14 +400,14 @@ def guess(
     """
     guessed: list[tuple[str, str]] = []
     if reward is None:
-        reward = usual("reward", columns) or _unknown("reward", columns)
+        reward = usual("reward", columns) or which_column("reward", columns)
         guessed.append(("reward", reward))
     if propensity is None:
-        propensity = usual("propensity", columns) or _unknown("propensity", columns)
+        propensity = usual("propensity", columns) or which_column("propensity", columns)
         guessed.append(("propensity", propensity))
     targets = tuple(target)
     if not targets:
-        targets = targets_among(columns, (reward, propensity)) or (_unknown("target", columns),)
+        targets = targets_among(columns, (reward, propensity)) or (which_column("target", columns),)
         guessed += [("target", name) for name in targets]
     return GuessedParts(reward, propensity, targets, tuple(guessed))
 
@@ -419,9 +446,17 @@ def _is_id(name: str) -> bool | None:
     return False if _ANY_ID.fullmatch(plain) and not _THING.fullmatch(plain) else None
 
 
-def _unknown(part: str, columns: Sequence[str]) -> str:
+def which_column(part: str, columns: Sequence[str]) -> NoReturn:
+    """Refuse to guess a part that no column has a usual name for, and say what to pass."""
     shown = ", ".join(map(repr, columns[:20])) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
     raise ColumnError(
         f"which column is the {part}? None has a usual name ({', '.join(USUAL[part])}); the log has {shown or 'no columns'}.",
-        do=f"Pass `{part}=COLUMN`.",
+        do=f"Pass `{part}=COLUMN`{_OTHERWISE.get(part, '.')}",
     )
+
+
+# what to do if there is no such column
+_OTHERWISE = {
+    "propensity": "; if propensities were not logged, estimate them: `propensity='model'`, with `action=` and `context=`.",
+    "target": "; if a column holds the action that a policy takes, `target=Chosen(column='COLUMN')`, with `action=`.",
+}

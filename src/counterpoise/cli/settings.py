@@ -1,0 +1,420 @@
+"""`counterpoise.toml`: what the commands of a team have in common, written by `counterpoise init` and read by every command.
+
+What the file says is put among what was typed before anything is read, so that it means the same, is checked the same and is refused in
+the same words. It holds no passwords and nothing that runs, reads or overwrites more than was typed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+import counterpoise as cp
+from counterpoise.cli.options import FIRST, OUTPUT, PANELS, PYTHON_ONLY, SHARED, Typed, takes
+from counterpoise.cli.running import check_free, ends_at_once, writing
+from counterpoise.cli.wording import written
+from counterpoise.errors import CounterpoiseError, OptionError, masked
+from counterpoise.log.log import forgetting_password, looks_like_address, without_password
+from counterpoise.log.parts import OTHER_WORDS, PARTS, ids_among
+
+if TYPE_CHECKING:
+    from counterpoise.evaluation.doctor import Examination
+
+NAME = "counterpoise.toml"
+PATHS = ("log", "items", "state", "html", "out", "target")  # relative to the file's own folder
+TYPED_ONLY = ("external_access", "import", "imports", "force", "overwrite", "replace", "config")
+SECRET = re.compile(r"passw|pwd|secret|token|credential|api_?key", re.IGNORECASE)
+# what is typed leaves out what the file says about the same thing in another way
+RIVALS = {
+    "cluster": ("no_cluster",),
+    "no_cluster": ("cluster",),
+    "target": ("target_action",),
+    "target_action": ("target",),
+    "log": ("table", "query"),
+    "table": ("query",),
+    "query": ("table",),
+}
+CONFIG = typer.Option(
+    metavar="FILE",
+    help=f"Read options from this file instead of {NAME} in the folder you are in; what you type wins.",
+    rich_help_panel=PANELS["help"],
+)
+_TYPE = re.compile(r" <[^>]*>$")  # of Python's, which newer versions of Typer add to a name
+_added: ContextVar[tuple[str, ...]] = ContextVar("_added", default=())
+
+
+def reads_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with `--config`, which `Command` reads before the command sees anything."""
+
+    @wraps(command)
+    def run(config: Path | None = None, **values: Any) -> None:
+        command(**values)
+
+    plain = signature(command, eval_str=True)
+    option = Parameter("config", Parameter.KEYWORD_ONLY, annotation=Annotated[Path | None, CONFIG], default=None)
+    run.__signature__ = plain.replace(parameters=[*plain.parameters.values(), option])  # type: ignore[attr-defined]
+    return run
+
+
+def command_line() -> str:
+    """The command that runs, for others to run it again: as it was typed, with what the file added, and without passwords."""
+    return shlex.join(["counterpoise", *map(without_password, [*sys.argv[1:], *_added.get()])])
+
+
+class Command(TyperCommand):
+    """A command that lists its options in groups, and finds what was not typed in the file of settings."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options under their headings, those that matter most first."""
+        panels: dict[str, list[tuple[int, tuple[str, str]]]] = {
+            "Arguments": [],
+            **{title: [] for title in PANELS.values()},
+        }
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                rank = -1 if param.required else FIRST.index(param.name) if param.name in FIRST else len(FIRST)
+                option, said = record
+                panels[heading_of(param)].append((rank, (_TYPE.sub("", option), said)))
+        width = min(30, max(len(record[0]) for panel in panels.values() for _, record in panel))
+        for title, panel in panels.items():
+            if panel:
+                (first, said), *others = (record for _, record in sorted(panel, key=lambda ranked: ranked[0]))
+                with formatter.section(title):  # padded, so that all sections line up
+                    formatter.write_dl([(first.ljust(width), said), *others])
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the usage line: LOG..., where newer versions of Typer write {LOG}...."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What was typed, and what the file says besides."""
+        _added.set(())
+        params = {param.name: param for param in self.params}
+        if "config" not in params or ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        opts, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        typed = {name for name, value in opts.items() if _is_typed(value)}
+        if "help" in typed:
+            return super().parse_args(ctx, args)
+        try:
+            options, places = _words(ctx, params, typed, opts.get("config") if "config" in typed else None)
+        except CounterpoiseError as error:
+            print(f"{type(error).__name__}: {written(error)}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        _added.set((*options, *places))
+        return super().parse_args(ctx, [*options, *args, *places])  # places last, since a typed -- ends the options
+
+
+def heading_of(param: Any) -> str:
+    """The heading under which an option is listed: its own, or that of the option of this name; a command's own are about its output."""
+    if param.param_type_name == "argument":
+        return "Arguments"
+    if param.name == "help":
+        return PANELS["help"]
+    shared = SHARED[param.name].rich_help_panel if param.name in SHARED else None
+    return str(param.rich_help_panel or shared or OUTPUT)
+
+
+def _is_typed(value: object) -> bool:
+    """Whether the parser found a value; a place that was not named is empty, or None, depending on Typer's version."""
+    return isinstance(value, str | bool | int | list | tuple) and value != () and value != []
+
+
+# -- Reading -----------------------------------------------------------------------------------------------------------
+
+
+def _words(ctx: Any, params: Mapping[str, Any], typed: set[str], named: str | None) -> tuple[list[str], list[str]]:
+    """What the file adds to a command: options with their values, and places of a log."""
+    path = Path(NAME) if named is None else Path(named)
+    if named is None and not path.is_file():
+        return [], []
+    root = ctx.find_root().command
+    command = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
+    common, own = _settings(path, root, command)
+    left_out = typed | {rival for name in typed for rival in RIVALS.get(name, ())}
+    options: list[str] = []
+    places: list[str] = []
+    used = []
+    for name, value in (common | own).items():
+        if name in left_out or name not in params:
+            continue
+        words = _texts(path, name, value, params[name], is_own=name in own)
+        if not words:
+            continue
+        used.append(name.replace("_", "-"))
+        if params[name].param_type_name == "argument":
+            places += words
+        else:
+            options += words
+    if used or named is not None:
+        print(f"Settings: {path.resolve()} ({', '.join(used) or 'none for this command'}).", file=sys.stderr)
+    return options, places
+
+
+def _settings(path: Path, root: Any, command: str) -> tuple[dict[str, object], dict[str, object]]:
+    """What the file says to all commands, and what to this one; every key in it is checked, whichever command runs."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"{str(path)!r} is not TOML: {error}.", do='A line is KEY = "VALUE".') from None
+    except OSError as error:
+        raise OptionError(f"cannot read the settings {str(path)!r}: {error.strerror or error}.") from None
+    tables = {name: value for name, value in document.items() if isinstance(value, dict)}
+    known = [name for name in SHARED if name not in PYTHON_ONLY]
+    commands = {name: found for name, found in _commands(root) if any(p.name == "config" for p in found.params)}
+    for name, table in tables.items():
+        if name not in commands:
+            raise _unknown(path, name, [*known, *commands], f"[{name}]")
+        _check(path, table, [param.name for param in commands[name].params], commands, f" of [{name}]")
+    top = {name: value for name, value in document.items() if name not in tables}
+    _check(path, top, known, commands, "")
+    common, own = (
+        {name.replace("-", "_"): value for name, value in part.items()} for part in (top, tables.get(command, {}))
+    )
+    return common, own
+
+
+def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its words, such as `state show`."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+def _check(path: Path, keys: Mapping[str, object], known: list[str], commands: Mapping[str, Any], where: str) -> None:
+    """Refuse keys that hold passwords or code, and those that no command knows."""
+    for key, value in keys.items():
+        name = key.replace("-", "_")
+        if SECRET.search(name) or any(
+            isinstance(text, str) and masked(text) != text
+            for text in (value if isinstance(value, list) else [value])
+            if name in ("log", "query", "table")
+        ):
+            raise OptionError(
+                f"{str(path)!r} holds a password in {key!r}, and others read this file.",
+                do="Leave it out: PostgreSQL reads the variable PGPASSWORD, or ~/.pgpass.",
+            )
+        if name in TYPED_ONLY:
+            option = f"--{name.replace('_', '-')}".replace("--imports", "--import")
+            raise OptionError(
+                f"{str(path)!r} has {key!r}, which no file may decide.",
+                do=f"Leave it out, and type {option} where you mean it.",
+            )
+        if name not in known:
+            owners = [command for command, found in commands.items() if name in (param.name for param in found.params)]
+            if owners and not where:
+                raise OptionError(
+                    f"{key!r} in {str(path)!r} is not for all commands.", do=f"Put it below a line [{owners[0]}]."
+                )
+            raise _unknown(path, key, known, repr(key) + where)
+
+
+def _unknown(path: Path, key: str, known: list[str], what: str) -> OptionError:
+    name = key.replace("-", "_").lower()
+    near = [word for word, others in OTHER_WORDS.items() if word in known and name in others]
+    near = near or difflib.get_close_matches(name, known, n=1)
+    hint = (
+        f"Did you mean {near[0].replace('_', '-')!r}?" if near else "Keys are the options of a command, without dashes."
+    )
+    return OptionError(f"{what} in {str(path)!r} is not a setting.", suggestion=hint)
+
+
+def _texts(path: Path, name: str, value: object, param: Any, *, is_own: bool) -> list[str]:
+    """A value of the file as it would be typed, with its option; empty where the command means something else by that name."""
+    option = [] if param.param_type_name == "argument" else [param.opts[0]]
+    if getattr(param, "is_flag", False):
+        if not isinstance(value, bool):
+            raise OptionError(f"{name!r} in {str(path)!r} must be true or false, found {value!r}.")
+        return option if value else []
+    values = value if isinstance(value, list) else [value]
+    if not values or any(isinstance(one, bool) or not isinstance(one, str | int | float) for one in values):
+        raise OptionError(f"{name!r} in {str(path)!r} must be text, a number or a list of them, found {value!r}.")
+    texts = [_beside(path, name, str(one)) for one in values]
+    expected = SHARED[name].metavar if name in SHARED else None
+    if not is_own and option and param.metavar != expected:
+        # a column of that name will do for a command that takes columns alone; elsewhere the word means something else
+        texts = [text for text in texts if param.metavar == "COLUMN" and text.isidentifier()]
+        if len(texts) > 1 and not param.multiple:
+            return []
+    if param.nargs > 1:
+        if len(texts) != param.nargs:
+            raise OptionError(f"{name!r} in {str(path)!r} must be a list of {param.nargs}, found {value!r}.")
+        return [*option, *texts]
+    if len(texts) > 1 and not (param.nargs == -1 or param.multiple):
+        raise OptionError(
+            f"{name!r} in {str(path)!r} has {len(texts)} values, and this command takes one.",
+            do=f"Type the one that you mean: {' '.join([*option, shlex.quote(texts[0])])}.",
+        )
+    return [word for text in texts for word in [*option, text]]
+
+
+def _beside(path: Path, name: str, text: str) -> str:
+    """A path relative to the folder of the file, if that is another one than this; of targets, those that are files."""
+    folder = path.parent
+    before, _, last = text.rpartition("=") if name == "target" else ("", "", text)
+    is_path = name in PATHS and (name != "target" or last.endswith(".safetensors")) and not looks_like_address(last)
+    if not is_path or folder == Path() or Path(last).is_absolute():
+        return text
+    return f"{before}={folder / last}" if before else str(folder / last)
+
+
+# -- Writing -----------------------------------------------------------------------------------------------------------
+
+
+@ends_at_once
+@takes(
+    "reward",
+    "propensity",
+    "propensity_model",
+    "action",
+    "context",
+    "cluster",
+    "where",
+    "target",
+    "target_action",
+    "segment",
+    "table",
+    "query",
+)
+def init(
+    typed: Typed,
+    *,
+    log: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="LOG", help="The log to look at, as for evaluate; without one, all lines are comments."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path(NAME),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
+) -> None:
+    """Write counterpoise.toml: which column plays which part, so that nobody has to type it again.
+
+    The doctor looks at the log and guesses what you do not name. Read the file, correct it, and share it: every command that runs in its
+    folder reads it, and what you type wins.
+
+    \b
+    Examples:
+      counterpoise init log.parquet
+      counterpoise init shop.duckdb --table logs --target pi_new
+    """
+    check_free(out, such_as=NAME, force=overwrite, flag="--overwrite")
+    values = {name: value for name, value in typed.items() if value not in (None, [])}
+    examination = None
+    if log:
+        known = {
+            name: value
+            for name, value in values.items()
+            if name in ("reward", "propensity", "action", "where", "query")
+        }
+        place = {"table": Typed(table=values["table"]).arguments()["table"]} if "table" in values else {}
+        examination = cp.doctor(log[0] if len(log) == 1 else log, **known, **place)
+        values = {"log": [forgetting_password(text) for text in log]} | _guessed(examination, values) | values
+    text = "\n".join(_lines(values, examination)) + "\n"
+    with writing(out) as part:
+        part.write_text(text, encoding="utf-8")
+    print(f"Wrote {out}: {', '.join(values).replace('_', '-') or 'only comments, to be filled in'}.")
+    for finding in examination.findings[:1] if examination is not None else ():
+        print(f"The doctor says: {written(finding.message)}")
+    print(
+        "Read it, correct it, then run: counterpoise evaluate" if log else "Fill it in, then run: counterpoise evaluate"
+    )
+
+
+def _guessed(examination: Examination, named: Mapping[str, object]) -> dict[str, object]:
+    """The parts that the doctor found, and whose names say that they move together."""
+    parts: dict[str, list[str]] = {}
+    for column in examination.columns:
+        if column.part is not None:
+            parts.setdefault(column.part, []).append(column.name)
+    guessed: dict[str, object] = {name: parts[name][0] for name in ("reward", "propensity", "action") if name in parts}
+    if "propensity_model" in named:
+        guessed.pop("propensity", None)
+    units = [name for name, is_sure in ids_among([column.name for column in examination.columns]).items() if is_sure]
+    if units:
+        guessed["cluster"] = units[0]
+    if "target" in parts and "target_action" not in named:
+        guessed["target"] = parts["target"]
+    return guessed
+
+
+# every line of the file: a heading, or a key with an example and what it is
+_TEMPLATE: tuple[tuple[str, object, str] | str, ...] = (
+    "Where the rows are: files, a folder, a glob, a DuckDB file, or a postgresql:// address without its password.",
+    ("log", "log.parquet", ""),
+    ("table", "shop.logs", "in a database"),
+    ("query", "SELECT * FROM shop.logs", "in a database, instead of a table"),
+    ("where", "day >= '2026-01-01'", ""),
+    "Which column plays which part.",
+    ("reward", "click", ""),
+    ("propensity", "p", ""),
+    ("propensity_model", "logistic", "instead of propensity: logistic or boosted; needs action and context"),
+    ("action", "item", ""),
+    ("context", ["country", "age"], ""),
+    ("cluster", "user_id", ""),
+    "The policies to judge.",
+    ("target", ["pi_new"], "its probability of the logged action"),
+    ("target_action", ["best_item"], "the action that it takes; needs action"),
+    "The answer.",
+    ("segment", ["country"], "answered for each of its values, too"),
+    ("level", 0.95, ""),
+)
+
+
+def _lines(values: Mapping[str, object], examination: Examination | None) -> Iterator[str]:
+    """The file: what is known as settings, and what is not as comments that show how to say it."""
+    yield f"# Settings for counterpoise, written by `counterpoise init`. Every command that runs in this folder reads {NAME};"
+    yield "# what you type wins. Keys are the options that `counterpoise evaluate --help` lists, without their dashes. A key that"
+    yield "# a command has no use for is passed over. Passwords and code are refused: this file is for sharing."
+    said = {} if examination is None else dict(_measured(examination))
+    for entry in _TEMPLATE:
+        if isinstance(entry, str):
+            yield ""
+            yield f"# {entry}"
+            continue
+        name, example, note = entry
+        is_known = name in values
+        sentence = note or (PARTS[name].sentence if name in PARTS else "")
+        comment = said.get(name, "") if is_known else sentence
+        line = f"{name.replace('_', '-')} = {_toml(values.get(name, example))}"
+        yield f"{'' if is_known else '# '}{line}{f'  # {comment}' if comment else ''}"
+    yield ""
+    yield "# What one command alone is told goes below its name."
+    yield "# [evaluate]"
+    yield '# html = "report.html"'
+
+
+def _measured(examination: Examination) -> Iterator[tuple[str, str]]:
+    """What the doctor saw in the columns, in a few words."""
+    if (r := examination.reward) is not None:
+        yield "reward", f"{r.lowest:.6g} to {r.highest:.6g}, on average {r.mean:.6g}"
+    if (p := examination.propensity) is not None:
+        yield "propensity", f"{p.lowest:.6g} to {p.highest:.6g}"
+    if examination.actions is not None:
+        yield "action", f"{examination.actions:,} distinct"
+    yield "log", f"{examination.rows:,} rows"
+
+
+def _toml(value: object) -> str:
+    """A value as TOML has it.
+
+    >>> _toml(["a", 'say "b"']), _toml(["log.csv"]), _toml(0.95)
+    ('["a", "say \\\\"b\\\\""]', '["log.csv"]', '0.95')
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
