@@ -67,6 +67,7 @@ def evaluate(
     if html is not None:
         result.report(html, command=command_line(), coverage=list(checks.values()))
         print(f"Report: {html}", file=sys.stderr if typed["json"] else sys.stdout)
+    typed.mention()
     _exit(typed, result)
 
 
@@ -109,6 +110,7 @@ def compare(
     checks = _checks(typed, result)
     result = result.with_tipping_points() if typed["sensitivity"] else result
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward), _heaviest(answer, rows)])))
+    typed.mention()
     _exit(typed, result)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import wraps
+from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, get_args
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpe
 import typer
 
 from counterpoise.cli.printing import console, say
+from counterpoise.cli.wording import quoted
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import INTERVALS, strategy
@@ -282,6 +283,7 @@ def takes(
 # no blank before the equals sign, or "shown = best" would be a name; and "a==b" is a comparison, too
 _NAMED = re.compile(r"([\w.-]+)=(?!=)\s*(.+)", re.DOTALL)
 _OF_COMMANDS = ("log", "json", "strict", "check_coverage", "coverage_runs", "sensitivity")  # and not of the library
+_DAY = re.compile(r"(\w+_)?(day|date)|dt|ds", re.IGNORECASE)  # as columns of days are called
 _STEP = r'(?:"((?:[^"]|"")+)"|([^".]+))'  # of a table's path
 
 
@@ -298,7 +300,7 @@ class Typed(dict[str, Any]):
         places: list[str] = self["log"]
         return places[0] if len(places) == 1 else places
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         """The names of the log's columns."""
         from counterpoise.engines.registry import columns_of
@@ -306,6 +308,18 @@ class Typed(dict[str, Any]):
         place = self["table"] and table_path(self["table"])
         log = Log(self.data, table=place, query=self["query"], external_access=self["external_access"])
         return list(columns_of(log))
+
+    def mention(self) -> None:
+        """Say once, to standard error, what the log has that was not asked about: arms of a test, or days."""
+        texts = [text for value in self.values() for text in (value if isinstance(value, list) else [value])]
+        said = " ".join(text for text in texts if isinstance(text, str) and text not in self["log"])
+        unused = [name for name in self.columns if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said)]
+        out = console(stderr=True)
+        if arms := [name for name in unused if name.lower() == "arm"]:
+            say(out, f"The log has a column of arms, {arms[0]!r}: is this an A/B test? See counterpoise ab-test.")
+        days = [name for name in unused if _DAY.fullmatch(name)]
+        if days and "segment" in self:
+            say(out, f"The log has a column of days, {days[0]!r}: --segment {quoted(days[0])} shows each.")
 
     def arguments(self) -> dict[str, Any]:
         """The library's arguments; those that were not typed are None."""

@@ -82,15 +82,15 @@ def _option(name: str) -> str | None:
 def _words(name: str, value: object) -> list[str]:
     """What follows the option, each time that it is written."""
     if isinstance(value, list | tuple) and name == "table":
-        return [".".join(map(_quoted, value))]
+        return [".".join(map(quoted, value))]
     if isinstance(value, tuple):
-        return [" ".join(map(_quoted, value))]
+        return [" ".join(map(quoted, value))]
     if isinstance(value, dict):
-        return [_quoted(f"{key}={item}") for key, item in value.items()]
-    return [_quoted(item) for item in value] if isinstance(value, list) else [_quoted(value)]
+        return [quoted(f"{key}={item}") for key, item in value.items()]
+    return [quoted(item) for item in value] if isinstance(value, list) else [quoted(value)]
 
 
-def _quoted(value: object) -> str:
+def quoted(value: object) -> str:
     """A word as a shell needs it, in double quotes where it has single ones in it."""
     text = str(value)
     if "'" in text and not set(text) & set('"$`\\!'):

@@ -287,10 +287,36 @@ def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> 
 
 def cannot_compute(expressions: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
     """The error for an expression or condition that is not valid here."""
-    texts = " or ".join(repr(text) for text in expressions if text is not None)
+    known = [text for text in expressions if text is not None]
+    quoted = next(filter(None, (in_quotes(text, available) for text in known)), "")
     return ColumnError(
-        f"the database cannot compute {texts}: {first_line(error)}. The log has {', '.join(map(repr, available))}."
+        f"the database cannot compute {' or '.join(map(repr, known))}: {first_line(error)}. The log has "
+        f"{', '.join(map(repr, available))}.",
+        do=f"Text needs single quotes: {quoted!r}." if quoted else "",
     )
+
+
+# what a comparison has on its right, unless that is in single quotes; a name before a bracket is a function
+_COMPARED = re.compile(
+    r"""'(?:[^']|'')*'|(?:[=<>]|\blike\s|\bin\s*\((?:[^()]*,)?)\s*(?P<word>[^\W\d]\w*|"[^"]+")(?!\w|\s*[(=<>])""",
+    re.IGNORECASE,
+)
+_WORDS = {"true", "false", "null", "not", "case", "date", "timestamp", "interval", "cast", "current_date"}
+
+
+def in_quotes(text: str, available: Sequence[str]) -> str | None:
+    """A condition with the words that it compares with in single quotes, if some are not columns; None if all are.
+
+    >>> in_quotes("country in (DE, FR) and age > 3", ["country", "age"]), in_quotes("age > old", ["age", "old"])
+    ("country in ('DE', 'FR') and age > 3", None)
+    """
+    known = {name.lower() for name in available} | _WORDS
+    for found in _COMPARED.finditer(text):
+        word = (found["word"] or "").strip('"')
+        if word and word.lower() not in known:
+            quoted = f"{text[: found.start('word')]}'{word}'{text[found.end('word') :]}"
+            return in_quotes(quoted, available) or quoted
+    return None
 
 
 def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
@@ -299,7 +325,9 @@ def missing(part: str, column: str, available: Sequence[str], inside: str = "") 
     shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
     hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
     if inside:
-        return ColumnError(f"no column {column!r} in {argument_of(part, inside)}{has}", suggestion=hint)
+        quoted = in_quotes(inside, available)
+        do = f"Text needs single quotes: {argument_of(part, quoted)}." if quoted else ""
+        return ColumnError(f"no column {column!r} in {argument_of(part, inside)}{has}", suggestion=hint, do=do)
     value = f"{argument_of(part, near[0])}." if near else f"`{part}=` one of these, or an SQL expression of them."
     return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=f"Pass {value}")
 

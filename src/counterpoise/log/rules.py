@@ -25,6 +25,7 @@ from counterpoise.log.question import (
     context_at,
     is_known_at,
 )
+from counterpoise.log.targets import CHOSEN, Target, argument_of
 
 if TYPE_CHECKING:
     from narwhals.typing import FrameT, IntoDataFrameT
@@ -42,6 +43,7 @@ class Rule:
     advice: str
     target: str | None = None  # the internal name of the one target it is about
     is_of_lists: bool = False  # whether it is judged list by list, and shows the list's id
+    if_whole: str = ""  # what else may be wrong where the first value is a whole number above 1
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ class Problem:
         rows, do = (f"{self.count:,} rows", "do") if self.count > 1 else ("1 row", "does")
         broken = f"in {rows} it is not" if rule.expected.startswith("be ") else f"{rows} {do} not"
         where = f"one has {shown}" if self.row is None else f"the first is row {self.row:,} with {shown}"
-        return f"{called} must {rule.expected}: {broken}; {where}. {rule.advice}"
+        said = f"{called} must {rule.expected}: {broken}; {where}. {rule.advice}"
+        is_whole = isinstance(self.value, int | float) and self.value > 1 and self.value == int(self.value)
+        return f"{said} {rule.if_whole}." if rule.if_whole and is_whole else said
 
 
 def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
@@ -89,6 +93,8 @@ def check_type(part: str, column: str, dtype: nw.dtypes.DType) -> None:
     if dtype.is_numeric() or dtype in (nw.Boolean, nw.Unknown) or str(dtype) == "Null":
         return
     advice = "Cast it to a number first" if dtype == nw.String else "Pass a column of numbers"
+    if part == "target" and dtype in (nw.String, nw.Categorical, nw.Enum):
+        advice = f"{_takes(column)}; if it holds probabilities, cast it to a number first"
     if dtype.is_temporal():
         advice = "A point in time is no amount: pass a column of numbers"
     raise ColumnError(f"{part} must be a number, but column {column!r} holds {dtype}. {advice}.")
@@ -110,7 +116,7 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
         for name, column in zip(names.rewards, log.reward, strict=True)
     ]
     for name, target in zip(names.targets, question.targets, strict=True):
-        rules += _rules_of_target(name, target.name, question)
+        rules += _rules_of_target(name, target, question)
     if question.learning is not None:
         rules.append(_believable(nw.lit(1.0), LEARNED))  # it may end up always taking the logged action
     needed = {feature.column for feature in question.features if feature.is_number}
@@ -198,14 +204,28 @@ def list_rules(question: Question, targets: Sequence[str] | None = None) -> list
     return rules
 
 
-def _rules_of_target(name: str, called: str, question: Question) -> list[Rule]:
-    t = nw.col(name)
+def _rules_of_target(name: str, target: Target, question: Question) -> list[Rule]:
+    t, called = nw.col(name), target.name
     if not question.weight.needs_propensity:
         return [Rule("weight", called, FINITE, is_number(t), name, _DROP, name)]
     return [
-        Rule("target", called, "lie in [0, 1]", is_probability(t), name, _TARGET, name),
+        Rule(
+            "target",
+            called,
+            "lie in [0, 1]",
+            is_probability(t),
+            name,
+            _TARGET,
+            name,
+            if_whole=_takes(target.source) if isinstance(target.source, str) else "",
+        ),
         _believable(t, called, name),
     ]
+
+
+def _takes(column: str) -> str:
+    """What to do about a column that has actions where a target's probabilities belong."""
+    return f"If {column!r} holds the action that the policy takes, pass {argument_of(CHOSEN, column)}, with `action=`"
 
 
 def _believable(t: nw.Expr, called: str, name: str | None = None) -> Rule:

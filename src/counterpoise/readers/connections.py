@@ -286,6 +286,7 @@ ONLY_DUCKDB = "`external_access=` only works with DuckDB files that counterpoise
 TABLE_AND_QUERY = "`table=` and `query=`"
 CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
 Table = str | Sequence[str] | None
+LISTED = 20  # tables that an error lists
 
 
 def is_database(log: object) -> bool:
@@ -411,7 +412,7 @@ def relation(log: Native, table: Table, query: str | None) -> Native:
         check_query(query, dialect_of(log))
         return query_table(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
     if table is None:
-        raise OptionError("name the log's table with `table=`, or select it with `query=`.")
+        raise OptionError("name the log's table with `table=`, or select it with `query=`.", found=_tables(log))
     path = [table] if isinstance(table, str) else list(table)
     try:
         if is_of(log, "duckdb"):
@@ -423,8 +424,26 @@ def relation(log: Native, table: Table, query: str | None) -> Native:
         name = ".".join(path)
         raise LogError(
             f"no table {name} in this database.",
+            found=_tables(log),
             do="Check its name; logs in the schema shop is `table=['shop', 'logs']`.",
         ) from None
+
+
+def _tables(log: Native) -> str:
+    """The tables of a database, as they are passed; empty where it will not list them."""
+    paths: list[list[str]] = []
+    with suppress(Exception):  # a list that only helps; the error it stands in is the one to raise
+        if is_of(log, "duckdb"):
+            rows = log.sql(
+                "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = current_database() "
+                "AND table_schema NOT IN ('information_schema', 'pg_catalog') ORDER BY ALL"
+            ).fetchall()
+            paths = [[name] if schema == "main" else [schema, name] for schema, name in rows]
+        else:
+            paths = [[name] for name in log.list_tables()]
+    listed = [f"`table={(path[0] if len(path) == 1 else path)!r}`" for path in paths[:LISTED]]
+    more = f" and {len(paths) - LISTED:,} more" if len(paths) > LISTED else ""
+    return f"It has {', '.join(listed)}{more}." if listed else ""
 
 
 def _native(table: Native) -> Native:

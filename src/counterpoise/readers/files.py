@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import fnmatch
 import glob
 import json
@@ -234,7 +235,9 @@ def _scan(
     types = schemas[0] if typed else _common_types(files, schemas, numbers)
     parts = []
     # One scan for the files of a folder that have their columns in the same order, which is all that CSV can read together.
-    alike = groupby(range(len(files)), key=lambda k: (list(schemas[k]), folders[k]))
+    is_csv = kind in ("csv", "tsv")
+    signs = [_signs(path, kind) if is_csv else None for path in files]
+    alike = groupby(range(len(files)), key=lambda k: (list(schemas[k]), folders[k], signs[k]))
     for _, group in alike:
         k, *more = group
         made = [pl.lit(series[k], series.dtype).alias(name) for name, series in values.items()]
@@ -258,12 +261,55 @@ def _open(
         case "ipc":
             return pl.scan_ipc(_escape(names), hive_partitioning=False)
         case "csv" | "tsv":
-            separator = "," if kind == "csv" else "\t"
+            separator, decimal_comma = _signs(files[0], kind)
             return pl.scan_csv(
-                names, glob=False, separator=separator, schema_overrides=known, infer_schema_length=inferred
+                names,
+                glob=False,
+                separator=separator,
+                decimal_comma=decimal_comma,
+                schema_overrides=known,
+                infer_schema_length=inferred,
             )
         case _:
             return pl.scan_ndjson(_escape(names), schema_overrides=known, infer_schema_length=inferred)
+
+
+def _signs(path: Path, kind: str) -> tuple[str, bool]:
+    """What separates the columns of a text file, and whether a comma is the decimal sign, as spreadsheets write it in much of Europe."""
+    return ("\t", False) if kind == "tsv" else _signs_of(path, _stamp(path))
+
+
+@lru_cache(maxsize=10_000)  # files
+def _signs_of(path: Path, stamp: tuple[int, ...] | None) -> tuple[str, bool]:
+    """Semicolons only where nothing else is possible: a header with semicolons and no comma, and as many columns in every row."""
+    lines = scan_texts(engine_name(path), separator="\x01", quote_char=None, new_columns=["line"])
+    try:
+        header = _first(lines, 1)
+        if len(header) != 1 or ";" not in header[0] or len(next(csv.reader(header))) > 1:
+            return ",", False
+        rows = [row for row in csv.reader(_first(lines, INFERRED), delimiter=";") if row]
+    except csv.Error:  # a field that is too long, or a null byte
+        return ",", False
+    whole = rows[:-1] if len(rows) > 2 else rows  # the last may be cut within a quoted field
+    if len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in whole):
+        return ",", False
+    fields = list(zip(*whole[1:], strict=True))
+    has_point = any(_POINT.fullmatch(cell) for cells in fields for cell in cells)
+    numbers = [cells for cells in fields if all(_COMMA.fullmatch(cell) for cell in cells if cell)]
+    return ";", not has_point and any("," in cell for cells in numbers for cell in cells)
+
+
+_COMMA = re.compile(r"\s*[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?\s*")  # a number with a decimal comma, or a whole one
+_POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
+
+
+def _first(lines: pl.LazyFrame, count: int) -> list[str]:
+    """The first lines of a text file, without the mark that some programs begin it with; none if it cannot be read."""
+    try:
+        texts = lines.head(count).collect(engine="streaming")["line"].to_list()
+    except UNREADABLE:  # which the reader itself will explain
+        return []
+    return [(text or "").removeprefix("\ufeff") + "\n" for text in texts]
 
 
 def _escape(names: Sequence[str]) -> list[str]:
@@ -310,7 +356,7 @@ def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None
 
 def _check_header(path: Path, kind: str) -> None:
     """Check that no two columns of a CSV file have the same name, because polars would rename the second."""
-    separator = "," if kind == "csv" else "\t"
+    separator, _ = _signs(path, kind)
     first = scan_texts(engine_name(path), separator=separator).head(1).collect(engine="streaming")
     names = [name for name in first.row(0) if name]  # spreadsheets leave columns unnamed
     name, count = next(iter(Counter(names).most_common(1)), ("", 0))
