@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import counterpoise as cp
 from counterpoise.cli.app import app
-from counterpoise.cli.options import FURTHER, Typed, takes
+from counterpoise.cli.options import FURTHER, PANELS, Typed, takes
 from counterpoise.cli.verbs import ESTIMATING
 from counterpoise.errors import OptionError
 from counterpoise.intervals import INTERVALS
@@ -64,6 +64,7 @@ def test_a_command_offers_what_its_verb_takes_and_nothing_else(command):
         "cvar",
         "threshold",
         "tests",
+        "config",
     }
     assert offered - taken <= of_the_command_line
 
@@ -71,6 +72,54 @@ def test_a_command_offers_what_its_verb_takes_and_nothing_else(command):
 def test_every_part_of_a_log_is_an_option_but_for_several_loggers():
     offered = {option.name for option in COMMANDS["evaluate"].params}
     assert set(PARTS) - offered == {"logger", "shares"}
+
+
+TWELVE = [
+    *("--reward", "--propensity", "--propensity-model", "--action", "--context", "--cluster", "--where"),
+    *("--target", "--target-action", "--segment", "--html", "--json"),
+]
+EVERY = [*COMMANDS, "state show"]
+
+
+def shown_help(command, width="80"):
+    """The help of a command as an 80-column terminal shows it, by heading."""
+    shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": width}).stdout
+    headings = re.split(r"^(\S.*):\n", shown, flags=re.M)
+    return shown, dict(zip(headings[1::2], headings[2::2], strict=True))
+
+
+def test_the_twelve_options_that_matter_come_first_in_the_help():
+    _, panels = shown_help("evaluate")
+    listed = [option for text in panels.values() for option in re.findall(r"^  (--[a-z-]+)", text, flags=re.M)]
+    assert listed[:12] == TWELVE
+    assert [heading for heading in panels if not heading.startswith("Advanced")] == [
+        "Arguments",
+        *(PANELS[name] for name in ("log", "targets", "answer", "output", "state", "help")),
+    ]
+
+
+@pytest.mark.parametrize("command", [name for name in EVERY if name not in ("state", "reproduce")])
+def test_every_option_is_listed_once_and_under_a_heading(command):
+    shown, panels = shown_help(command)
+    assert set(panels) <= {"Arguments", *PANELS.values()}
+    listed = [option for text in panels.values() for option in re.findall(r"^  (--[a-z-]+)", text, flags=re.M)]
+    parent = COMMANDS["state"].commands["show"] if command == "state show" else COMMANDS[command]
+    options = [option.opts[0] for option in parent.params if option.param_type_name == "option"]
+    assert sorted(listed) == sorted([*options, "--help"])
+    assert not [line for line in shown.splitlines() if len(line) > 80], "lines that a terminal would wrap"
+
+
+@pytest.mark.parametrize("command", [name for name in EVERY if name not in ("state", "reproduce")])
+def test_help_has_no_words_of_python(command):
+    shown, _ = shown_help(command)
+    pythonic = r"\b(None|True|False|frame|str|dict|raising|kwargs|models\.\w+)\b|list\[|<\w+>|\w=\)"
+    assert not re.findall(pythonic, shown)
+    assert not re.search(r"Python", shown) or command == "sql"  # whose answer goes to Python
+
+
+def test_python_says_what_only_python_can():
+    assert "models.Propensity" in help_of("propensity")
+    assert "models.Propensity" in cp.evaluate.__doc__
 
 
 def help_texts(name):

@@ -298,7 +298,7 @@ def test_every_command_is_listed_and_explained(name):
 def test_the_examples_of_the_help_name_only_options_that_are_there():
     for name in NAMES[:-1]:
         shown = invoke(name, "--help").stdout
-        examples, _, options = shown.partition("Options:")
+        examples, _, options = shown.partition("Arguments:")
         assert set(re.findall(r"--[a-z-]+", examples)) <= set(re.findall(r"--[a-z-]+", options)) | {"--strict"}
 
 
