@@ -1,5 +1,6 @@
 """Files: what is wrong with one of them is said with its name, and nothing is read that is not needed."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -9,12 +10,14 @@ import time
 import planted
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import counterpoise as cp
 from counterpoise.engines import compiled, registry
 from counterpoise.engines import streaming as largest
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers import files
+from counterpoise.readers.files import scan
 from counterpoise.readers.progress import progress_bar
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
@@ -406,3 +409,91 @@ def test_looking_for_a_key_that_is_there_twice_takes_a_time_that_grows_as_the_ke
     few, many = (min(seconds(keys) for _ in range(3)) for keys in (1000, 30_000))
     assert many < 30 * 6 * few + 0.05  # 900 times as long, if it grew with the square
     assert files._repeated_key('{"a": 1, "b": {"b": 2}, "a": 3}') == "a"
+
+
+# -- CSV with semicolons, as spreadsheets write it in much of Europe ---------------------------------------------------
+
+SHEET = pl.DataFrame(
+    {
+        "r": [0.5, 1.0, 0.0, 1.25] * 5,
+        "p": [0.5, 0.25, 0.5, 0.75] * 5,
+        "new": [0.9, 0.1, 0.5, 0.2] * 5,
+        "who": ["a;b", "c,d", 'e"f', "g"] * 5,
+    }
+)
+
+
+def european(frame, separator=";"):
+    texts = frame.with_columns(pl.col(pl.Float64).cast(pl.String).str.replace(r"\.", ","))
+    return texts.write_csv(separator=separator)
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_semicolons_and_decimal_commas_are_read(tmp_path, start, end):
+    text = (start + european(SHEET)).replace("\n", end)
+    (tmp_path / "log.csv").write_bytes(text.encode())
+    assert_frame_equal(scan(tmp_path / "log.csv").collect(), SHEET)
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(text.encode()))
+    assert_frame_equal(scan(tmp_path / "log.csv.gz").collect(), SHEET)
+    expected = cp.evaluate(SHEET, reward="r", propensity="p", target="new")["new", "beta_ips"].value
+    found = cp.evaluate(tmp_path / "log.csv", reward="r", propensity="p", target="new")["new", "beta_ips"].value
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_semicolons_with_decimal_points_are_read(tmp_path):
+    SHEET.write_csv(tmp_path / "log.csv", separator=";")
+    assert_frame_equal(scan(tmp_path / "log.csv").collect(), SHEET)
+
+
+def test_files_with_other_signs_are_one_log(tmp_path):
+    (tmp_path / "1.csv").write_text(european(SHEET))
+    SHEET.write_csv(tmp_path / "2.csv")
+    SHEET.with_columns(pl.col("r", "p", "new").ceil().cast(pl.Int64)).write_csv(tmp_path / "3.csv", separator=";")
+    whole = scan(tmp_path, numbers=("r", "p", "new")).collect()
+    assert_frame_equal(whole, pl.concat([SHEET, SHEET, SHEET.with_columns(pl.col("r", "p", "new").ceil())]))
+
+
+def test_a_decimal_comma_may_come_late(tmp_path):
+    late = pl.DataFrame({"r": [1.0] * 5000 + [0.5], "p": [1.0] * 5001})
+    (tmp_path / "log.csv").write_text(european(late).replace(",0", ""))
+    assert scan(tmp_path / "log.csv", numbers=("r", "p")).collect()["r"].to_list() == late["r"].to_list()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r,p,who\n1,0.5,a;b\n0,0.5,c;d\n",  # semicolons in cells
+        'r,p,"a;b;c"\n1,0.5,x\n0,0.5,y\n',  # and in a name
+        "r,p;q\n1,2\n3,4\n",
+        '"a;b"\n"1;2"\n"3;4"\n',  # one column
+        "a;b\n1,2\n3,4\n",  # a header that says otherwise than the rows
+        "a\n1\n2\n",
+        "r,p\n1,0.5\n",
+    ],
+)
+def test_a_csv_with_commas_is_read_as_ever(tmp_path, text):
+    (tmp_path / "log.csv").write_text(text)
+    try:
+        expected = pl.read_csv(tmp_path / "log.csv")
+    except pl.exceptions.ComputeError:
+        with pytest.raises(pl.exceptions.ComputeError):
+            scan(tmp_path / "log.csv").collect()
+        return
+    assert_frame_equal(scan(tmp_path / "log.csv").collect(), expected)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["0,5", "0.5"], pl.String),  # both signs
+        (["1.234,56", "2.345,67"], pl.String),  # thousands
+        (["1,2,3", "4"], pl.String),  # a list of candidates
+        (["a,5", "b"], pl.String),
+        (["0,5", ""], pl.Float64),
+        (["-,5e3", "+2,5"], None),
+    ],
+)
+def test_a_comma_is_decimal_only_where_nothing_speaks_against_it(tmp_path, cells, kind):
+    (tmp_path / "log.csv").write_text("x;n\n" + "".join(f"{cell};1\n" for cell in cells * 3))
+    assert scan(tmp_path / "log.csv").collect().schema["x"] == (kind or pl.Float64)

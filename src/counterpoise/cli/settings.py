@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NAME = "counterpoise.toml"
 PATHS = ("log", "items", "state", "html", "out", "target")  # relative to the file's own folder
+WRITTEN = ("state", "html", "out")
 TYPED_ONLY = ("external_access", "import", "imports", "force", "overwrite", "replace", "config")
 SECRET = re.compile(r"passw|pwd|secret|token|credential|api_?key", re.IGNORECASE)
 # what is typed leaves out what the file says about the same thing in another way
@@ -152,7 +153,7 @@ def _words(ctx: Any, params: Mapping[str, Any], typed: set[str], named: str | No
     for name, value in (common | own).items():
         if name in left_out or name not in params:
             continue
-        words = _texts(path, name, value, params[name], is_own=name in own)
+        words = _texts(path, name, value, params[name], is_own=name in own, is_found=named is None)
         if not words:
             continue
         used.append(name.replace("_", "-"))
@@ -235,7 +236,7 @@ def _unknown(path: Path, key: str, known: list[str], what: str) -> OptionError:
     return OptionError(f"{what} in {str(path)!r} is not a setting.", suggestion=hint)
 
 
-def _texts(path: Path, name: str, value: object, param: Any, *, is_own: bool) -> list[str]:
+def _texts(path: Path, name: str, value: object, param: Any, *, is_own: bool, is_found: bool) -> list[str]:
     """A value of the file as it would be typed, with its option; empty where the command means something else by that name."""
     option = [] if param.param_type_name == "argument" else [param.opts[0]]
     if getattr(param, "is_flag", False):
@@ -246,6 +247,11 @@ def _texts(path: Path, name: str, value: object, param: Any, *, is_own: bool) ->
     if not values or any(isinstance(one, bool) or not isinstance(one, str | int | float) for one in values):
         raise OptionError(f"{name!r} in {str(path)!r} must be text, a number or a list of them, found {value!r}.")
     texts = [_beside(path, name, str(one)) for one in values]
+    if name in WRITTEN and is_found and any(Path(text).is_absolute() or ".." in Path(text).parts for text in texts):
+        raise OptionError(
+            f"{name!r} in {str(path)!r} is outside of its folder, where a file that is only found may not write.",
+            do=f"Type {' '.join([*option, texts[0]])}, or name the file: --config {path}.",
+        )
     expected = SHARED[name].metavar if name in SHARED else None
     if not is_own and option and param.metavar != expected:
         # a column of that name will do for a command that takes columns alone; elsewhere the word means something else
@@ -323,7 +329,8 @@ def init(
         }
         place = {"table": Typed(table=values["table"]).arguments()["table"]} if "table" in values else {}
         examination = cp.doctor(log[0] if len(log) == 1 else log, **known, **place)
-        values = {"log": [forgetting_password(text) for text in log]} | _guessed(examination, values) | values
+        places = [forgetting_password(text) for text in log]
+        values = {"log": places if len(places) > 1 else places[0]} | _guessed(examination, values) | values
     text = "\n".join(_lines(values, examination)) + "\n"
     with writing(out) as part:
         part.write_text(text, encoding="utf-8")
@@ -390,6 +397,9 @@ def _lines(values: Mapping[str, object], examination: Examination | None) -> Ite
         is_known = name in values
         sentence = note or (PARTS[name].sentence if name in PARTS else "")
         comment = said.get(name, "") if is_known else sentence
+        if name == "context" and examination is not None:
+            taken = {column for value in values.values() for column in (value if isinstance(value, list) else [value])}
+            example = [column.name for column in examination.columns if column.name not in taken][:5] or example
         line = f"{name.replace('_', '-')} = {_toml(values.get(name, example))}"
         yield f"{'' if is_known else '# '}{line}{f'  # {comment}' if comment else ''}"
     yield ""

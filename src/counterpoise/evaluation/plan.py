@@ -93,6 +93,8 @@ class Plan(Display):
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """How many rows each question needs, with and without exploring, and the verdict."""
         yield f"The log has {self.n:,} rows."
+        if self.difference_share is not None:
+            yield f"{100 * self.difference_share:g} % of what ran is {self.difference:.4g} per row."
         yield ""
         yield self.cells()
         yield ""
@@ -108,9 +110,9 @@ class Plan(Display):
 
     def cells(self) -> Table:
         """The rows that each question needs, and how many more that is."""
-        size, sure, needs = f"{self.difference:g}", level_of(self.level), self.needs
-        if self.difference_share is not None:
-            size = f"{self.difference:.4g}, {100 * self.difference_share:g} % of what ran,"
+        size, sure, needs = f"{self.difference:.4g}", level_of(self.level), self.needs
+        if self.difference_share is None:
+            size = f"{self.difference:g}"
         questions = (
             (f"the value of {shortened(self.target)} to ± {size} ({sure})", needs.value_rows, needs.value_range),
             (

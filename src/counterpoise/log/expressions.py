@@ -98,6 +98,9 @@ def only(frame: Frame, where: str | None) -> Frame:
         _expression("where", where, _respelt(where, _plain_names(frame.collect_schema())))
         return _run_sql(frame, f"SELECT * FROM self WHERE ({where}\n)", where)
     except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
+        own = [name for name in frame.collect_schema() if not name.startswith("counterpoise ")]
+        if isinstance(error, pl.exceptions.ColumnNotFoundError):
+            roots_of("where", where, own)  # which says what is not there, and what was meant
         raise ColumnError(f"`where={where!r}` is not an SQL condition on this log: {first_line(error)}.") from error
     except pl.exceptions.PolarsError as error:
         raise ColumnError(

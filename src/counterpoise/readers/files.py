@@ -287,10 +287,11 @@ def _signs_of(path: Path, stamp: tuple[int, ...] | None) -> tuple[str, bool]:
         header = _first(lines, 1)
         if len(header) != 1 or ";" not in header[0] or len(next(csv.reader(header))) > 1:
             return ",", False
-        rows = [row for row in csv.reader(_first(lines, INFERRED), delimiter=";") if row]
+        texts = _first(lines, INFERRED)
+        rows = [row for row in csv.reader(texts, delimiter=";") if row]
     except csv.Error:  # a field that is too long, or a null byte
         return ",", False
-    whole = rows[:-1] if len(rows) > 2 else rows  # the last may be cut within a quoted field
+    whole = rows[:-1] if len(texts) == INFERRED else rows  # the last may be cut within a quoted field
     if len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in whole):
         return ",", False
     fields = list(zip(*whole[1:], strict=True))

@@ -1,0 +1,236 @@
+"""`counterpoise.toml`: written by `init`, read by every command, and never in the way of what is typed."""
+
+import json
+import tomllib
+
+import polars as pl
+import pytest
+import typer
+from command_line import invoke, shop
+
+from counterpoise.cli.app import app
+from counterpoise.cli.options import PYTHON_ONLY, SHARED
+
+COMMANDS = typer.main.get_command(app).commands
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a log, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    shop(2000).write_parquet("log.parquet")
+    return tmp_path
+
+
+def settings(text):
+    with open("counterpoise.toml", "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def answer(*words):
+    found = invoke("evaluate", *words, "--json")
+    assert found.exit_code == 0, found.stderr
+    return json.loads(found.stdout), found.stderr
+
+
+ASKED = 'log = "log.parquet"\nreward = "click"\npropensity = "p"\ntarget = ["pi_new"]\n'
+
+
+# -- Writing -----------------------------------------------------------------------------------------------------------
+
+
+def test_init_writes_what_the_doctor_guesses_and_a_job_needs_no_flags(folder):
+    found = invoke("init", "log.parquet", "--segment", "country")
+    assert found.exit_code == 0, found.stderr
+    written = tomllib.loads((folder / "counterpoise.toml").read_text())
+    assert written == {
+        "log": "log.parquet",
+        "reward": "click",
+        "propensity": "p",
+        "action": "action",
+        "cluster": "user_id",
+        "target": ["pi_new", "pi_old"],
+        "segment": ["country"],
+    }
+    mine, said = answer()
+    assert said.startswith(f"Settings: {folder / 'counterpoise.toml'} (log, reward, propensity, action, cluster,")
+    typed = ("--reward", "click", "--propensity", "p", "--target", "pi_new", "--target", "pi_old")
+    (folder / "counterpoise.toml").unlink()
+    theirs, _ = answer("log.parquet", *typed, "--cluster", "user_id", "--segment", "country")
+    assert mine["estimates"] == theirs["estimates"]
+
+
+def test_every_line_of_the_template_is_a_setting_that_is_read(folder):
+    assert invoke("init").exit_code == 0
+    text = (folder / "counterpoise.toml").read_text()
+    assert tomllib.loads(text) == {}
+    keys = [line.removeprefix("# ") for line in text.splitlines() if " = " in line.partition("  #")[0]]
+    assert len(keys) > 12
+    for key in keys[:-1]:  # the last is of evaluate alone
+        settings(key)
+        assert "not a setting" not in invoke("evaluate", "log.parquet", "--target", "pi_new").stderr, key
+
+
+def test_init_overwrites_only_if_told_to_and_leaves_nothing_behind(folder):
+    settings("level = 0.9\n")
+    refused = invoke("init", "log.parquet")
+    assert (refused.exit_code, "--overwrite" in refused.stderr) == (2, True)
+    assert (folder / "counterpoise.toml").read_text() == "level = 0.9\n"
+    assert invoke("init", "log.parquet", "--overwrite").exit_code == 0
+    assert "reward" in tomllib.loads((folder / "counterpoise.toml").read_text())
+    assert sorted(path.name for path in folder.iterdir()) == ["counterpoise.toml", "log.parquet"]
+
+
+def test_init_writes_odd_names_as_they_are(folder):
+    odd = 'a "b"\\ü\x7f'
+    shop(300).rename({"click": odd}).write_parquet("odd.parquet")
+    assert invoke("init", "odd.parquet", "--reward", odd).exit_code == 0
+    assert tomllib.loads((folder / "counterpoise.toml").read_text(encoding="utf-8"))["reward"] == odd
+
+
+def test_init_of_a_database_writes_its_table(folder):
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect("shop.duckdb") as connection:
+        connection.execute("CREATE TABLE logs AS SELECT * FROM 'log.parquet'")
+    assert invoke("init", "shop.duckdb", "--table", "logs").exit_code == 0
+    assert tomllib.loads((folder / "counterpoise.toml").read_text())["table"] == "logs"
+    assert answer()[0]["n"] == 2000
+
+
+# -- Reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_typed_wins(folder):
+    settings(ASKED + 'level = 0.5\ncluster = "user_id"\nsegment = ["country"]\n')
+    mine, said = answer("--level", "0.9", "--no-cluster", "--target-action", "now=action", "--action", "action")
+    assert {one["target"] for one in mine["estimates"]} == {"now"}
+    assert {one["level"] for one in mine["estimates"]} == {0.9}
+    assert "segment" in said
+    assert "cluster" not in said
+
+
+def test_a_typed_log_leaves_out_the_table_of_the_file(folder):
+    settings('log = "shop.duckdb"\ntable = "logs"\nreward = "click"\n')
+    found = invoke("evaluate", "log.parquet", "--target", "pi_new")
+    assert found.exit_code == 0, found.stderr
+
+
+def test_another_file_is_read_from_its_own_folder(folder, tmp_path, monkeypatch):
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    (folder / "log.parquet").rename(jobs / "log.parquet")
+    (jobs / "daily.toml").write_text(ASKED)
+    settings('reward = "nothing of the kind"')
+    assert answer("--config", jobs / "daily.toml")[0]["n"] == 2000
+
+
+TAKEN = {
+    "evaluate": ("--json",),
+    "compare": ("--json",),
+    "distribution": ("--json",),
+    "doctor": ("--json",),
+    "plan": ("--difference", "5%", "--json"),
+    "sensitivity": ("--json",),
+    "ab-test": ("--arm", "action", "--json"),
+}
+
+
+@pytest.mark.parametrize("command", TAKEN)
+def test_every_command_takes_from_the_file_what_it_has_a_use_for(folder, command):
+    """`control` is refused by compare, `baseline` by the distribution; from the file they are passed over."""
+    pl.read_parquet("log.parquet").with_columns(noise=pl.Series([-1.0, 1.0] * 1000)).write_parquet("log.parquet")
+    settings(ASKED + 'control = ["noise=0"]\nbaseline = ["country"]\naction = "action"\nkey = ["user_id", "click"]\n')
+    found = invoke(command, *TAKEN[command])
+    assert found.exit_code == 0, found.stderr
+    assert found.stderr.count("Settings: ") == 1
+    used = found.stderr.partition("(")[2].partition(")")[0].split(", ")
+    offered = {option.opts[0].lstrip("-") for option in COMMANDS[command].params}
+    assert set(used) <= offered
+    assert ("control" in used) == ("control" in offered)
+    assert ("propensity" in used) == (command != "ab-test")  # where it is one for each arm
+    refused = invoke(command, *TAKEN[command], "--control", "noise=0")
+    assert (refused.exit_code == 2) == ("control" not in offered)
+
+
+def test_sql_and_state_read_it_too(folder):
+    pytest.importorskip("ibis")
+    settings('table = "shop.logs"\nreward = "click"\npropensity = "p"\ntarget = ["pi_new"]\nlevel = 0.8\n')
+    found = invoke("sql", "--dialect", "duckdb")
+    assert found.exit_code == 0, found.stderr
+    assert "shop" in found.stdout
+    settings(ASKED + "level = 0.8\n[evaluate]\nstate = 'state.json'\n")
+    assert invoke("evaluate").exit_code == 0
+    shown = invoke("state", "show", "state.json", "--json")
+    assert json.loads(shown.stdout)["answer"]["estimates"][0]["level"] == 0.8
+
+
+def test_a_table_speaks_to_one_command(folder):
+    settings(ASKED + "level = 0.9\n[evaluate]\nlevel = 0.5\nhtml = 'page.html'\n")
+    assert answer()[0]["estimates"][0]["level"] == 0.5
+    assert (folder / "page.html").exists()
+    assert '"level": 0.9' in invoke("compare", "--json").stdout
+
+
+def test_the_report_names_the_whole_command(folder, monkeypatch):
+    settings(ASKED + "[evaluate]\nhtml = 'page.html'\n")
+    monkeypatch.setattr("sys.argv", ["counterpoise", "evaluate"])
+    assert invoke("evaluate").exit_code == 0
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "counterpoise evaluate --reward click --propensity p --target pi_new" in page
+
+
+def test_several_rewards_are_for_those_who_take_several(folder):
+    settings('log = "log.parquet"\nreward = ["click", "p"]\npropensity = "p"\ntarget = ["pi_new"]\n')
+    assert invoke("evaluate").exit_code == 0
+    found = invoke("plan", "--difference", "0.1")
+    assert found.exit_code == 2
+    assert "'reward' in 'counterpoise.toml' has 2 values, and this command takes one." in found.stderr
+    assert invoke("plan", "--difference", "0.1", "--reward", "click").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rewrd = 'click'", "'rewrd' in 'counterpoise.toml' is not a setting. Did you mean 'reward'?"),
+        ("outcome = 'click'", "is not a setting. Did you mean 'reward'?"),
+        ("targt-action = ['a']", "Did you mean 'target-action'?"),
+        ("[evaluat]\nlevel = 0.9", "[evaluat] in 'counterpoise.toml' is not a setting. Did you mean 'evaluate'?"),
+        ("[evaluate]\nlevl = 0.9", "'levl' of [evaluate] in 'counterpoise.toml' is not a setting."),
+        (
+            "html = 'page.html'",
+            "'html' in 'counterpoise.toml' is not for all commands. Put it below a line [evaluate].",
+        ),
+        ("password = 'hunter2'", "holds a password in 'password', and others read this file."),
+        ("log = 'postgresql://me:hunter2@db/shop'", "holds a password in 'log', and others read this file."),
+        ("[evaluate]\ndb_token = 'hunter2'", "holds a password in 'db_token'"),
+        ("import = ['my_estimators']", "has 'import', which no file may decide. Leave it out, and type --import"),
+        ("external-access = true", "which no file may decide. Leave it out, and type --external-access"),
+        ("[learn]\nforce = true", "has 'force', which no file may decide."),
+        (
+            "[evaluate]\nhtml = '../page.html'",
+            "is outside of its folder, where a file that is only found may not write.",
+        ),
+        ("level 0.9", "is not TOML: "),
+        ("level = 2026-01-01", "must be text, a number or a list of them"),
+        ("strict = 'yes'", "'strict' in 'counterpoise.toml' must be true or false, found 'yes'."),
+        ("reward-bounds = [0]", "must be a list of 2"),
+    ],
+)
+def test_what_does_not_belong_in_the_file_is_refused_in_one_line(folder, text, said):
+    settings(text)
+    found = invoke("evaluate", "log.parquet")
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert said in found.stderr
+    assert "hunter2" not in found.stderr
+
+
+def test_help_and_other_folders_read_nothing(folder):
+    settings("this is not TOML")
+    assert invoke("evaluate", "--help").exit_code == 0
+    assert invoke("evaluate", "log.parquet", "--target", "pi_new", "--config", "/dev/null").exit_code == 0
+
+
+def test_a_key_of_the_file_is_every_option_that_commands_share():
+    shared = set(SHARED) - set(PYTHON_ONLY)
+    offered = {option.name for command in COMMANDS.values() for option in getattr(command, "params", ())}
+    assert shared <= offered
