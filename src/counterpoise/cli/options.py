@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, get_args
 
 import typer
+from typer.models import ParameterInfo
 
 from counterpoise.cli.printing import console, say
 from counterpoise.cli.wording import quoted
@@ -238,7 +239,7 @@ FURTHER = {
     )
 }
 # every option that several commands have, as Typer knows it
-SHARED: dict[str, Any] = {
+SHARED: dict[str, ParameterInfo] = {
     name: (FURTHER[name] if name in FURTHER else _part(name)).annotation.__metadata__[0] for name in (*PARTS, *FURTHER)
 }
 TARGETS = ("target", "target_action", "propensity_model", "no_cluster", "level")  # of every question about targets

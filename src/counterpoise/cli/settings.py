@@ -33,6 +33,7 @@ from counterpoise.log.parts import OTHER_WORDS, PARTS, ids_among
 if TYPE_CHECKING:
     from counterpoise.evaluation.doctor import Examination
 
+Click = Any  # its contexts, groups and options, which newer versions of Typer bring along under names of their own
 NAME = "counterpoise.toml"
 PATHS = ("log", "items", "state", "html", "out", "target")  # relative to the file's own folder
 WRITTEN = ("state", "html", "out")
@@ -61,12 +62,12 @@ def reads_settings(command: Callable[..., None]) -> Callable[..., None]:
     """A command with `--config`, which `Command` reads before the command sees anything."""
 
     @wraps(command)
-    def run(config: Path | None = None, **values: Any) -> None:
+    def run(config: Path | None = None, **values: object) -> None:
         command(**values)
 
     plain = signature(command, eval_str=True)
     option = Parameter("config", Parameter.KEYWORD_ONLY, annotation=Annotated[Path | None, CONFIG], default=None)
-    run.__signature__ = plain.replace(parameters=[*plain.parameters.values(), option])  # type: ignore[attr-defined]
+    run.__dict__["__signature__"] = plain.replace(parameters=[*plain.parameters.values(), option])
     return run
 
 
@@ -78,7 +79,7 @@ def command_line() -> str:
 class Command(TyperCommand):
     """A command that lists its options in groups, and finds what was not typed in the file of settings."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def format_options(self, ctx: Click, formatter: Click) -> None:
         """Write the options under their headings, those that matter most first."""
         panels: dict[str, list[tuple[int, tuple[str, str]]]] = {
             "Arguments": [],
@@ -97,11 +98,11 @@ class Command(TyperCommand):
                 with formatter.section(title):  # padded, so that all sections line up
                     formatter.write_dl([(first.ljust(width), said), *others])
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+    def collect_usage_pieces(self, ctx: Click) -> list[str]:
         """The words of the usage line: LOG..., where newer versions of Typer write {LOG}...."""
         return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Click, args: list[str]) -> list[str]:
         """What was typed, and what the file says besides."""
         _added.set(())
         params = {param.name: param for param in self.params}
@@ -120,7 +121,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, [*options, *args, *places])  # places last, since a typed -- ends the options
 
 
-def heading_of(param: Any) -> str:
+def heading_of(param: Click) -> str:
     """The heading under which an option is listed: its own, or that of the option of this name; a command's own are about its output."""
     if param.param_type_name == "argument":
         return "Arguments"
@@ -138,7 +139,7 @@ def _is_typed(value: object) -> bool:
 # -- Reading -----------------------------------------------------------------------------------------------------------
 
 
-def _words(ctx: Any, params: Mapping[str, Any], typed: set[str], named: str | None) -> tuple[list[str], list[str]]:
+def _words(ctx: Click, params: Mapping[str, Click], typed: set[str], named: str | None) -> tuple[list[str], list[str]]:
     """What the file adds to a command: options with their values, and places of a log."""
     path = Path(NAME) if named is None else Path(named)
     if named is None and not path.is_file():
@@ -166,7 +167,7 @@ def _words(ctx: Any, params: Mapping[str, Any], typed: set[str], named: str | No
     return options, places
 
 
-def _settings(path: Path, root: Any, command: str) -> tuple[dict[str, object], dict[str, object]]:
+def _settings(path: Path, root: Click, command: str) -> tuple[dict[str, object], dict[str, object]]:
     """What the file says to all commands, and what to this one; every key in it is checked, whichever command runs."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -176,7 +177,7 @@ def _settings(path: Path, root: Any, command: str) -> tuple[dict[str, object], d
         raise OptionError(f"cannot read the settings {str(path)!r}: {error.strerror or error}.") from None
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
     known = [name for name in SHARED if name not in PYTHON_ONLY]
-    commands = {name: found for name, found in _commands(root) if any(p.name == "config" for p in found.params)}
+    commands = {name: known for name, known in _commands(root) if any(p.name == "config" for p in known.params)}
     for name, table in tables.items():
         if name not in commands:
             raise _unknown(path, name, [*known, *commands], f"[{name}]")
@@ -189,7 +190,7 @@ def _settings(path: Path, root: Any, command: str) -> tuple[dict[str, object], d
     return common, own
 
 
-def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+def _commands(group: Click, before: str = "") -> Iterator[tuple[str, Click]]:
     """Every command by its words, such as `state show`."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
@@ -198,7 +199,7 @@ def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{before}{name}", command
 
 
-def _check(path: Path, keys: Mapping[str, object], known: list[str], commands: Mapping[str, Any], where: str) -> None:
+def _check(path: Path, keys: Mapping[str, object], known: list[str], commands: Mapping[str, Click], where: str) -> None:
     """Refuse keys that hold passwords or code, and those that no command knows."""
     for key, value in keys.items():
         name = key.replace("-", "_")
@@ -218,7 +219,7 @@ def _check(path: Path, keys: Mapping[str, object], known: list[str], commands: M
                 do=f"Leave it out, and type {option} where you mean it.",
             )
         if name not in known:
-            owners = [command for command, found in commands.items() if name in (param.name for param in found.params)]
+            owners = [command for command, its in commands.items() if name in (param.name for param in its.params)]
             if owners and not where:
                 raise OptionError(
                     f"{key!r} in {str(path)!r} is not for all commands.", do=f"Put it below a line [{owners[0]}]."
@@ -236,7 +237,7 @@ def _unknown(path: Path, key: str, known: list[str], what: str) -> OptionError:
     return OptionError(f"{what} in {str(path)!r} is not a setting.", suggestion=hint)
 
 
-def _texts(path: Path, name: str, value: object, param: Any, *, is_own: bool, is_found: bool) -> list[str]:
+def _texts(path: Path, name: str, value: object, param: Click, *, is_own: bool, is_found: bool) -> list[str]:
     """A value of the file as it would be typed, with its option; empty where the command means something else by that name."""
     option = [] if param.param_type_name == "argument" else [param.opts[0]]
     if getattr(param, "is_flag", False):
@@ -244,9 +245,9 @@ def _texts(path: Path, name: str, value: object, param: Any, *, is_own: bool, is
             raise OptionError(f"{name!r} in {str(path)!r} must be true or false, found {value!r}.")
         return option if value else []
     values = value if isinstance(value, list) else [value]
-    if not values or any(isinstance(one, bool) or not isinstance(one, str | int | float) for one in values):
+    if not values or any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in values):
         raise OptionError(f"{name!r} in {str(path)!r} must be text, a number or a list of them, found {value!r}.")
-    texts = [_beside(path, name, str(one)) for one in values]
+    texts = [_beside(path, name, str(part)) for part in values]
     if name in WRITTEN and is_found and any(Path(text).is_absolute() or ".." in Path(text).parts for text in texts):
         raise OptionError(
             f"{name!r} in {str(path)!r} is outside of its folder, where a file that is only found may not write.",

@@ -314,10 +314,10 @@ def in_quotes(text: str, available: Sequence[str]) -> str | None:
     ("country in ('DE', 'FR') and age > 3", None)
     """
     known = {name.lower() for name in available} | _WORDS
-    for found in _COMPARED.finditer(text):
-        word = (found["word"] or "").strip('"')
+    for match in _COMPARED.finditer(text):
+        word = (match["word"] or "").strip('"')
         if word and word.lower() not in known:
-            quoted = f"{text[: found.start('word')]}'{word}'{text[found.end('word') :]}"
+            quoted = f"{text[: match.start('word')]}'{word}'{text[match.end('word') :]}"
             return in_quotes(quoted, available) or quoted
     return None
 
