@@ -1,7 +1,9 @@
 """`counterpoise.toml`: written by `init`, read by every command, and never in the way of what is typed."""
 
 import json
+import re
 import tomllib
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -234,3 +236,14 @@ def test_a_key_of_the_file_is_every_option_that_commands_share():
     shared = set(SHARED) - set(PYTHON_ONLY)
     offered = {option.name for command in COMMANDS.values() for option in getattr(command, "params", ())}
     assert shared <= offered
+
+
+def test_the_settings_of_the_page_are_read(folder):
+    page = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```\n(log = .*?)^```", page, flags=re.M | re.S)
+    settings(block)
+    asked = ("--reward", "click", "--propensity", "p", "--target", "pi_new", "--json")
+    found = invoke("evaluate", *asked)
+    assert found.exit_code == 0, found.stderr
+    assert "(html, log, action, segment)" in found.stderr or "(log, action, segment, html)" in found.stderr
+    assert (folder / "report.html").exists()
