@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from counterpoise.intervals import Interval
     from counterpoise.learn.search import learn_policy
     from counterpoise.log.log import Log
-    from counterpoise.log.targets import ActionGroup, Chosen, Probabilities
+    from counterpoise.log.record import check_decision, record
+    from counterpoise.log.targets import ActionGroup, Always, Chosen, Probabilities
     from counterpoise.moments import LogMoments, Moments
 
 __version__ = "0.3.0.dev0"
@@ -35,6 +36,7 @@ __version__ = "0.3.0.dev0"
 __all__ = [
     "ESTIMATORS",
     "ActionGroup",
+    "Always",
     "Chosen",
     "ColumnError",
     "Comparison",
@@ -51,6 +53,7 @@ __all__ = [
     "Result",
     "ab_test",
     "backtest",
+    "check_decision",
     "compare",
     "distribution",
     "doctor",
@@ -62,6 +65,7 @@ __all__ = [
     "models",
     "plan",
     "rank",
+    "record",
     "sensitivity",
     "sql",
     "value_scorer",
@@ -84,7 +88,8 @@ _HOMES = {
     "intervals": ("Interval",),
     "learn.search": ("learn_policy",),
     "log.log": ("Log",),
-    "log.targets": ("ActionGroup", "Chosen", "Probabilities"),
+    "log.record": ("check_decision", "record"),
+    "log.targets": ("ActionGroup", "Always", "Chosen", "Probabilities"),
     "moments": ("LogMoments", "Moments"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

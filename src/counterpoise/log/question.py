@@ -13,7 +13,7 @@ from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_at
 from counterpoise.log.log import Arrays, Log, column_names
 from counterpoise.log.parts import MODELS, Columns
-from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, Targets, targets_of
+from counterpoise.log.targets import CHOSEN, LISTED, Always, Chosen, Probabilities, Target, Targets, targets_of
 from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Contrast
 
@@ -422,7 +422,13 @@ class Question:
     @property
     def choices(self) -> tuple[Target, ...]:
         """The deterministic targets."""
-        return tuple(target for target in self.targets if not target.is_column and not target.is_policy)
+        return tuple(target for target in self.targets if target.is_choice)
+
+    @property
+    def constants(self) -> dict[str, Always]:
+        """The deterministic targets that always take the same action, by the column of that action, which no log has."""
+        choices = ((target.source_column, target.source) for target in self.choices)
+        return {column: source for column, source in choices if isinstance(source, Always)}
 
     @cached_property
     def numbers(self) -> dict[str, tuple[str, str]]:
@@ -497,7 +503,8 @@ class Question:
         if log.action is not None and (self.choices or self.needs_python or self.learning is not None):
             yield "action", log.action
         for target in self.choices:
-            yield CHOSEN, target.source_column
+            if isinstance(target.source, Chosen):
+                yield CHOSEN, target.source_column
         for target in self.tables:
             yield LISTED, target.source_column
         for column in dict.fromkeys(column for target in self.policies for column in target.reads):
@@ -533,8 +540,9 @@ class Question:
 
     @property
     def wanted_columns(self) -> list[str]:
-        """Every column or expression that rows from elsewhere need: those to read, and whether chosen actions were taken."""
-        return [*(column for _, column in self.columns), *(target.column for target in self.choices)]
+        """Every column or expression that rows from elsewhere need: those to read, the chosen actions, and whether they were taken."""
+        choices = (target.column for target in self.choices)
+        return [*(column for _, column in self.columns), *self.constants, *choices]
 
     @property
     def moment_columns(self) -> tuple[str, ...]:

@@ -133,6 +133,26 @@ class Chosen:
 
 
 @dataclass(frozen=True)
+class Always:
+    """A target that always takes one action, which is compared with the logged one.
+
+    An action is text, a number or a boolean, as it is in the log; for a log of numbers (or booleans), their text will do, too.
+
+    >>> Always("banner_green")
+    Always(action='banner_green')
+    """
+
+    action: str | int | float | bool
+
+    def __post_init__(self) -> None:
+        # NumPy's numbers and text become Python's
+        plain = self.action.item() if hasattr(self.action, "item") else self.action
+        object.__setattr__(self, "action", plain)
+        if not isinstance(plain, str | int | float | bool) or plain != plain:
+            raise OptionError(f"Always names one action, as text or a number; found {type(plain).__name__}.")
+
+
+@dataclass(frozen=True)
 class Probabilities:
     """A target whose probabilities of all actions are in one column: a list for every row.
 
@@ -150,9 +170,9 @@ class Probabilities:
 
 
 # one target: a column or an expression (without a log, the array itself), a saved policy's file, or one of those above
-OneTarget = str | ArrayLike | PathLike[str] | Chosen | Probabilities | ActionGroup | Policy
+OneTarget = str | ArrayLike | PathLike[str] | Chosen | Always | Probabilities | ActionGroup | Policy
 Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
-Source = str | Chosen | Probabilities | ActionGroup | Policy  # what a target is made from
+Source = str | Chosen | Always | Probabilities | ActionGroup | Policy  # what a target is made from
 
 
 def argument_of(part: str, column: str) -> str:
@@ -165,7 +185,7 @@ def argument_of(part: str, column: str) -> str:
 class Target:
     """A target policy: its name, and where its probability of the logged action comes from.
 
-    `source` is the text of a column or expression, a `Chosen`, `Probabilities`, or a policy: a callable on record batches, anything with
+    `source` is the text of a column or expression, a `Chosen`, `Always`, `Probabilities`, or a policy: a callable on record batches, anything with
     `predict_proba`, or an `ActionGroup` of them. `column` is what its probabilities are called among the log's columns. `by_group` says
     that it chooses among groups of actions.
     """
@@ -180,15 +200,19 @@ class Target:
         return isinstance(self.source, str)
 
     @property
+    def is_choice(self) -> bool:
+        """Whether it is deterministic: it takes the action of a column, or always the same."""
+        return isinstance(self.source, Chosen | Always)
+
+    @property
     def is_policy(self) -> bool:
         """Whether Python computes its probabilities."""
-        return not isinstance(self.source, str | Chosen)
+        return not self.is_column and not self.is_choice
 
     @property
     def tells_actions(self) -> bool:
         """Whether it tells which actions it takes, not only how probable the logged one is."""
-        is_listed = isinstance(self.source, Chosen | Probabilities)
-        return is_listed or (hasattr(self.source, "predict_proba") and not self.by_group)
+        return self.is_choice or isinstance(self.source, Probabilities) or (hasattr(self.source, "predict_proba") and not self.by_group)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -197,7 +221,9 @@ class Target:
 
     @property
     def source_column(self) -> str:
-        """The column that tells which actions it takes, or how probable each is; only of `Chosen` and `Probabilities`."""
+        """The column that tells which actions it takes, or how probable each is; that of `Always` is made where the rows are read."""
+        if isinstance(self.source, Always):
+            return f"counterpoise action {self.source.action!r}"
         return self.source.column if isinstance(self.source, Chosen | Probabilities) else self.column
 
     @property
@@ -205,6 +231,8 @@ class Target:
         """What it is made from, as text that stays the same from day to day."""
         if isinstance(self.source, Chosen):
             return f"the action in {self.source.column}"
+        if isinstance(self.source, Always):
+            return f"always {self.source.action!r}"
         if isinstance(self.source, Probabilities):
             return f"the lists in {self.source.column}"
         return self.source if isinstance(self.source, str) else "a policy"
@@ -214,7 +242,7 @@ class Target:
         """The column of its probabilities; we make one if the log has none."""
         if isinstance(self.source, str):
             return self.source
-        kind = "choice" if isinstance(self.source, Chosen) else "policy"
+        kind = "choice" if self.is_choice else "policy"
         return f"counterpoise {kind} {self.name}"
 
 
@@ -270,7 +298,7 @@ def _needs_context(source: object) -> bool:
 
 def is_policy(target: object) -> TypeGuard[Policy]:
     """Whether a target is not a column but something that computes one: a callable, a classifier with predict_proba, or a ranker."""
-    return not isinstance(target, str | type | Chosen | Probabilities | ActionGroup) and (
+    return not isinstance(target, str | type | Chosen | Always | Probabilities | ActionGroup) and (
         callable(target) or hasattr(target, "predict_proba") or hasattr(target, "list_probabilities")
     )
 
@@ -294,10 +322,10 @@ def _source(target: object) -> Source:
         # by name: learning stands on evaluation, and only a saved policy needs it
         policy: Policy = import_module("counterpoise.learn").load_policy(target)
         return policy
-    if isinstance(target, str | Chosen | Probabilities | ActionGroup) or is_policy(target):
+    if isinstance(target, str | Chosen | Always | Probabilities | ActionGroup) or is_policy(target):
         return target
     raise OptionError(
-        "a target is the name of a column, an SQL expression, Chosen(…), Probabilities(…), ActionGroup(…) or a policy; found "
+        "a target is the name of a column, an SQL expression, Chosen(…), Always(…), Probabilities(…), ActionGroup(…) or a policy; found "
         f"{type(target).__name__}. Without a log, pass arrays."
     )
 
@@ -308,6 +336,8 @@ def name_of(source: object) -> str:
         return source.rsplit("/", 1)[-1].removesuffix(SAVED) if source.endswith(SAVED) else source
     if isinstance(source, Chosen | Probabilities):
         return source.column
+    if isinstance(source, Always):
+        return str(source.action)
     if isinstance(source, PathLike):
         return name_of(str(source))
     if isinstance(source, ActionGroup):
