@@ -42,7 +42,7 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
       counterpoise evaluate log.parquet --reward click --reward revenue --target pi_new
       counterpoise evaluate day1.parquet day2.parquet --target "half=pi_new / 2" --target-action greedy=item_new --action item
-      counterpoise evaluate log.parquet --target policy.safetensors --context age --context income --action item
+      counterpoise evaluate log.parquet --target policy.safetensors
       counterpoise evaluate log.parquet --target-action item_new --action item --context age --context country --model auto
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json

@@ -22,7 +22,7 @@ from counterpoise.intervals import INTERVALS, strategy
 from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import LIMITS, PARTS, USUAL, LogFields, guess, help_of
 from counterpoise.log.question import LOGGING
-from counterpoise.log.targets import Chosen, name_of
+from counterpoise.log.targets import Always, Chosen, name_of
 from counterpoise.weights.lists import LIST_WEIGHTS
 from counterpoise.weights.names import WEIGHTS, weight_of
 
@@ -105,14 +105,20 @@ FURTHER = {
             MANY,
             "[NAME=]EXPRESSION",
             "A target policy's probability of the logged action: a column, or an SQL expression of columns; or the .safetensors file "
-            "that learn wrote, with --context and --action. May be repeated; guessed. What is a column's name as a whole is that column; "
-            "a comparison has blanks around its equals sign, 'shown = best'.",
+            "that learn wrote, which brings its own --context and --action. May be repeated; guessed. What is a column's name as a whole "
+            "is that column; a comparison has blanks around its equals sign, 'shown = best'.",
         ),
         _option(
             "target_action",
             MANY,
             "[NAME=]COLUMN",
             "The action that a deterministic target takes, with --action; may be repeated.",
+        ),
+        _option(
+            "always",
+            MANY,
+            "[NAME=]ACTION",
+            "A target that always takes this action, with --action; may be repeated.",
         ),
         _option("no_cluster", bool, help="Rows are independent, though a column such as user_id suggests otherwise."),
         _option(
@@ -174,10 +180,17 @@ FURTHER = {
         ),
     )
 }
-TARGETS = ("target", "target_action", "propensity_model", "no_cluster", "level")  # of every question about targets
+TARGETS = (
+    "target",
+    "target_action",
+    "always",
+    "propensity_model",
+    "no_cluster",
+    "level",
+)  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
 ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", *CHECKS)
-_FIRST = ("reward", "propensity", "target", "target_action")  # in help, before a command's own
+_FIRST = ("reward", "propensity", "target", "target_action", "always")  # in help, before a command's own
 
 
 def takes(
@@ -262,7 +275,7 @@ class Typed(dict[str, Any]):
         """
         values = self.arguments()
         names = self.columns
-        targets = typed_targets(values["target"], values.pop("target_action"), names)
+        targets = typed_targets(values["target"], values.pop("target_action"), names, values.pop("always"))
         if against is not None:
             name, source = rival(against, targets, names)
             values["against"] = {name: source} if name else source
@@ -281,15 +294,18 @@ class Typed(dict[str, Any]):
 
 
 def typed_targets(
-    target: Sequence[str] | None, chosen: Sequence[str] | None, columns: Collection[str]
-) -> dict[str, str | Chosen]:
-    """The targets of a command by their names, `--target` before `--target-action`.
+    target: Sequence[str] | None,
+    chosen: Sequence[str] | None,
+    columns: Collection[str],
+    always: Sequence[str] | None = None,
+) -> dict[str, str | Chosen | Always]:
+    """The targets of a command by their names, `--target` before `--target-action` before `--always`.
 
     >>> typed_targets(["pi_new", "half=pi_new / 2"], ["greedy=item_new"], ["pi_new", "item_new"])
     {'pi_new': 'pi_new', 'half': 'pi_new / 2', 'greedy': Chosen(column='item_new')}
     """
-    targets: dict[str, str | Chosen] = {}
-    for name, source in _sources(target or (), chosen or (), columns):
+    targets: dict[str, str | Chosen | Always] = {}
+    for name, source in _sources(target or (), chosen or (), always or (), columns):
         if name in targets:
             another = "Give one of them another name: `target=NAME=EXPRESSION`."
             raise OptionError(f"two targets are called {name!r}.", do=another)
@@ -298,14 +314,17 @@ def typed_targets(
 
 
 def _sources(
-    target: Sequence[str], chosen: Sequence[str], columns: Collection[str]
-) -> Iterator[tuple[str, str | Chosen]]:
+    target: Sequence[str], chosen: Sequence[str], always: Sequence[str], columns: Collection[str]
+) -> Iterator[tuple[str, str | Chosen | Always]]:
     for text in target:
         name, source = named(text, columns)
         yield name or name_of(source), source
     for text in chosen:
         name, column = named(text, columns)
         yield name or column, Chosen(column)
+    for text in always:
+        name, action = named(text, ())
+        yield name or action, Always(action)
 
 
 def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:

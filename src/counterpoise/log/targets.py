@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
-from counterpoise.log.log import Arrays, Log, column_names
+from counterpoise.log.log import MODEL, Arrays, Log, column_names
+from counterpoise.log.parts import Unlogged
 
 # -- `ActionGroup`: a target whose choice is looked at by groups of actions only, such as the category of an item ------
 
@@ -146,7 +147,8 @@ class Always:
 
     def __post_init__(self) -> None:
         # NumPy's numbers and text become Python's
-        plain = self.action.item() if hasattr(self.action, "item") else self.action
+        is_scalar = hasattr(self.action, "item") and not getattr(self.action, "shape", ())
+        plain = self.action.item() if is_scalar else self.action
         object.__setattr__(self, "action", plain)
         if not isinstance(plain, str | int | float | bool) or plain != plain:
             raise OptionError(f"Always names one action, as text or a number; found {type(plain).__name__}.")
@@ -185,9 +187,9 @@ def argument_of(part: str, column: str) -> str:
 class Target:
     """A target policy: its name, and where its probability of the logged action comes from.
 
-    `source` is the text of a column or expression, a `Chosen`, `Always`, `Probabilities`, or a policy: a callable on record batches, anything with
-    `predict_proba`, or an `ActionGroup` of them. `column` is what its probabilities are called among the log's columns. `by_group` says
-    that it chooses among groups of actions.
+    `source` is the text of a column or expression, a `Chosen`, `Always`, `Probabilities`, or a policy: a callable on record batches,
+    anything with `predict_proba`, or an `ActionGroup` of them. `column` is what its probabilities are called among the log's columns.
+    `by_group` says that it chooses among groups of actions.
     """
 
     name: str
@@ -212,7 +214,11 @@ class Target:
     @property
     def tells_actions(self) -> bool:
         """Whether it tells which actions it takes, not only how probable the logged one is."""
-        return self.is_choice or isinstance(self.source, Probabilities) or (hasattr(self.source, "predict_proba") and not self.by_group)
+        return (
+            self.is_choice
+            or isinstance(self.source, Probabilities)
+            or (hasattr(self.source, "predict_proba") and not self.by_group)
+        )
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -259,7 +265,7 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
             raise OptionError(
                 "a policy, a chosen action or a group of actions needs a log with named columns: pass the log first."
             )
-        return tuple(Target(name, name) for name in column_names("target", sources, arrays))
+        return _of_arrays(sources, log, arrays)
     by_name: dict[str, Target] = {}
     for name, source in _names_and_sources(sources):
         if name in by_name:
@@ -271,6 +277,7 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
     targets = tuple(by_name.values())
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
+    log = as_remembered(log, targets)
     if any(not target.is_column for target in targets) and log.action is None:
         raise OptionError("this target needs `action=`, the column with the logged action.")
     if any(_needs_context(target.source) for target in targets) and not log.context:
@@ -285,15 +292,59 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
     return targets
 
 
+def as_remembered(log: Log, targets: Sequence[Target]) -> Log:
+    """The log with the context, action and candidates that policies were learned from, where it names none itself.
+
+    A propensity model needs the context that the logging policy looked at, which is another one.
+    """
+    is_estimated = isinstance(log.propensity, Unlogged) or log.propensity == MODEL
+    policies = {target.name: _policy_of(target.source) for target in targets if target.is_policy}
+    if log.is_arrays or is_estimated:
+        return log
+    parts: dict[str, Any] = {}
+    for part in ("context", "action", "candidates"):
+        known = {name: kept for name, policy in policies.items() if (kept := getattr(policy, f"{part}_", None))}
+        if not known or getattr(log, part):
+            continue
+        (first, kept), *others = known.items()
+        for name, other in others:
+            if other != kept:
+                raise OptionError(
+                    f"the policies {first!r} and {name!r} were learned with another {part} each: {kept!r} and {other!r}.",
+                    do=f"Evaluate one at a time, or pass `{part}=`.",
+                )
+        parts[part] = kept
+    return log.but(**parts) if parts else log
+
+
+def _of_arrays(sources: object, log: Log, arrays: Arrays) -> tuple[Target, ...]:
+    """The targets of a log without columns: arrays, and actions that are always taken."""
+    listed = [sources] if isinstance(sources, Always) else sources
+    if isinstance(listed, list | tuple) and listed and all(isinstance(source, Always) for source in listed):
+        listed = {name_of(source): source for source in listed}
+    if not (isinstance(listed, Mapping) and any(isinstance(source, Always) for source in listed.values())):
+        return tuple(Target(name, name) for name in column_names("target", listed, arrays))
+    log.need("action")
+    named = ((str(name), source) for name, source in listed.items())
+    return tuple(
+        Target(name, source if isinstance(source, Always) else arrays.put(name, source)) for name, source in named
+    )
+
+
 def _is_blind(source: object) -> bool:
     """Whether a target is a policy that cannot be shown the candidates of a row."""
-    policy = source.target if isinstance(source, ActionGroup) else source
+    policy = _policy_of(source)
     return is_policy(policy) and not (hasattr(policy, "candidates_") or hasattr(policy, "list_probabilities"))
 
 
 def _needs_context(source: object) -> bool:
     """Whether a target needs the context, because the log's columns do not have its probabilities."""
-    return is_policy(source.target if isinstance(source, ActionGroup) else source)
+    return is_policy(_policy_of(source))
+
+
+def _policy_of(source: object) -> object:
+    """The policy of a target that has one, or else what the target is made from."""
+    return source.target if isinstance(source, ActionGroup) else source
 
 
 def is_policy(target: object) -> TypeGuard[Policy]:
