@@ -99,7 +99,9 @@ def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
     for part in ("candidates", "action"):
         if not isinstance(config.get(part), str | None):
             raise ValueError(f"the name of its {part} is not text")
-    policy.candidates_, policy.action_ = config.get("candidates"), config.get("action")
+    policy.candidates_ = config.get("candidates")
+    if "action" in config:  # else nothing is set, so that a state knows the policy of an older file again
+        policy.action_ = config["action"]
 
 
 def _check_trees(policy: Policy) -> None:
