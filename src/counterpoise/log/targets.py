@@ -146,9 +146,9 @@ class Always:
     action: str | int | float | bool
 
     def __post_init__(self) -> None:
-        # NumPy's numbers and text become Python's
-        is_scalar = hasattr(self.action, "item") and not getattr(self.action, "shape", ())
-        plain = self.action.item() if is_scalar else self.action
+        plain: object = self.action
+        if hasattr(plain, "item") and not getattr(plain, "shape", ()):
+            plain = plain.item()  # of NumPy's numbers
         object.__setattr__(self, "action", plain)
         if not isinstance(plain, str | int | float | bool) or plain != plain:
             raise OptionError(f"Always names one action, as text or a number; found {type(plain).__name__}.")

@@ -60,7 +60,7 @@ REFRESH = 0.2  # seconds from one look to the next
 def is_notebook() -> bool:
     """Whether this is the kernel of a notebook, which has imported IPython itself."""
     ipython = sys.modules.get("IPython")
-    return hasattr(ipython, "get_ipython") and hasattr(ipython.get_ipython(), "kernel")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 @contextmanager
