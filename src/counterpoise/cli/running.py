@@ -34,7 +34,7 @@ PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 
 
 def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
-    """Print a refusal, of ours or of a disk, in one line and exit 2; exit 130 on Ctrl-C, and 70 if we crash."""
+    """Print a refusal, of ours or of a disk, in one line and exit 2 (4 if a state has the rows already); exit 130 on Ctrl-C, and 70 if we crash."""
 
     options = signature(command).parameters
 
@@ -50,7 +50,7 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
             return result
         except CounterpoiseError as error:
             print(f"{type(error).__name__}: {written(error)}", file=sys.stderr)
-            raise typer.Exit(2) from None
+            raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
             raise  # the reader of our pipe has seen enough
         except OSError as error:

@@ -123,15 +123,15 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
     """The moments of a question, added to those that a state holds where there is one."""
     job = None
     if stored.state is not None:
-        from counterpoise.readers import batches  # as above
+        from counterpoise.evaluation import summaries  # as above
 
-        job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
+        job = summaries.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     elif stored.given:
         raise OptionError(f"`{stored.given[0]}=` only works with a state.", do="Pass `state=`, too.")
     question, today = _sum_up(question, progress)
     if job is None:
         return RewardMoments(today, question.log.reward, question)
-    merged = batches.finish(job, today)
+    merged = summaries.finish(job, today, question.log.reward)
     return RewardMoments(merged, question.log.reward, question, earlier_rows=merged[0].n - today[0].n)
 
 
