@@ -13,7 +13,14 @@ from counterpoise import threads as threads  # at once: it must know of every fo
 
 if TYPE_CHECKING:
     from counterpoise import intervals, models, weights
-    from counterpoise.errors import AlreadyAddedError, ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
+    from counterpoise.errors import (
+        AlreadyAddedError,
+        ColumnError,
+        CounterpoiseError,
+        LogError,
+        MomentsError,
+        OptionError,
+    )
     from counterpoise.estimators import ESTIMATORS, Estimate
     from counterpoise.evaluation.ab_test import ab_test
     from counterpoise.evaluation.backtest import backtest

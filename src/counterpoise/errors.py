@@ -157,6 +157,10 @@ class AlreadyAddedError(MomentsError):
     exit_code = 4  # so that a job that runs twice can tell this from bad input
 
 
+class StateWarning(UserWarning):
+    """Rows that seem to count twice in a state: two of its batches look the same."""
+
+
 class ResultFileError(CounterpoiseError):
     """A result file that cannot be continued or written: move it away, or name another one."""
 

@@ -9,9 +9,10 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -19,7 +20,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 from counterpoise.cli.wording import options_are, written
-from counterpoise.errors import CounterpoiseError, OptionError, first_line, masked, render
+from counterpoise.errors import CounterpoiseError, OptionError, StateWarning, first_line, masked, render
 from counterpoise.whole_files import unfinished, whole_file
 
 P = ParamSpec("P")
@@ -45,7 +46,10 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
 
     def told(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", StateWarning)
+                warnings.showwarning = partial(_show_warning, warnings.showwarning)
+                result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})
             sys.stdout.flush()  # here, while a full disk can still be reported
             return result
         except CounterpoiseError as error:
@@ -72,6 +76,14 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(_report_crash(error)) from None
 
     return run
+
+
+def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """A warning of ours as a sentence, without the line of code that raised it."""
+    if issubclass(category, StateWarning):
+        print(f"Warning: {message}", file=sys.stderr)
+    else:
+        usual(message, category, *where)
 
 
 def _as_text(name: str, value: Any) -> Any:

@@ -125,7 +125,9 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
     if stored.state is not None:
         from counterpoise.evaluation import summaries  # as above
 
-        job = summaries.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
+        job = summaries.start(
+            stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version
+        )
     elif stored.given:
         raise OptionError(f"`{stored.given[0]}=` only works with a state.", do="Pass `state=`, too.")
     question, today = _sum_up(question, progress)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from counterpoise.display import Cell, Name, Number, Table
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.checks import RewardMoments
@@ -15,7 +17,7 @@ from counterpoise.evaluation.loggers import over_loggers
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.moments.log_moments import Segment
-from counterpoise.moments.state import Rewards, Summaries
+from counterpoise.moments.state import Rewards, State, Summaries
 from counterpoise.readers import batches
 
 start = batches.start
@@ -121,3 +123,31 @@ def number_in(summary: Mapping[str, object], name: str) -> float | None:
     """A number of a summary by its name, if it has one."""
     value = summary.get(name)
     return float(value) if isinstance(value, int | float) else None
+
+
+def summarized(state: State) -> State:
+    """A state with summaries of all batches that it keeps apart, also of those that an earlier version wrote."""
+    return state.summarized(lambda moments: summaries_of(moments, state.rewards))
+
+
+def by_batch(state: State, last: int) -> Table:
+    """What every target would have earned in each of the last batches, and how much more than what ran."""
+    rows: list[dict[str, Cell]] = []
+    for batch in state.batches[-last:]:
+        name = batch.key if batch.key is not None else Path(next(iter(batch.files))).name
+        for reward, target, numbers in _of_targets(batch.summaries):
+            cells: dict[str, Cell] = {"batch": Name(name)}
+            cells |= {"reward": Name(reward)} if len(state.rewards) > 1 else {}
+            cells["target"] = Name(target)
+            for kind in (VALUE, LIFT):
+                value, error = number_in(numbers, kind), number_in(numbers, kind + ERROR)
+                cells |= {kind: Number(value, error, kind == LIFT), f"{kind} ±": Number(error, error)}
+            rows.append(cells)
+    return Table(rows)
+
+
+def _of_targets(summaries: Summaries) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+    for reward, targets in summaries.items():
+        for target, numbers in targets.items() if isinstance(targets, Mapping) else ():
+            if target and isinstance(numbers, Mapping):
+                yield reward, target, numbers

@@ -48,6 +48,7 @@ from counterpoise.evaluation.summaries import (
     number_in,
     summaries_at,
     summaries_of,
+    summarized,
 )
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import check_level
@@ -59,7 +60,7 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats
 from counterpoise.moments.log_moments import segment_text
-from counterpoise.moments.state import Rewards, State, Summaries, existing
+from counterpoise.moments.state import Rewards, State, Summaries, existing, is_state
 from counterpoise.readers import files
 from counterpoise.readers.batches import new_files
 from counterpoise.readers.connections import is_database
@@ -288,7 +289,9 @@ class Series:
     def words(self, with_reward: bool) -> str:
         """What the number is, in words."""
         of = f" of {self.target}" if self.target else ""
-        return NAMES[self.kind] + of + (f" ({self.reward})" if with_reward and self.kind in (VALUE, LIFT, REWARD) else "")
+        return (
+            NAMES[self.kind] + of + (f" ({self.reward})" if with_reward and self.kind in (VALUE, LIFT, REWARD) else "")
+        )
 
     @property
     def is_signed(self) -> bool:
@@ -376,7 +379,9 @@ class Watch(Display):
             quiet = "quiet" if series.is_watched and self.watched_days else "not watched yet"
             rows.append(
                 {
-                    "series": Name(series.words(several)),
+                    "series": NAMES[series.kind],
+                    "target": Name(series.target) if series.target else "",
+                    **({"reward": Name(series.reward)} if several else {}),
                     "last day": Number(float(series.values[last]), float(series.errors[last]), is_signed),
                     "all days": Number(float(series.running[last]), error, is_signed),
                     "lower": Number(float(series.lower[last]), error, is_signed),
@@ -525,23 +530,33 @@ def watch(
     question: dict[str, Any] = {"target": target, "weight": weight, "progress": progress, **parts}
     chosen = [name for name, value in question.items() if value is not None and name != "progress"]
     place = state if log is None else log
-    if _is_state(place) or log is None:
+    if is_state(place) or log is None:
         if place is None:
             raise OptionError("`watch` needs a log.", do="Pass a state, a folder of files, or a log and `day=`.")
         if chosen or day is not None or (log is not None and state is not None):
             named = chosen[0] if chosen else "day" if day is not None else "state"
             raise OptionError(
-                f"a state has its question already, and `{named}=` is part of one.", do="Leave it out, or pass the log itself."
+                f"a state has its question already, and `{named}=` is part of one.",
+                do="Leave it out, or pass the log itself.",
             )
         days, total, notes = _of_state(existing(cast(str, place)))
     elif day is not None:
         if state is not None:
-            raise OptionError("`day=` and `state=` do not go together: a state keeps files or batches, one for each day.")
+            raise OptionError(
+                "`day=` and `state=` do not go together: a state keeps files or batches, one for each day."
+            )
         days, total, notes = _of_column(log, day, question)
     else:
         days, total, notes = _of_files(log, state, question)
     return watch_days(
-        days, total=total, notes=notes, reference=reference, since=since, alert=alert, level=level, source=_source(place)
+        days,
+        total=total,
+        notes=notes,
+        reference=reference,
+        since=since,
+        alert=alert,
+        level=level,
+        source=_source(place),
     )
 
 
@@ -549,20 +564,12 @@ def _source(place: object) -> str:
     return Path(place).name if isinstance(place, str | PathLike) else ""
 
 
-def _is_state(place: object) -> bool:
-    """Whether this is the path of a file that begins like a state."""
-    if not isinstance(place, str | PathLike) or not Path(place).is_file():
-        return False
-    with Path(place).open("rb") as file:
-        return re.match(rb'\{"format": \d+, ', file.read(32)) is not None
-
-
 Days = tuple[list[WatchedDay], Summaries | None, list[str]]
 
 
 def _of_state(state: State) -> Days:
     """The days of a state, those of 0.2 as far as it still has their moments; all of them together, where rows are clustered."""
-    known = state.summarized(lambda moments: summaries_of(moments, state.rewards))
+    known = summarized(state)
     days = [
         WatchedDay(*_named(batch.key, batch.files, k), batch.rows, batch.summaries)
         for k, batch in enumerate(known.batches)
@@ -594,7 +601,9 @@ def _of_column(log: Log | Data, day: str, question: dict[str, Any]) -> Days:
 def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict[str, Any]) -> Days:
     """The days of files, one for each."""
     if isinstance(log, Log) or not files.is_paths(log) or is_database(log):
-        raise OptionError("this log does not come in files, one for each day.", do="Pass `day=`, the column with the day of a row.")
+        raise OptionError(
+            "this log does not come in files, one for each day.", do="Pass `day=`, the column with the day of a row."
+        )
     if state is not None:
         for path in new_files(state, log):
             evaluate(path, state=state, **question)
@@ -602,7 +611,9 @@ def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict
     paths = sorted(files.files_of(log))
     if len(paths) < 2:
         raise OptionError(
-            f"there is one file, {str(paths[0])!r}, and a day needs one of its own." if paths else "there are no files.",
+            f"there is one file, {str(paths[0])!r}, and a day needs one of its own."
+            if paths
+            else "there are no files.",
             do="Name a folder with a file for each day, or pass `day=`, the column with the day of a row.",
         )
     days, sums = [], list[Rewards]()
@@ -677,7 +688,13 @@ def watch_days(
         band = _band(values[known], errors[known], carrying[known], rows[known], level)
         band = _clustered(band, total, key, float(carrying[known].sum()), rows[known], level)
         made = Series(
-            *key, tuple(names[k] for k in known), values[known], errors[known], *band, extra=extra, is_watched=enough[key]
+            *key,
+            tuple(names[k] for k in known),
+            values[known],
+            errors[known],
+            *band,
+            extra=extra,
+            is_watched=enough[key],
         )
         series.append(made)
         alarms += [_alarm(made, each, [names[k] for k in inside], several) for each in changes]
@@ -696,7 +713,9 @@ def _in_order(days: Sequence[WatchedDay], notes: list[str]) -> list[WatchedDay]:
     """The days by date, those of the same date as one; in the order in which they were added, if some have no date."""
     if any(day.date is None for day in days):
         if any(day.date is not None for day in days):
-            notes.append("Some batches have no date in their key or file name, so days count in the order they were added.")
+            notes.append(
+                "Some batches have no date in their key or file name, so days count in the order they were added."
+            )
         names: dict[str, int] = {}
         ordered = []
         for day in days:
@@ -812,13 +831,16 @@ def _reference(reference: int | str, days: Sequence[str]) -> tuple[int, int]:
     first, sign, last = str(reference).partition(":")
     if not sign:
         raise OptionError(
-            f"`reference={reference!r}` is neither a number of days nor two days.", do="Pass `reference=14`, or `reference='2026-11-01:2026-11-14'`."
+            f"`reference={reference!r}` is neither a number of days nor two days.",
+            do="Pass `reference=14`, or `reference='2026-11-01:2026-11-14'`.",
         )
     for name in (first, last):
         _check_day(name, days)
     begin, end = _place(first, days), max((k for k, day in enumerate(days) if day <= last or day == last), default=0)
     if end - begin + 1 <= SETTLED:
-        raise OptionError(f"`reference={reference!r}` has {counted(max(end - begin + 1, 0), 'day')}, and needs more than a week.")
+        raise OptionError(
+            f"`reference={reference!r}` has {counted(max(end - begin + 1, 0), 'day')}, and needs more than a week."
+        )
     return begin, end - begin + 1
 
 

@@ -32,7 +32,9 @@ NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is 
 
 Rewards = tuple[LogMoments, ...]  # the moments of some rows, one for each reward
 
-Summaries = Mapping[str, object]  # numbers, and lists of them, by name: mappings in mappings, whose names may be those of a later version
+Summaries = Mapping[
+    str, object
+]  # numbers, and lists of them, by name: mappings in mappings, whose names may be those of a later version
 
 _HEAD = b'{"format": %d, "sha256": "%s", '
 _DEEP = 8  # mappings in mappings
@@ -135,6 +137,14 @@ def existing(path: str | PathLike[str]) -> State:
             do=f"Check the path, or evaluate a first log with `state={str(path)!r}`.",
         )
     return known
+
+
+def is_state(place: object) -> bool:
+    """Whether this is the path of a file that begins like a state."""
+    if not isinstance(place, str | PathLike) or not Path(place).is_file():
+        return False
+    with Path(place).open("rb") as file:
+        return re.match(rb'\{"format": \d+, ', file.read(32)) is not None
 
 
 def _content(path: Path) -> bytes | None:
@@ -251,7 +261,9 @@ def _read_summaries(raw: object, deep: int = 0) -> dict[str, object]:
     """Numbers by name, in mappings; names that this version does not know are kept for the one that does."""
     if not isinstance(raw, dict) or deep > _DEEP:
         raise ValueError("the summaries of a batch should be numbers by name")
-    return {name: _read_summaries(part, deep + 1) if isinstance(part, dict) else _number(part) for name, part in raw.items()}
+    return {
+        name: _read_summaries(part, deep + 1) if isinstance(part, dict) else _number(part) for name, part in raw.items()
+    }
 
 
 def _number(part: object) -> object:

@@ -19,7 +19,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 
 import numpy as np
 
-from counterpoise.errors import AlreadyAddedError, MomentsError, OptionError, verbatim
+from counterpoise.errors import AlreadyAddedError, MomentsError, OptionError, StateWarning, verbatim
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
@@ -384,6 +384,7 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
     """
     check_unchanged(job.fingerprints, job.log, job.batch.key)
     new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped, summaries=summarize(today))
+    copied = None
     with states.alone(job.place.resolve().parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
         if known is None:
@@ -394,9 +395,16 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
             if job.batch.key is None:
                 _check_no_copy(job, known, outdated, today)
             else:
-                _warn_of_copy(job, known, outdated, today)
+                copied = _copied(job, known, outdated, today)
             state = known.summarized(summarize).added(new, today, outdated)
         states.store(job.place, state)
+    if copied is not None:
+        warnings.warn(
+            f"{job.batch} has the same rows as {copied}, as far as we can tell, and both count in the state {str(job.place)!r}. If they "
+            "are, make a new state from the logs.",
+            StateWarning,
+            stacklevel=2,
+        )
     return state.moments
 
 
@@ -525,27 +533,25 @@ def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewar
             )
 
 
-def _warn_of_copy(job: Addition, known: State, outdated: set[int], today: Rewards) -> None:
-    """Warn of rows that another batch seems to have: a key says that they are new, and may be wrong."""
+def _copied(job: Addition, known: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
+    """Another batch that seems to have the same rows, if there is one: a key says that rows are new, and may be wrong."""
     contents = set(job.batch.files.values())
     for k, batch in enumerate(known.batches):
-        is_apart = k >= known.first_apart
-        has_same = contents & set(batch.files.values()) or (
-            is_apart and all(map(_is_copy, known.recent[k - known.first_apart], today))
-        )
-        if k not in outdated and has_same:
-            warnings.warn(
-                f"{job.batch} has the same rows as {batch}, as far as we can tell, and both count in the state {str(job.place)!r}.",
-                stacklevel=2,
-            )
-            return
+        if k in outdated:
+            continue
+        apart = known.recent[k - known.first_apart] if k >= known.first_apart else None
+        if contents & set(batch.files.values()) or (apart is not None and all(map(_is_copy, apart, today))):
+            return batch
+    return None
 
 
 def new_files(path: str | PathLike[str], log: object) -> list[Path]:
     """The files of a log whose content a state does not have yet, in the order of their names; all, if there is no state yet."""
     paths = files.files_of(log) if files.is_paths(log) and not is_database(log) else None
     if paths is None:
-        raise OptionError("only files can be told apart as new or known.", do="Pass `batch=`, a key of this part of the log.")
+        raise OptionError(
+            "only files can be told apart as new or known.", do="Pass `batch=`, a key of this part of the log."
+        )
     known = states.load(path)
     contents = {content for batch in known.batches for content in batch.files.values()} if known else set()
     return [file for file in sorted(paths) if str(_fingerprint(file)[0]) not in contents]
