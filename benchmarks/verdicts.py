@@ -27,6 +27,7 @@ from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight
 from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import beta_ips
+from counterpoise.evaluation.watch import SETTLED, WIDEST, alarm_limit
 from counterpoise.log.sketches import Keys, Sketch, row_keys
 from counterpoise.moments import Powers
 
@@ -1088,6 +1089,44 @@ def check_watch(*, runs: int = 1000, seed: int = 0, world: list[str] = (), proce
                 shown.append(f"{share(found, runs)} ({share(own, runs)} in its own series)")
                 is_kept &= found / runs >= 0.9 - slack(0.9, runs)
         row(name, *shown)
+    return is_kept
+
+
+def scan_weights(errors: Floats, weekdays: np.ndarray, spread: float, first: int) -> Floats:
+    """What `watch` compares with its limit on all days, for all beginnings of a change, as weights of the days, by least squares."""
+    days = np.arange(len(errors))
+    covariance = np.diag(errors**2) + spread * (np.asarray(weekdays)[:, None] == np.asarray(weekdays))
+    rows = []
+    for last in range(first, len(errors)):
+        inverse = np.linalg.inv(covariance[: last + 1, : last + 1])
+        total = inverse.sum(axis=1)
+        projected = inverse - np.outer(total, total) / total.sum()
+        for start in range(max(SETTLED, last + 1 - WIDEST), last + 1):
+            shift = days[: last + 1] >= start
+            weights = projected @ shift
+            rows.append(np.pad(weights / math.sqrt(float(weights @ shift)), (0, len(errors) - last - 1)))
+    return np.array(rows)
+
+
+@SUITE.experiment("watch-limits", runs=200)
+def check_watch_limits(*, runs: int = 50_000, seed: int = 0) -> bool:
+    """How often do normal numbers pass the limit of an alarm, with effects of weekdays and after references of any size?
+
+    The effects of weekdays are known to have the variance that they have; each cell is one series that may alarm in 5 %, 1 % or 0.2 %.
+    """
+    head("weekdays", "reference", "days", *(f"allowed {alpha:.1%}" for alpha in (0.05, 0.01, 0.002)))
+    is_kept, random = True, np.random.default_rng(seed)
+    for spread, (first, last) in product((0.1, 1.0, 30.0), ((14, 30), (14, 21), (10, 30), (28, 44), (30, 60))):
+        weekdays = np.arange(last) % 7
+        weights = scan_weights(np.ones(last), weekdays, spread**2, first)
+        most = []
+        for size in split(runs, max(runs // 5_000, 1)):
+            y = random.normal(size=(size, last)) + spread * random.normal(size=(size, 7))[:, weekdays]
+            most.append(np.abs(y @ weights.T).max(axis=1))
+        found = np.concatenate(most)
+        shares = {alpha: float(np.mean(found > alarm_limit(first, last, 1, alpha))) for alpha in (0.05, 0.01, 0.002)}
+        row(f"± {spread:g}", first, last, *(f"{part:.2%}" for part in shares.values()))
+        is_kept &= all(part <= 1.25 * alpha + slack(alpha, runs) for alpha, part in shares.items())
     return is_kept
 
 

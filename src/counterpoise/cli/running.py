@@ -35,7 +35,7 @@ PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 
 
 def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
-    """Print a refusal, of ours or of a disk, in one line and exit 2 (4 if a state has the rows already); exit 130 on Ctrl-C, and 70 if we crash."""
+    """Print a refusal, of ours or of a disk, in one line and exit 2 (4 if a state has the rows already); 130 on Ctrl-C, 70 for a crash."""
 
     options = signature(command).parameters
 

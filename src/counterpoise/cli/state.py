@@ -99,11 +99,9 @@ def _contents(file: Path, known: State, answers: Table) -> Iterator[Block]:
         rows.append({"batch": batch.key, "rows": batch.rows, "dropped": batch.dropped, "file": files})
     yield Table(rows)
     yield ""
-    if answers := [row for batch in known.batches[-SHOWN:] for row in _answers(batch)]:
+    if answers.rows:
         yield "Batch by batch, with standard errors:"
-        yield Table(
-            [row if len(known.rewards) > 1 else {k: v for k, v in row.items() if k != "reward"} for row in answers]
-        )
+        yield answers
         yield ""
 
 
@@ -118,14 +116,12 @@ def watch(
     reference: Annotated[
         str, typer.Option(metavar="DAYS", help="How many of the first days are quiet, or FIRST:LAST of them.")
     ] = "14",
-    since: Annotated[
-        str | None, typer.Option(metavar="DAY", help="Leave out alarms from before this day: you know about them.")
-    ] = None,
     alert: Annotated[
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help="Exit 3 if this is so: changed, or a comparison such as 'lift < 0', which holds once the whole band does. May be repeated.",
+            help="Exit 3 if this is so: changed, changed since DAY, or a comparison such as 'lift < 0', which then the whole band is. May "
+            "be repeated.",
         ),
     ] = None,
     html: Annotated[
@@ -152,7 +148,7 @@ def watch(
             question["target"] = chosen
     else:
         question = typed.question()
-    answer = cp.watch(typed.data, **question, day=day, reference=reference, since=since, alert=alert)
+    answer = cp.watch(typed.data, **question, day=day, reference=reference, alert=alert)
     show_answer(typed, answer)
     if html is not None:
         answer.report(html, command=shlex.join(["counterpoise", *map(without_password, sys.argv[1:])]))

@@ -20,6 +20,7 @@ from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import ActionGroup, Targets
 from counterpoise.moments import LogMoments
+from counterpoise.moments.state import existing
 from counterpoise.weights import Weight, as_weight, list_weight
 
 
@@ -54,9 +55,7 @@ def known_moments(
         )
     if isinstance(log, LogMoments):
         return RewardMoments((log,), (None,))
-    from counterpoise.readers import batches  # not before there is a state: most logs have none
-
-    known = batches.stored_state(stored.state)
+    known = existing(stored.state)
     return RewardMoments(known.moments, known.rewards)
 
 
@@ -123,7 +122,7 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
     """The moments of a question, added to those that a state holds where there is one."""
     job = None
     if stored.state is not None:
-        from counterpoise.evaluation import summaries  # as above
+        from counterpoise.evaluation import summaries  # not before there is a state: most logs have none
 
         job = summaries.start(
             stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version

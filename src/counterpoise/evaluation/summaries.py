@@ -80,11 +80,11 @@ def _of_target(result: Result, differences: Result | None, target: str, place: S
     of_lift = result if differences is None else differences
     name = LIFT if differences is None else differences.best
     lift = of_lift.estimates.get((target, name, place))
-    found = _estimate(VALUE, result[target, result.best, place], diagnostics.carrying_rows)
-    found |= {} if lift is None else _estimate(LIFT, lift, diagnostics.carrying_rows)
-    found |= _numbers(WEIGHT, diagnostics.mean_weight, diagnostics.mean_weight_stderr, diagnostics.weight_rows)
+    numbers = _estimate(VALUE, result[target, result.best, place], diagnostics.carrying_rows)
+    numbers |= {} if lift is None else _estimate(LIFT, lift, diagnostics.carrying_rows)
+    numbers |= _numbers(WEIGHT, diagnostics.mean_weight, diagnostics.mean_weight_stderr, diagnostics.weight_rows)
     view = View(result.moments, (target, ""))
-    return found | _spread(view, view.place(place), diagnostics.mean_weight_stderr, diagnostics.weight_rows)
+    return numbers | _spread(view, view.place(place), diagnostics.mean_weight_stderr, diagnostics.weight_rows)
 
 
 def _estimate(name: str, estimate: Estimate, carrying: float) -> dict[str, float]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
 from operator import add
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -73,7 +73,7 @@ REFERENCE = 14  # days: every weekday twice
 MONTH = 30  # days, over which the chance of a false alarm is spread
 WIDEST = 28  # days since a change; one that took longer to show was slow
 SETTLED = 7  # days before a change: every weekday once
-LOOKS = 0.38  # times h² independent looks a day, by simulation: benchmarks/verdicts.py watch
+LOOKS = 0.12  # the constant of `alarm_limit`: benchmarks/verdicts.py watch-limits
 POOLED = 30.0  # degrees of freedom with which the reference period speaks about a day's error
 DISPERSED = 0.01  # how unlikely the spread of the reference days must be before it is believed
 
@@ -98,7 +98,7 @@ CAUSES = {
 
 
 @dataclass(frozen=True)
-class Change:
+class Shift:
     """Where a series of days changed: the places of the day it was noticed and of its first day, and the levels before and after."""
 
     noticed: int
@@ -109,26 +109,27 @@ class Change:
     limit: float  # and how many it takes
 
 
-def alarm_limit(days: int, series: int, alpha: float) -> float:
-    r"""How many standard errors raise an alarm, if over so many days any false alarm of any of the series has a chance of `alpha`.
+def alarm_limit(first: int, last: int, series: int, alpha: float) -> float:
+    r"""How many standard errors raise an alarm, if any false alarm of any series from day `first` to `last` has a chance of `alpha`.
 
-    .. math:: 2 (1 - \Phi(h)) \cdot c h^2 \cdot \text{days} \cdot \text{series} = \alpha
+    .. math:: 2 (1 - \Phi(h)) \cdot c h^2 \sum_t \log(1 + k_t) \cdot \text{series} = \alpha
 
-    A day's looks, one for each day on which a change may have begun, overlap so much that they count as c·h² independent ones.
+    A change that is seen on day t may have begun on any of :math:`k_t` days. These looks overlap so much that they count as no more than
+    c·h²·log(1 + k) independent ones. Days count from the beginning of the reference.
 
-    >>> round(alarm_limit(16, 5, 0.05), 1)
-    3.9
+    >>> round(alarm_limit(14, 30, 5, 0.05), 1)
+    3.8
 
     References
     ----------
     Siegmund & Venkatraman, "Using the generalized likelihood ratio statistic for sequential detection of a change-point", Annals of
     Statistics 23 (1995), for the form of it.
     """
+    looks = LOOKS * series * sum(math.log1p(min(WIDEST, day + 1 - SETTLED)) for day in range(first, last))
     low, high = 1.0, 40.0
     for _ in range(60):
         h = (low + high) / 2
-        chance = math.erfc(h / math.sqrt(2)) * LOOKS * h * h * days * series
-        low, high = (h, high) if chance > alpha else (low, h)
+        low, high = (h, high) if math.erfc(h / math.sqrt(2)) * h * h * looks > alpha else (low, h)
     return high
 
 
@@ -184,7 +185,7 @@ def moderated(errors: Floats, carrying: Floats, rows: Floats, reference: slice, 
     return np.asarray(np.sqrt(variance) * wider)
 
 
-def scan(values: Floats, errors: Floats, weekdays: Sequence[int], spread: float, first: int) -> Iterator[Change]:
+def scan(values: Floats, errors: Floats, weekdays: Sequence[int], spread: float, first: int) -> Iterator[Shift]:
     r"""For every day from `first` on, the strongest change that may have begun in the last four weeks; its `limit` is left open.
 
     The model is a level, an effect of each weekday with variance `spread`, and a shift from some day on. The statistic of the shift is
@@ -207,7 +208,7 @@ def scan(values: Floats, errors: Floats, weekdays: Sequence[int], spread: float,
         k = int(np.abs(z).argmax())
         shift = float(score[k] / information[k]) if known[k] else 0.0
         base = (score_level - float(both[k]) * shift) / level
-        yield Change(last, int(starts[k]), base, base + shift, float(z[k]), math.inf)
+        yield Shift(last, int(starts[k]), base, base + shift, float(z[k]), math.inf)
 
 
 @dataclass(frozen=True)
@@ -220,14 +221,15 @@ class Watched:
 
     def limit(self, day: int) -> float:
         """How many standard errors raise an alarm on a day, counted from the beginning of the reference."""
-        is_first = day < MONTH and self.reference < MONTH
-        return alarm_limit(MONTH - self.reference if is_first else MONTH, self.count, self.alpha)
+        month = day // MONTH if self.reference < MONTH else (day - self.reference) // MONTH
+        start = month * MONTH if self.reference < MONTH else self.reference + month * MONTH
+        return alarm_limit(max(start, self.reference), start + MONTH, self.count, self.alpha)
 
     def changes(
         self, values: Floats, errors: Floats, carrying: Floats, rows: Floats, weekdays: Sequence[int]
-    ) -> tuple[list[Change], float]:
+    ) -> tuple[list[Shift], float]:
         """All changes of a series, one after another, and how much more its reference days differ than their rows explain."""
-        start, changes, extra = 0, list[Change](), 1.0
+        start, changes, extra = 0, list[Shift](), 1.0
         while len(values) - start > self.reference:
             part = slice(start, None)
             reference = slice(0, self.reference)
@@ -238,21 +240,13 @@ class Watched:
             wider = dispersion(values[part][reference], own[reference], week[: self.reference])
             own, extra = own * wider, max(extra, wider)
             spread = weekday_spread(values[part][reference], own[reference], week[: self.reference])
-            found = next(
-                (
-                    (each, limit)
-                    for each in scan(values[part], own, week, spread, self.reference)
-                    if abs(each.errors) > (limit := self.limit(each.noticed))
-                ),
-                None,
-            )
-            if found is None:
+            shifts = scan(values[part], own, week, spread, self.reference)
+            shift = next((each for each in shifts if abs(each.errors) > self.limit(each.noticed)), None)
+            if shift is None:
                 break
-            each, limit = found
-            changes.append(
-                Change(start + each.noticed, start + each.first, each.before, each.after, each.errors, limit)
-            )
-            start += each.first  # from here on, a new reference
+            noticed, first, limit = start + shift.noticed, start + shift.first, self.limit(shift.noticed)
+            changes.append(replace(shift, noticed=noticed, first=first, limit=limit))
+            start = first  # a new reference begins here
         return changes, extra
 
 
@@ -326,7 +320,7 @@ class Alert:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Watch(Display):
+class WatchedLog(Display):
     """The answer of `watch`: `alarms`, `alerts`, and `series` with every day's number and the band of their mean so far."""
 
     days: tuple[WatchedDay, ...]
@@ -411,9 +405,10 @@ class Watch(Display):
         """The alarms first, then the alerts, then where every series stands."""
         yield self.headline()
         for alarm in self.alarms:
-            yield Judged(f"{alarm.what}: ", "look", [alarm.text], is_listed=True)
+            yield Judged("", "look", [f"{alarm.what} {alarm.text}"], is_listed=True)
         for alert in self.alerts:
-            yield Judged(f"alert {alert.alert!r}: ", "fix" if alert.fired else "ok", [alert.text], is_listed=True)
+            said = f"alert {alert.alert!r}{' fired' if alert.fired else ''}: {alert.text}"
+            yield Judged("", "fix" if alert.fired else "ok", [said], is_listed=True)
         yield ""
         yield self.overview()
         yield f"The bands of “all days” hold on all days at once ({level_of(self.level)} each), however often you look."
@@ -445,7 +440,8 @@ class Watch(Display):
 
     def report(self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None) -> Path:
         """Write one HTML file for people to read, and return its path: alarms first, then the days in order with their bands."""
-        return cast(Path, above().write_watch(self, path, title=title, command=command))
+        written: Path = above().write_watch(self, path, title=title, command=command)
+        return written
 
 
 def _is_of(alarm: Alarm, series: Series) -> bool:
@@ -483,12 +479,11 @@ def watch(
     day: str | None = None,
     state: str | PathLike[str] | None = None,
     reference: int | str = REFERENCE,
-    since: str | None = None,
     alert: str | Sequence[str] | None = None,
     level: float = 0.95,
     progress: bool | None = None,
     **parts: Unpack[LogFields],
-) -> Watch:
+) -> WatchedLog:
     """A log day by day: values and lifts with bands that hold at all times, and alarms where something changed.
 
     Alarms compare the last days with the days before them, weekday by weekday. In a quiet month, any false alarm at all, of any
@@ -507,10 +502,9 @@ def watch(
         A file that keeps the sums: files of the log that it does not have are added to it first, each as a batch of its own.
     reference
         How many of the first days are taken as quiet (14, every weekday twice); or the first and the last of them, "2026-11-01:2026-11-14".
-    since
-        Alarms that were noticed before this day are left out: you know about them.
     alert
-        ``"changed"`` is so if there is an alarm; ``"lift < 0"`` is so once the whole band of the lift so far, of any target, is below 0.
+        ``"changed"`` is so if there is an alarm, ``"changed since 2026-11-21"`` if there is one from that day or later. ``"lift < 0"``
+        is so once the whole band of the lift so far, of any target, is below 0.
         `value`, `lift`, `reward`, `weight` and `propensities` can be compared with a number.
     level
         The level of the bands; 1 − level is the chance of a false alarm in a month.
@@ -530,16 +524,16 @@ def watch(
     question: dict[str, Any] = {"target": target, "weight": weight, "progress": progress, **parts}
     chosen = [name for name, value in question.items() if value is not None and name != "progress"]
     place = state if log is None else log
-    if is_state(place) or log is None:
-        if place is None:
-            raise OptionError("`watch` needs a log.", do="Pass a state, a folder of files, or a log and `day=`.")
+    if place is None:
+        raise OptionError("`watch` needs a log.", do="Pass a state, a folder of files, or a log and `day=`.")
+    if isinstance(place, str | PathLike) and (is_state(place) or log is None):
         if chosen or day is not None or (log is not None and state is not None):
             named = chosen[0] if chosen else "day" if day is not None else "state"
             raise OptionError(
                 f"a state has its question already, and `{named}=` is part of one.",
                 do="Leave it out, or pass the log itself.",
             )
-        days, total, notes = _of_state(existing(cast(str, place)))
+        days, total, notes = _of_state(existing(place))
     elif day is not None:
         if state is not None:
             raise OptionError(
@@ -553,7 +547,6 @@ def watch(
         total=total,
         notes=notes,
         reference=reference,
-        since=since,
         alert=alert,
         level=level,
         source=_source(place),
@@ -624,7 +617,7 @@ def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict
     if result.moments.cluster is None:
         return days, None, []
     total = reduce(lambda first, second: tuple(map(add, first, second)), sums)
-    return days, summaries_of(total, [name for name in result.by_reward]), []
+    return days, summaries_of(total, list(result.by_reward)), []
 
 
 _DATE = re.compile(r"(?<!\d)(\d{4})(?:-|_|/|/month=|)(\d{2})(?:-|_|/|/day=|)(\d{2})(?!\d)")
@@ -640,10 +633,10 @@ def _named(key: str | None, paths: Iterable[str], k: int) -> tuple[str, date | N
     for text in (key or "", Path(last).name, last):
         for match in reversed(list(_DATE.finditer(text))):
             try:
-                found = date(*map(int, match.groups()))
+                when = date(*map(int, match.groups()))
             except ValueError:
                 continue
-            return found.isoformat(), found
+            return when.isoformat(), when
     return (key or Path(last).name or f"day {k + 1}"), None
 
 
@@ -653,11 +646,10 @@ def watch_days(
     total: Summaries | None = None,
     notes: Sequence[str] = (),
     reference: int | str = REFERENCE,
-    since: str | None = None,
     alert: str | Sequence[str] | None = None,
     level: float = 0.95,
     source: str = "",
-) -> Watch:
+) -> WatchedLog:
     """The answer of `watch` about days whose summaries are known; `total` is that of all of them, where days share clusters."""
     if not days:
         raise OptionError("there are no days to watch.", do="Add a first batch with `evaluate` and `state=`.")
@@ -668,7 +660,7 @@ def watch_days(
     weekdays = [k if day.date is None else day.date.weekday() for k, day in enumerate(ordered)]
     weekdays = [each % 7 for each in weekdays]
     rows = np.array([float(day.rows) for day in ordered])
-    alerts = _parsed(alert)
+    alerts = _parsed(alert, names)
     raw = {key: _numbers(ordered, key) for key in _keys(ordered)}
     enough = {
         key: (known := np.isfinite(values))[start:].sum() >= length and bool((errors[known] > 0).any())
@@ -679,7 +671,7 @@ def watch_days(
     several = len({reward for reward, _, _ in raw}) > 1
     for key, (values, errors, carrying) in raw.items():
         known = np.flatnonzero(np.isfinite(values))
-        changes, extra = list[Change](), 1.0
+        changes, extra = list[Shift](), 1.0
         inside = known[known >= start]
         if enough[key]:
             changes, extra = watched.changes(
@@ -700,13 +692,10 @@ def watch_days(
         alarms += [_alarm(made, each, [names[k] for k in inside], several) for each in changes]
     if any(made.extra > 1 for made in series):
         said.append(_dispersed(series, several))
-    if since is not None:
-        _check_day(since, names)
-        alarms = [each for each in alarms if names.index(each.noticed) >= _place(since, names)]
-    alarms.sort(key=lambda each: (names.index(each.noticed), -abs(each.standard_errors)), reverse=False)
+    alarms.sort(key=lambda each: (names.index(each.noticed), -abs(each.standard_errors)))
     quiet = tuple(names[start : start + length]) if len(names) >= start + length else ()
-    judged = tuple(_judge(each, series, alarms, several) for each in alerts)
-    return Watch(tuple(ordered), tuple(series), tuple(alarms), judged, quiet, level, source, tuple(said))
+    judged = tuple(_judge(each, series, alarms, names, several) for each in alerts)
+    return WatchedLog(tuple(ordered), tuple(series), tuple(alarms), judged, quiet, level, source, tuple(said))
 
 
 def _in_order(days: Sequence[WatchedDay], notes: list[str]) -> list[WatchedDay]:
@@ -725,7 +714,8 @@ def _in_order(days: Sequence[WatchedDay], notes: list[str]) -> list[WatchedDay]:
         return ordered
     by_date: dict[date, list[WatchedDay]] = {}
     for day in days:
-        by_date.setdefault(cast(date, day.date), []).append(day)
+        if day.date is not None:
+            by_date.setdefault(day.date, []).append(day)
     return [parts[0] if len(parts) == 1 else _as_one(parts) for _, parts in sorted(by_date.items())]
 
 
@@ -780,12 +770,12 @@ def _summary(summaries: Mapping[str, object], *names: str) -> Mapping[str, objec
 def _numbers(days: Sequence[WatchedDay], key: SeriesKey) -> tuple[Floats, Floats, Floats]:
     """The values, errors and carrying rows of a series on all days; nan where a day has none."""
     reward, target, kind = key
-    found = []
+    known = []
     for day in days:
         summary = _summary(day.summaries, reward, target)
         numbers = [number_in(summary, name) for name in (kind, kind + ERROR, kind + CARRYING)]
-        found.append([math.nan if x is None else x for x in numbers])
-    values, errors, carrying = np.array(found, dtype=np.float64).reshape(-1, 3).T
+        known.append([math.nan if x is None else x for x in numbers])
+    values, errors, carrying = np.array(known, dtype=np.float64).reshape(-1, 3).T
     return np.where(np.isfinite(errors), values, math.nan), errors, np.nan_to_num(carrying, nan=1.0)
 
 
@@ -854,7 +844,7 @@ def _place(name: str, days: Sequence[str]) -> int:
     return days.index(name) if name in days else sum(day < name for day in days)
 
 
-def _alarm(series: Series, change: Change, days: Sequence[str], several: bool) -> Alarm:
+def _alarm(series: Series, change: Shift, days: Sequence[str], several: bool) -> Alarm:
     """A change in words."""
     what, error = series.words(several), abs(change.after - change.before) / max(abs(change.errors), 1e-12)
     write = signed if series.is_signed else number
@@ -880,7 +870,7 @@ def _dispersed(series: Sequence[Series], several: bool) -> str:
 
 # -- Alerts ------------------------------------------------------------------------------------------------------------
 
-CHANGED = "changed"
+_CHANGED = re.compile(r"\s*changed(?:\s+since\s+(.+?))?\s*")
 _CONDITION = re.compile(rf"\s*({'|'.join(KINDS)})\s*(<=|>=|<|>)\s*([-−+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
 
 
@@ -894,13 +884,23 @@ class Condition:
     number: float
 
 
-def _parsed(alert: str | Sequence[str] | None) -> list[Condition | str]:
+@dataclass(frozen=True)
+class ChangedSince:
+    """An alarm that was noticed on a day or later."""
+
+    text: str
+    day: int
+
+
+def _parsed(alert: str | Sequence[str] | None, days: Sequence[str]) -> list[Condition | ChangedSince]:
     texts = [] if alert is None else [alert] if isinstance(alert, str) else list(alert)
-    parsed: list[Condition | str] = []
+    parsed: list[Condition | ChangedSince] = []
     for text in texts:
-        match = _CONDITION.fullmatch(str(text))
-        if str(text).strip() == CHANGED:
-            parsed.append(CHANGED)
+        match, changed = _CONDITION.fullmatch(str(text)), _CHANGED.fullmatch(str(text))
+        if changed is not None:
+            if changed[1]:
+                _check_day(changed[1], days)
+            parsed.append(ChangedSince(str(text).strip(), _place(changed[1], days) if changed[1] else 0))
         elif match is None:
             raise OptionError(
                 f"`alert={text!r}` is neither 'changed' nor a comparison such as 'lift < 0'.",
@@ -911,11 +911,17 @@ def _parsed(alert: str | Sequence[str] | None) -> list[Condition | str]:
     return parsed
 
 
-def _judge(alert: Condition | str, series: Sequence[Series], alarms: Sequence[Alarm], several: bool) -> Alert:
+def _judge(
+    alert: Condition | ChangedSince,
+    series: Sequence[Series],
+    alarms: Sequence[Alarm],
+    days: Sequence[str],
+    several: bool,
+) -> Alert:
     """Whether an alert is so."""
-    if isinstance(alert, str):
-        said = ", ".join(dict.fromkeys(each.what for each in alarms))
-        return Alert(alert, bool(alarms), f"changed: {said}." if alarms else "nothing has changed.")
+    if isinstance(alert, ChangedSince):
+        noticed = list(dict.fromkeys(each.what for each in alarms if days.index(each.noticed) >= alert.day))
+        return Alert(alert.text, bool(noticed), f"{', '.join(noticed)}." if noticed else "nothing has changed.")
     concerned = [made for made in series if made.kind == alert.kind and len(made.days)]
     if not concerned:
         return Alert(alert.text, False, f"there is no {alert.kind} here.")

@@ -19,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from counterpoise.errors import MomentsError, verbatim
+from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.weighed import PLAIN, Weighed
@@ -128,8 +128,10 @@ def load(path: str | PathLike[str]) -> State | None:
         ) from error
 
 
-def existing(path: str | PathLike[str]) -> State:
+def existing(path: str | PathLike[str] | None) -> State:
     """The state in a file that must exist."""
+    if not isinstance(path, str | PathLike):
+        raise OptionError(f"`state=` must be the path of a file, found {type(path).__name__}.")
     known = load(path)
     if known is None:
         raise MomentsError(

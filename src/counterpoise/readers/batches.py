@@ -408,13 +408,6 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
     return state.moments
 
 
-def stored_state(path: str | PathLike[str] | None) -> State:
-    """A state that must exist."""
-    if not isinstance(path, str | PathLike):
-        raise OptionError(f"`state=` must be the path of a file, found {type(path).__name__}.")
-    return states.existing(path)
-
-
 def _find_outdated(job: Addition, known: State) -> set[int]:
     """The places of the batches that the new one replaces; unless replace=True, there must be none."""
     overlaps = _overlaps(job, known)

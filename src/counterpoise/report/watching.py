@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from counterpoise.display import Name, level_of, number
-from counterpoise.evaluation.watch import Alarm, Series, Watch
+from counterpoise.evaluation.watch import Alarm, Series, WatchedLog
 from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, text, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart
 from counterpoise.report.tables import badge, page_table
@@ -19,7 +19,7 @@ DAILY = 2.0  # standard errors of a day's stroke
 
 
 def write_watch(
-    watched: Watch, path: str | os.PathLike[str], *, title: str | None = None, command: str | None = None
+    watched: WatchedLog, path: str | os.PathLike[str], *, title: str | None = None, command: str | None = None
 ) -> Path:
     """Write a watched log as one HTML file that opens anywhere, and return the file's path."""
     parts = [
@@ -33,10 +33,18 @@ def write_watch(
     return write(Path(path), assemble(_head(watched), parts, title or named))
 
 
-def _head(watched: Watch) -> Safe:
+def _head(watched: WatchedLog) -> Safe:
     """What happened: the alarms, and what you asked to be told about."""
     alarms = [
-        el("li", badge("look"), " ", el("b", name_of(alarm.what)), " ", el("bdi", alarm.text), class_="is-caution")
+        el(
+            "li",
+            badge("look"),
+            " ",
+            el("b", name_of(_capital(alarm.what))),
+            " ",
+            el("bdi", alarm.text),
+            class_="is-caution",
+        )
         for alarm in watched.alarms
     ]
     alerts = [
@@ -56,7 +64,7 @@ def _head(watched: Watch) -> Safe:
     return join([el("p", el("bdi", watched.headline()), class_="answer"), listed, *notes])
 
 
-def _figures(watched: Watch) -> Safe:
+def _figures(watched: WatchedLog) -> Safe:
     lead = (
         f"The line is the mean of all rows so far, in a band that holds on all days at once ({level_of(watched.level)}); every stroke is a "
         "day with two standard errors to either side. A dashed upright line marks the first day of a change."
@@ -68,7 +76,7 @@ def _figures(watched: Watch) -> Safe:
     return join([el("p", lead, class_="lead"), el("div", *drawn, class_="figures"), note])
 
 
-def _figure(watched: Watch, series: Series, several: bool) -> Safe:
+def _figure(watched: WatchedLog, series: Series, several: bool) -> Safe:
     names = tuple(day.name for day in watched.days)
     place = {name: float(k) for k, name in enumerate(names)}
     at = [place[day] for day in series.days]
@@ -94,16 +102,20 @@ def _figure(watched: Watch, series: Series, several: bool) -> Safe:
     )
     return el(
         "figure",
-        el("figcaption", el("b", name_of(what[:1].upper() + what[1:]))),
+        el("figcaption", el("b", name_of(_capital(what)))),
         chart(x, y, parts, says=says, x_label="day", y_label=text(str(Name(what)))),
     )
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _is_of(alarm: Alarm, series: Series) -> bool:
     return (alarm.reward, alarm.target, alarm.series) == (series.reward, series.target, series.kind)
 
 
-def _method(watched: Watch) -> Safe:
+def _method(watched: WatchedLog) -> Safe:
     chance = level_of(1 - watched.level)
     said = (
         f"Each day, the latest days (up to four weeks of them) are compared with the days before, back to the reference period, weekday by "
