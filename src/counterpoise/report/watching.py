@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from counterpoise.display import Name, level_of, number
-from counterpoise.evaluation.watch import Alarm, Series, WatchedLog
-from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, text, write
+from counterpoise.evaluation.watch import Alarm, Series, WatchedDay, WatchedLog
+from counterpoise.report.card import SIGNS
+from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart
-from counterpoise.report.tables import badge, page_table
+from counterpoise.report.tables import page_table
 
 DRAWN = 24  # series; the table has all
 DAILY = 2.0  # standard errors of a day's stroke
@@ -38,7 +39,7 @@ def _head(watched: WatchedLog) -> Safe:
     alarms = [
         el(
             "li",
-            badge("look"),
+            SIGNS["look"],
             " ",
             el("b", name_of(_capital(alarm.what))),
             " ",
@@ -50,9 +51,8 @@ def _head(watched: WatchedLog) -> Safe:
     alerts = [
         el(
             "li",
-            badge("fix" if alert.fired else "ok"),
-            " ",
-            el("b", "Alert ", el("code", alert.alert)),
+            SIGNS["fix" if alert.fired else "ok"],
+            el("b", " Alert ", el("code", alert.alert), " fired" if alert.fired else ""),
             ": ",
             el("bdi", alert.text),
             class_="is-not-identified" if alert.fired else "is-ok",
@@ -88,7 +88,7 @@ def _figure(watched: WatchedLog, series: Series, several: bool) -> Safe:
     band = [row for row in zip(at, series.lower, series.upper, strict=True) if all(map(math.isfinite, row))]
     changes = [alarm for alarm in watched.alarms if _is_of(alarm, series)]
     ends = np.concatenate([series.values - DAILY * series.errors, series.values + DAILY * series.errors])
-    x = Axis(-0.5, max(len(names) - 0.5, 0.5), names=names)
+    x = Axis(-0.5, max(len(names) - 0.5, 0.5), names=tuple(map(_short, watched.days)))
     y = Axis.around([*ends.tolist(), *(end for _, *both in band[len(band) // 4 :] for end in both)])
     parts: list[Line | Band | Mark | Bars] = [
         *([Band([(a, float(b), float(c)) for a, b, c in band])] if band else []),
@@ -103,8 +103,13 @@ def _figure(watched: WatchedLog, series: Series, several: bool) -> Safe:
     return el(
         "figure",
         el("figcaption", el("b", name_of(_capital(what)))),
-        chart(x, y, parts, says=says, x_label="day", y_label=text(str(Name(what)))),
+        chart(x, y, parts, says=says, x_label="day", y_label=""),
     )
+
+
+def _short(day: WatchedDay) -> str:
+    """A day below a plot, where there is little room."""
+    return str(Name(day.name)) if day.date is None else f"{day.date.day} {day.date:%b}"
 
 
 def _capital(words: str) -> str:
