@@ -27,7 +27,7 @@ from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight
 from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import beta_ips
-from counterpoise.evaluation.watch import SETTLED, WIDEST, alarm_limit
+from counterpoise.evaluation.changes import SETTLED, WIDEST, alarm_limit
 from counterpoise.log.sketches import Keys, Sketch, row_keys
 from counterpoise.moments import Powers
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from counterpoise.display import Name, level_of, number
+from counterpoise.evaluation.changes import WIDEST
 from counterpoise.evaluation.watch import Alarm, Series, WatchedDay, WatchedLog
 from counterpoise.report.card import SIGNS
 from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
@@ -123,7 +124,7 @@ def _is_of(alarm: Alarm, series: Series) -> bool:
 def _method(watched: WatchedLog) -> Safe:
     chance = level_of(1 - watched.level)
     said = (
-        f"Each day, the latest days (up to four weeks of them) are compared with the days before, back to the reference period, weekday by "
+        f"Each day, the latest days (up to {WIDEST} of them) are compared with the days before, back to the reference period, weekday by "
         f"weekday. An alarm takes so many standard errors that in a quiet month, the chance of any false alarm in any of the series is "
         f"{chance} at most. After an alarm, the days since the change are the new reference, and alarms pause until it is complete.",
         "The effective share of rows is (Σw)²/(n·Σw²): it moves if propensities, or a target's probabilities, are spread differently.",
