@@ -15,7 +15,7 @@ from counterpoise.cli.learn import learn
 from counterpoise.cli.reproduce import reproduce
 from counterpoise.cli.running import open_streams, without_traceback
 from counterpoise.cli.simulate import simulate
-from counterpoise.cli.state import state
+from counterpoise.cli.state import state, watch
 from counterpoise.cli.verbs import distribution, doctor, plan, sensitivity, sql
 from counterpoise.errors import CounterpoiseError, OptionError, first_line
 
@@ -90,5 +90,6 @@ app.command()(sensitivity)
 app.command()(simulate)
 app.command()(learn)
 app.command()(sql)
+app.command()(watch)
 app.add_typer(state, name="state")
 app.add_typer(reproduce, name="reproduce")

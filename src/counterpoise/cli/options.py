@@ -166,6 +166,11 @@ FURTHER = {
         ),
         _option("batch", metavar="KEY", help="Key of this log in --state, such as its day; files may go without."),
         _option("replace", bool, help="Put this log in the place of what its batch or files had added to --state."),
+        _option(
+            "only_new",
+            bool,
+            help="Add the files that --state does not have yet, each as a batch of its own; done if there are none.",
+        ),
         _option("strict", bool, help="Exit 1 if the log does not identify some target (over the whole log)."),
         _option(
             "check_coverage",
@@ -189,7 +194,7 @@ TARGETS = (
     "level",
 )  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
-ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", *CHECKS)
+ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", *CHECKS)
 _FIRST = ("reward", "propensity", "target", "target_action", "always")  # in help, before a command's own
 
 
@@ -228,7 +233,15 @@ def takes(
 
 # no blank before the equals sign, or "shown = best" would be a name; and "a==b" is a comparison, too
 _NAMED = re.compile(r"([\w.-]+)=(?!=)\s*(.+)", re.DOTALL)
-_OF_COMMANDS = ("log", "json", "strict", "check_coverage", "coverage_runs", "sensitivity")  # and not of the library
+_OF_COMMANDS = (
+    "log",
+    "json",
+    "only_new",
+    "strict",
+    "check_coverage",
+    "coverage_runs",
+    "sensitivity",
+)  # and not of the library
 _STEP = r'(?:"((?:[^"]|"")+)"|([^".]+))'  # of a table's path
 
 

@@ -25,6 +25,7 @@ from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, NoWeight, Question, ask, lean
 from counterpoise.log.targets import ActionGroup, Always, Targets
 from counterpoise.moments import LogMoments
+from counterpoise.moments.state import existing
 from counterpoise.weights import Weight, as_weight, list_weight
 
 FIRST = 10_000  # rows that are looked at for an action
@@ -61,9 +62,7 @@ def known_moments(
         )
     if isinstance(log, LogMoments):
         return RewardMoments((log,), (None,))
-    from counterpoise.readers import batches  # not before there is a state: most logs have none
-
-    known = batches.stored_state(stored.state)
+    known = existing(stored.state)
     return RewardMoments(known.moments, known.rewards)
 
 
@@ -130,9 +129,11 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
     """The moments of a question, added to those that a state holds where there is one."""
     job = None
     if stored.state is not None:
-        from counterpoise.readers import batches  # as above
+        from counterpoise.evaluation import summaries  # not before there is a state: most logs have none
 
-        job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
+        job = summaries.start(
+            stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version
+        )
     elif stored.given:
         raise OptionError(f"`{stored.given[0]}=` only works with a state.", do="Pass `state=`, too.")
     try:
@@ -141,7 +142,7 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
         raise _explained(error, question) from error
     if job is None:
         return RewardMoments(today, question.log.reward, question)
-    merged = batches.finish(job, today)
+    merged = summaries.finish(job, today, question.log.reward)
     return RewardMoments(merged, question.log.reward, question, earlier_rows=merged[0].n - today[0].n)
 
 
