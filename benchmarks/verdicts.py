@@ -27,6 +27,7 @@ from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight
 from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import beta_ips
+from counterpoise.evaluation.changes import SETTLED, WIDEST, alarm_limit
 from counterpoise.log.sketches import Keys, Sketch, row_keys
 from counterpoise.moments import Powers
 
@@ -931,6 +932,202 @@ def check_hard(*, runs: int = 300, seed: int = 0, every: int = 1, processes: int
             broken.append(kind)
     print(f"\n{runs:,} logs a cell. " + (f"Broken: {'; '.join(broken)}." if broken else "Every promise is kept."))
     return not broken
+
+
+# -- a daily job --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Month:
+    """Thirty days of a log: so many rows a day, what they earn, and how much weekdays differ in it, in traffic and in what is logged."""
+
+    rows: int = 1_000
+    rate: float = 0.25
+    revenue: bool = False
+    season: float = 0.2  # of the rate and of the traffic
+    turn: float = 0.0  # of the logging policy
+    sharp: float = 0.7  # of the two policies
+    targets: int = 1
+
+
+CONTEXTS_OF_DAYS, ACTIONS_OF_DAYS, DAYS = 6, 4, 30
+MONTHS = {
+    "clicks": Month(),
+    "clicks, no season": Month(season=0.0),
+    "clicks, strong season": Month(season=0.5),
+    "clicks, policy with a season": Month(turn=0.4),
+    "rare clicks": Month(rows=4_000, rate=0.02),
+    "revenue": Month(rows=2_000, revenue=True),
+    "thin overlap": Month(rows=2_000, sharp=1.5),
+    # looked at once, at the end
+    "own: small days": Month(rows=300, rate=0.4, season=0.3),
+    "own: three targets, revenue": Month(rows=1_500, revenue=True, season=0.3, targets=3),
+    "own: many rows": Month(rows=20_000, rate=0.1, season=0.1, turn=0.2),
+}
+SHIFTS = ("quiet", "reward", "value", "lift", "weight", "propensities")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a month is drawn from: policies and rates by context, on every weekday."""
+
+    logging: np.ndarray  # weekday, context, action
+    targets: np.ndarray  # target, context, action
+    rates: np.ndarray  # weekday, context, action
+    traffic: np.ndarray  # weekday
+
+
+def stage_of(month: Month, random: Random) -> Stage:
+    shape = CONTEXTS_OF_DAYS, ACTIONS_OF_DAYS
+    scores = month.sharp * random.normal(size=shape)
+    tilt = month.turn * random.normal(size=(7, *shape))
+    logging = _softened(scores + tilt)
+    targets = _softened(scores + month.sharp * random.normal(size=(month.targets, *shape)))
+    rates = month.rate * (0.6 + 0.8 * random.random(shape)) * (1 + month.season * _week(random))[:, None, None]
+    return Stage(logging, targets, rates, month.rows * (1 + month.season * _week(random)))
+
+
+def _week(random: Random) -> np.ndarray:
+    """A pattern of the week between −1 and 1."""
+    return random.uniform(-1, 1, 7)
+
+
+def _softened(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores)
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def draw_month(month: Month, stage: Stage, shift: str, size: float, random: Random) -> pl.DataFrame:
+    """A month in which something shifts by `size` from day 20 on."""
+    parts = []
+    for day in range(DAYS):
+        week = day % 7
+        logging, rates, is_shifted = stage.logging[week], stage.rates[week], shift != "quiet" and day >= 19
+        if is_shifted and shift == "propensities":
+            logging = (1 - size) * logging + size / ACTIONS_OF_DAYS
+        n = int(random.poisson(stage.traffic[week]))
+        context = random.integers(CONTEXTS_OF_DAYS, size=n)
+        cumulative = logging.cumsum(axis=1)[context]
+        action = np.minimum((random.random(n)[:, None] > cumulative).sum(axis=1), ACTIONS_OF_DAYS - 1)
+        p, pi = logging[context, action], stage.targets[:, context, action]
+        rate = rates[context, action]
+        if is_shifted and shift == "reward":
+            rate = rate + size
+        if is_shifted and shift in ("value", "lift"):
+            rate = rate + size * (pi[0] / p - 1)
+        if is_shifted and shift == "weight":
+            p = p / (1 + size)  # which is wrong
+        reward = (random.random(n) < rate) * 1.0
+        if month.revenue:
+            reward = rate + (random.gamma(0.5, 2.0, n) - 1) * 0.5 * rates[context, action]
+        logged = {"day": np.full(n, day), "reward": reward, "p": p} | {f"t{k}": pi[k] for k in range(len(pi))}
+        parts.append(pl.DataFrame(logged))
+    start = pl.lit("2026-06-01").str.to_date()
+    return pl.concat(parts).with_columns((start + pl.duration(days="day")).dt.to_string().alias("day"))
+
+
+def watched(frame: pl.DataFrame) -> Any:
+    targets = [name for name in frame.columns if name.startswith("t")]
+    return cp.watch(frame, reward="reward", propensity="p", target=targets, day="day", progress=False)
+
+
+def shift_size(month: Month, stage: Stage, shift: str, errors: dict[str, float]) -> float:
+    """What makes a shift of three daily standard errors of its own series."""
+    if shift == "quiet":
+        return 0.0
+    wanted, logging = 3 * errors[shift], stage.logging.mean(axis=0)
+    weights = stage.targets[0] / logging
+    square = float((logging * weights**2).sum(axis=1).mean())
+    if shift in ("value", "lift"):
+        return wanted / (square - 1)
+    if shift != "propensities":
+        return wanted
+    sizes = np.linspace(0.0, 1.0, 2001)
+    mixed = [(1 - size) * logging + size / ACTIONS_OF_DAYS for size in sizes]
+    moved = np.array([1 / (stage.targets[0] ** 2 / each).sum(axis=1).mean() for each in mixed]) - 1 / square
+    return float(sizes[np.abs(moved) >= wanted][0]) if (np.abs(moved) >= wanted).any() else 1.0
+
+
+def watch_months(job: tuple[str, str, int, int]) -> tuple[int, int, int]:
+    """How many months had any alarm in them; how many an alarm of any series, and of the one that shifted, from day 20 to 23."""
+    name, shift, runs, seed = job
+    month, any_alarm, found, found_own = MONTHS[name], 0, 0, 0
+    for k in range(runs):
+        random = np.random.default_rng([sum(map(ord, name)), SHIFTS.index(shift), seed, k])
+        stage = stage_of(month, random)
+        quiet = watched(draw_month(month, stage, "quiet", 0.0, random))
+        if shift == "quiet":
+            any_alarm += bool(quiet.alarms)
+            continue
+        errors = {series.kind: float(np.mean(series.errors)) for series in quiet.series if series.target in ("", "t0")}
+        alarms = watched(draw_month(month, stage, shift, shift_size(month, stage, shift, errors), random)).alarms
+        soon = [alarm for alarm in alarms if "2026-06-20" <= alarm.noticed <= "2026-06-23"]
+        any_alarm, found = any_alarm + bool(alarms), found + bool(soon)
+        found_own += any(alarm.series == shift and alarm.target in ("", "t0") for alarm in soon)
+    return any_alarm, found, found_own
+
+
+@SUITE.experiment("watch", runs=1, world=["clicks"])
+def check_watch(*, runs: int = 1000, seed: int = 0, world: list[str] = (), processes: int = 2) -> bool:
+    """Is `watch` quiet in quiet months, and does it find a lasting shift of three daily standard errors within four days?
+
+    Months of 30 days with a pattern of the week in rewards, traffic and policies, drawn anew for every month. A shift begins on day 20
+    and is of one series: the mean reward of what ran, the target's value or lift, wrong propensities, or a policy that explores more.
+    """
+    head("world", "any alarm in a quiet month", *(f"{shift} found by day 23" for shift in SHIFTS[1:]))
+    is_kept = True
+    for name in world or MONTHS:
+        shown = []
+        for shift in SHIFTS:
+            pieces = split(runs, 4 * processes if processes > 1 else 1)
+            jobs = [(name, shift, size, 1000 * seed + k) for k, size in enumerate(pieces)]
+            alarmed, found, own = map(sum, zip(*in_processes(watch_months, jobs, processes), strict=True))
+            if shift == "quiet":
+                shown.append(share(alarmed, runs))
+                is_kept &= alarmed / runs <= 0.05 + slack(0.05, runs)
+            else:
+                shown.append(f"{share(found, runs)} ({share(own, runs)} in its own series)")
+                is_kept &= found / runs >= 0.9 - slack(0.9, runs)
+        row(name, *shown)
+    return is_kept
+
+
+def scan_weights(errors: Floats, weekdays: np.ndarray, spread: float, first: int) -> Floats:
+    """What `watch` compares with its limit on all days, for all beginnings of a change, as weights of the days, by least squares."""
+    days = np.arange(len(errors))
+    covariance = np.diag(errors**2) + spread * (np.asarray(weekdays)[:, None] == np.asarray(weekdays))
+    rows = []
+    for last in range(first, len(errors)):
+        inverse = np.linalg.inv(covariance[: last + 1, : last + 1])
+        total = inverse.sum(axis=1)
+        projected = inverse - np.outer(total, total) / total.sum()
+        for start in range(max(SETTLED, last + 1 - WIDEST), last + 1):
+            shift = days[: last + 1] >= start
+            weights = projected @ shift
+            rows.append(np.pad(weights / math.sqrt(float(weights @ shift)), (0, len(errors) - last - 1)))
+    return np.array(rows)
+
+
+@SUITE.experiment("watch-limits", runs=200)
+def check_watch_limits(*, runs: int = 50_000, seed: int = 0) -> bool:
+    """How often do normal numbers pass the limit of an alarm, with effects of weekdays and after references of any size?
+
+    The effects of weekdays are known to have the variance that they have; each cell is one series that may alarm in 5 %, 1 % or 0.2 %.
+    """
+    head("weekdays", "reference", "days", *(f"allowed {alpha:.1%}" for alpha in (0.05, 0.01, 0.002)))
+    is_kept, random = True, np.random.default_rng(seed)
+    for spread, (first, last) in product((0.1, 1.0, 30.0), ((14, 30), (14, 21), (10, 30), (28, 44), (30, 60))):
+        weekdays = np.arange(last) % 7
+        weights = scan_weights(np.ones(last), weekdays, spread**2, first)
+        most = []
+        for size in split(runs, max(runs // 5_000, 1)):
+            y = random.normal(size=(size, last)) + spread * random.normal(size=(size, 7))[:, weekdays]
+            most.append(np.abs(y @ weights.T).max(axis=1))
+        found = np.concatenate(most)
+        shares = {alpha: float(np.mean(found > alarm_limit(first, last, 1, alpha))) for alpha in (0.05, 0.01, 0.002)}
+        row(f"± {spread:g}", first, last, *(f"{part:.2%}" for part in shares.values()))
+        is_kept &= all(part <= 1.25 * alpha + slack(alpha, runs) for alpha, part in shares.items())
+    return is_kept
 
 
 if __name__ == "__main__":

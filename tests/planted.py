@@ -109,6 +109,7 @@ QUESTIONS = {
     | {"target": "0.7*new + 0.3*old", "where": "device = 1 and country <> 'FR'", "segment": "country"},
     "worlds apart": BASE | {"reward": "reward + 100000000.0 * device", "target": "new", "segment": "device"},
     "action": BASE | {"target": cp.Chosen("chosen"), "action": "action", "segment": "device"},
+    "always": BASE | {"target": {"two": cp.Always(2), "text": cp.Always("1")}, "action": "action", "segment": "device"},
     "many": BASE | {"target": {f"blend {k}": f"(new * {k} + old * {12 - k}) / 12.0" for k in range(12)}},
 }
 

@@ -13,7 +13,14 @@ from counterpoise import threads as threads  # at once: it must know of every fo
 
 if TYPE_CHECKING:
     from counterpoise import intervals, models, weights
-    from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
+    from counterpoise.errors import (
+        AlreadyAddedError,
+        ColumnError,
+        CounterpoiseError,
+        LogError,
+        MomentsError,
+        OptionError,
+    )
     from counterpoise.estimators import ESTIMATORS, Estimate
     from counterpoise.evaluation.ab_test import ab_test
     from counterpoise.evaluation.backtest import backtest
@@ -24,10 +31,12 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.result import Comparison, Result
     from counterpoise.evaluation.scoring import logged, value_scorer
     from counterpoise.evaluation.sql import from_sums, sql
+    from counterpoise.evaluation.watch import watch
     from counterpoise.intervals import Interval
     from counterpoise.learn.search import learn_policy
     from counterpoise.log.log import Log
-    from counterpoise.log.targets import ActionGroup, Chosen, Probabilities
+    from counterpoise.log.record import check_decision, record
+    from counterpoise.log.targets import ActionGroup, Always, Chosen, Probabilities
     from counterpoise.moments import LogMoments, Moments
 
 __version__ = "0.3.0.dev0"
@@ -35,6 +44,8 @@ __version__ = "0.3.0.dev0"
 __all__ = [
     "ESTIMATORS",
     "ActionGroup",
+    "AlreadyAddedError",
+    "Always",
     "Chosen",
     "ColumnError",
     "Comparison",
@@ -51,6 +62,7 @@ __all__ = [
     "Result",
     "ab_test",
     "backtest",
+    "check_decision",
     "compare",
     "distribution",
     "doctor",
@@ -62,15 +74,17 @@ __all__ = [
     "models",
     "plan",
     "rank",
+    "record",
     "sensitivity",
     "sql",
     "value_scorer",
+    "watch",
     "weights",
 ]
 
 # where each name comes from: it is imported when it is first asked for, so that `import counterpoise` costs next to nothing
 _HOMES = {
-    "errors": ("ColumnError", "CounterpoiseError", "LogError", "MomentsError", "OptionError"),
+    "errors": ("AlreadyAddedError", "ColumnError", "CounterpoiseError", "LogError", "MomentsError", "OptionError"),
     "estimators": ("ESTIMATORS", "Estimate"),
     "evaluation.ab_test": ("ab_test",),
     "evaluation.backtest": ("backtest",),
@@ -81,10 +95,12 @@ _HOMES = {
     "evaluation.result": ("Comparison", "Result"),
     "evaluation.scoring": ("logged", "value_scorer"),
     "evaluation.sql": ("from_sums", "sql"),
+    "evaluation.watch": ("watch",),
     "intervals": ("Interval",),
     "learn.search": ("learn_policy",),
     "log.log": ("Log",),
-    "log.targets": ("ActionGroup", "Chosen", "Probabilities"),
+    "log.record": ("check_decision", "record"),
+    "log.targets": ("ActionGroup", "Always", "Chosen", "Probabilities"),
     "moments": ("LogMoments", "Moments"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

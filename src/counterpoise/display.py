@@ -350,6 +350,10 @@ class Display:
         """Everything in plain values, as `--json` prints it."""
         return cast("dict[str, object]", finite(self))
 
+    def to_dict(self) -> dict[str, object]:
+        """The same as `document`."""
+        return self.document()
+
     def __repr__(self) -> str:
         return "\n".join(breakable(str(block)) for block in self.blocks())
 

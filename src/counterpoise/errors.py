@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Self
+from typing import ClassVar, Self
 
 Writer = Callable[
     [str, str], str
@@ -115,6 +115,8 @@ class CounterpoiseError(Exception):
     '3 rows have no reward. Drop them with --drop-bad-rows.'
     """
 
+    exit_code: ClassVar[int] = 2  # of the command line
+
     def __init__(self, what: str, *, where: str = "", found: str = "", do: str = "", suggestion: str = "") -> None:
         self.what, self.where, self.found, self.do, self.suggestion = what, where, found, do, suggestion
         super().__init__(self.render())
@@ -147,6 +149,16 @@ class OptionError(CounterpoiseError):
 
 class MomentsError(CounterpoiseError):
     """Moments that do not belong together, or are damaged: recompute them from their logs."""
+
+
+class AlreadyAddedError(MomentsError):
+    """These rows are in the state already: nothing was added, and nothing needs to be done."""
+
+    exit_code = 4  # so that a job that runs twice can tell this from bad input
+
+
+class StateWarning(UserWarning):
+    """Rows that seem to count twice in a state: two of its batches look the same."""
 
 
 class ResultFileError(CounterpoiseError):

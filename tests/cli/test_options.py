@@ -35,6 +35,7 @@ VERBS = {
     "sensitivity": set(),
     "ab-test": {"action", "context", "candidates", "key"},  # which make no difference to it
     "doctor": set(ESTIMATING),
+    "watch": {"groups", "max_segments"},  # a day has neither
     "backtest": {"logs", "outcomes", "against", "table", "query", "external_access"},  # which its table names
 }
 
@@ -47,6 +48,7 @@ def test_a_command_offers_what_its_verb_takes_and_nothing_else(command):
     assert taken - offered - PYTHON_ONLY == VERBS[command] - offered
     of_the_command_line = {
         "json",
+        "only_new",
         "strict",
         "html",
         "target_action",
@@ -75,8 +77,8 @@ def test_every_part_of_a_log_is_an_option_but_for_several_loggers():
 
 
 TWELVE = [
-    *("--reward", "--propensity", "--propensity-model", "--action", "--context", "--cluster", "--where"),
-    *("--target", "--target-action", "--segment", "--html", "--json"),
+    *("--reward", "--propensity", "--action", "--context", "--cluster", "--where"),
+    *("--target", "--target-action", "--always", "--segment", "--html", "--json"),
 ]
 EVERY = [*COMMANDS, "state show"]
 
@@ -201,7 +203,7 @@ def test_an_option_is_the_same_in_every_command():
 def test_every_option_that_commands_share_becomes_an_argument_of_the_library():
     shared = {**dict.fromkeys(PARTS), **dict.fromkeys(FURTHER)}
     values = Typed(shared | {"no_cluster": True, "interval": "anytime", "tuned_for": 7.0}).arguments()
-    of_commands = {"log", "json", "strict", "check_coverage", "coverage_runs", "sensitivity"}
+    of_commands = {"log", "json", "only_new", "strict", "check_coverage", "coverage_runs", "sensitivity"}
     assert set(shared) - set(values) - of_commands == {"no_cluster", "tuned_for", "max_weight"}
     assert values["cluster"] is False
     assert values["interval"].tuned_for == 7.0

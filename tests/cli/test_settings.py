@@ -247,3 +247,16 @@ def test_the_settings_of_the_page_are_read(folder):
     assert found.exit_code == 0, found.stderr
     assert "(html, log, action, segment)" in found.stderr or "(log, action, segment, html)" in found.stderr
     assert (folder / "report.html").exists()
+
+
+def test_watch_takes_the_question_of_the_file_for_logs_and_not_for_states(folder):
+    (folder / "days").mkdir()
+    for day in range(1, 16):
+        shop(200, seed=day).write_parquet(folder / "days" / f"2026-03-{day:02d}.parquet")
+    settings(ASKED.replace("log.parquet", "days") + "level = 0.9\n")
+    first = invoke("watch", "--state", "state.json", "--json")
+    assert first.exit_code == 0, first.stderr
+    again = invoke("watch", "state.json", "--json")
+    assert again.exit_code == 0, again.stderr
+    refused = invoke("watch", "state.json", "--reward", "click")
+    assert (refused.exit_code, "a state has its question already, and --reward" in refused.stderr) == (2, True)

@@ -78,3 +78,114 @@ def test_a_file_with_more_rows_is_refused_and_then_replaced(state):
     assert "with other content" in refused.stderr
     assert "pass --replace" in refused.stderr
     assert json.loads(invoke(*arguments, "--replace").stdout)["n"] == 950
+
+
+def test_every_batch_has_its_own_answer(state):
+    lines = [line.split() for line in invoke("state", "show", state).stdout.splitlines()]
+    found = json.loads(invoke("state", "show", state, "--json").stdout)
+    for key, name in ((None, "0.parquet"), ("tue", "tue"), (None, "2.parquet")):
+        batch = next(one for one in found["batches"] if one["batch"] == key and name in f"{one['files'][0]} {key}")
+        part = pl.read_parquet(batch["files"][0])
+        result = cp.evaluate(part, reward="click", propensity="p", target="pi_new")
+        assert batch["summaries"]["click"]["pi_new"]["value"] == pytest.approx(result["pi_new", result.best].value)
+        value = cp.display.number(result["pi_new", result.best].value, result["pi_new", result.best].stderr)
+        assert [name, "pi_new", value] in [line[:3] for line in lines]
+
+
+def test_a_state_of_one_batch_is_spoken_of_as_one(tmp_path):
+    cp.evaluate(shop(100), reward="click", propensity="p", target="pi_new", state=tmp_path / "s", batch="a")
+    assert "has 1 batch, which can still be replaced." in invoke("state", "show", tmp_path / "s").stdout
+
+
+# -- a daily job -----------------------------------------------------------------------------------------------------------
+
+
+def write_days(folder, days, change=0):
+    for day in days:
+        part = shop(300, seed=day)
+        if change and day >= change:
+            part = part.with_columns(click=pl.when(pl.int_range(pl.len()) % 3 == 0).then(1.0).otherwise("click"))
+        part.write_parquet(folder / f"2026-11-{day:02}.parquet")
+
+
+def test_only_new_files_are_added_each_as_a_batch(tmp_path):
+    logs, state = tmp_path / "logs", tmp_path / "state.json"
+    logs.mkdir()
+    command = ["evaluate", logs, *COLUMNS, "--state", state, "--only-new", "--json"]
+    write_days(logs, range(1, 4))
+    assert json.loads(invoke(*command).stdout)["n"] == 900
+    write_days(logs, range(4, 6))
+    added = invoke(*command)
+    assert (json.loads(added.stdout)["n"], added.exit_code) == (1500, 0)
+    assert "Added 2 files." in added.stderr
+    nothing = invoke(*command)
+    assert (json.loads(nothing.stdout)["n"], nothing.exit_code) == (1500, 0)
+    assert "No new files" in nothing.stderr
+    assert [len(batch["files"]) for batch in json.loads(state.read_text())["batches"]] == [1] * 5
+
+
+def test_only_new_needs_a_state_and_takes_no_batch(tmp_path):
+    write_days(tmp_path, [1])
+    for more, said in (
+        ([], "--only-new needs a state"),
+        (["--state", tmp_path / "s", "--batch", "a"], "--batch is about one batch"),
+        (["--state", tmp_path / "s", "--replace"], "--replace is about one batch"),
+    ):
+        refused = invoke("evaluate", tmp_path, *COLUMNS, "--only-new", *more)
+        assert refused.exit_code == 2
+        assert said in refused.stderr
+
+
+def test_what_is_already_there_has_an_exit_code_of_its_own(tmp_path):
+    write_days(tmp_path, [1])
+    command = ["evaluate", tmp_path / "2026-11-01.parquet", *COLUMNS, "--state", tmp_path / "s"]
+    assert [invoke(*command).exit_code for _ in range(2)] == [0, 4]
+    warned = invoke(*command, "--batch", "again")
+    assert warned.exit_code == 0
+    assert "Warning: the batch 'again' has the same rows as the file" in warned.stderr
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("days")
+    write_days(folder, range(1, 26), change=20)
+    assert invoke("evaluate", folder, *COLUMNS, "--state", folder / "state", "--only-new").exit_code == 0
+    return folder / "state"
+
+
+def test_watch_exits_3_if_an_alert_is_so(watched):
+    for alerts, code in (([], 0), (["changed"], 3), (["lift < 0"], 0), (["lift < 0", "value > 0"], 3)):
+        done = invoke("watch", watched, *(word for alert in alerts for word in ("--alert", alert)))
+        assert done.exit_code == code
+        assert "mean reward of what ran rose from" in done.stdout
+        assert "2026-11-20" in done.stdout
+
+
+def test_watch_prints_json_and_writes_a_page(watched, tmp_path):
+    done = invoke("watch", watched, "--json", "--html", tmp_path / "watch.html", "--alert", "changed")
+    assert done.exit_code == 3
+    document = json.loads(done.stdout)
+    assert document["alerts"][0]["fired"]
+    assert document == json.loads(as_text(cp.watch(watched, alert="changed").document()))
+    assert "Mean reward of what ran" in (tmp_path / "watch.html").read_text()
+
+
+def test_watch_reads_a_folder_and_keeps_a_state(watched, tmp_path):
+    folder = str(watched.parent / "*.parquet")
+    for more in ([], ["--state", tmp_path / "s"], ["--state", tmp_path / "s"]):
+        done = invoke("watch", folder, *COLUMNS, *more, "--json")
+        assert done.exit_code == 0
+        assert json.loads(done.stdout)["alarms"] == json.loads(as_text(cp.watch(watched).document()))["alarms"]
+
+
+def test_watch_refuses_a_question_to_a_state_and_what_it_cannot_read(watched, tmp_path):
+    for arguments, said in (
+        ((watched, "--target", "pi_new"), "--target is part of one"),
+        ((watched, "--day", "date"), "--day is part of one"),
+        ((watched, "--alert", "lift"), "such as 'lift < 0'"),
+        ((watched, "--html", tmp_path), "it is a folder"),
+        ((tmp_path / "none",), "no file"),
+    ):
+        refused = invoke("watch", *arguments)
+        assert refused.exit_code == 2
+        assert said in refused.stderr

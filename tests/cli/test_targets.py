@@ -56,6 +56,18 @@ def test_evaluate_takes_every_kind_of_target_over_several_files(files):
     assert found["greedy"] == found["best"]
 
 
+def test_an_action_that_is_always_taken_can_be_typed(files):
+    typed = ["--always", "1", "--always", "none=0", "--action", "action"]
+    found = values("evaluate", *files, *typed, "--target", "pi_new")
+    targets = {"1": cp.Always(1), "none": cp.Always(0), "pi_new": "pi_new"}
+    same = cp.evaluate(files, **PARTS, action="action", target=targets)
+    assert found == pytest.approx({name: same[name, "beta_ips"].value for name in targets}, rel=1e-12)
+    against = invoke("compare", *files, *typed, "--target", "pi_new", "--against", "none", "--json")
+    assert json.loads(against.stdout)["against"] == "none"
+    for command in (["plan", "--difference", 0.1], ["sensitivity"], ["distribution"]):
+        assert invoke(*command, *files, "--always", 1, "--action", "action").exit_code == 0
+
+
 def test_an_equals_sign_between_blanks_is_a_comparison(files):
     found = values("evaluate", *files, "--target", "best = action", "--target-action", "best", "--action", "action")
     assert found["best = action"] == pytest.approx(found["best"], rel=1e-12)
@@ -97,6 +109,11 @@ def test_sql_names_targets_and_chosen_actions():
             ["--target", "a=pi_new", "--target", "a=pi_old"],
             "two targets are called 'a'. Give one of them another name: --target ",
         ),
+        (["--always", "1"], "this target needs --action, the column with the logged action."),
+        (["--always", "one", "--action", "action"], "Always(action='one') is not among the logged actions"),
+        (["--always", "1", "--always", "1", "--action", "action"], "two targets are called '1'"),
+        (["--target", "DE", "--action", "country"], "For a policy that always takes it, pass --always DE."),
+        (["--target", "DE"], "pass --always DE and --action country."),
         (["--target-action", "best"], "this target needs --action, the column with the logged action."),
         (["--target-action", "bst", "--action", "action"], "Did you mean 'best'? Pass --target-action best."),
         (["--target", "half=pi_nwe / 2"], "no column 'pi_nwe' in --target 'pi_nwe / 2'"),
@@ -131,5 +148,5 @@ def test_what_learn_wrote_evaluate_takes(tmp_path):
     found = values("evaluate", log, *typed)
     same = cp.evaluate(log, reward="reward", propensity="propensity", target=policy, context=["x"], action="action")
     assert found == pytest.approx(dict.fromkeys(("policy", "again"), same["policy", "beta_ips"].value), rel=1e-9)
-    refused = invoke("evaluate", log, "--target", policy, "--action", "action")
-    assert "a policy needs --context" in refused.stderr
+    own = values("evaluate", log, "--target", policy, "--target", f"again={policy}")  # the file knows its columns
+    assert own == pytest.approx(found, rel=1e-12)

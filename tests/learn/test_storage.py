@@ -1,9 +1,11 @@
 """A saved policy is the policy, wherever it is used again."""
 
 import numpy as np
+import polars as pl
 import pytest
 from learning import policies, small_log, torch
 
+import counterpoise as cp
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower, export_onnx, load_policy, save_policy
 from counterpoise.learn.forest import Forest
@@ -186,3 +188,120 @@ def test_a_module_that_does_not_fit_is_refused_and_left_alone(tmp_path):
     save_policy(MLP(3, 2), path)
     with pytest.raises(OptionError, match="contains a MLP, which needs no module"):
         load_policy(path, module=module())
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A log with text, numbers and candidates, and the file of a policy that was learned from it."""
+    random = np.random.default_rng(0)
+    n = 600
+    frame = pl.DataFrame(
+        {
+            "age": random.normal(size=n),
+            "country": random.choice(["DE", "FR"], n),
+            "item": random.choice(["jam", "tea"], n),
+            "click": random.integers(0, 2, n),
+            "p": 0.5,
+            "pool": "jam|tea",
+        }
+    )
+    return frame, tmp_path / "policy.safetensors"
+
+
+PARTS = {"reward": "click", "propensity": "p"}
+COLUMNS = {"context": ["age", "country"], "action": "item"}
+
+
+def learned(frame, path, **more):
+    parts = PARTS | COLUMNS | more
+    learner = cp.learn.PolicyLearner(epochs=1, batch_size=None, folds=0, holdout=0).fit(frame, **parts)
+    learner.save(path)
+    return learner
+
+
+def same(found, expected):
+    assert found.targets == expected.targets
+    for key, estimate in expected.estimates.items():
+        assert found.estimates[key].value == pytest.approx(estimate.value, rel=1e-12), key
+
+
+def test_a_saved_policy_brings_its_own_context_and_action(shop, tmp_path):
+    frame, path = shop
+    learner = learned(frame, path)
+    assert (load_policy(path).context_, load_policy(path).action_) == (("age", "country"), "item")
+    expected = cp.evaluate(frame, **PARTS, **COLUMNS, target=path)
+    frame.write_parquet(tmp_path / "log.parquet")
+    for log in (frame, frame.to_pandas(), tmp_path / "log.parquet", cp.Log(frame, **PARTS)):
+        same(cp.evaluate(log, target=str(path), **({} if isinstance(log, cp.Log) else PARTS)), expected)
+    same(cp.evaluate(frame, **PARTS, action="item", target=path), expected)
+    same(cp.evaluate(frame, **PARTS, context=["age", "country"], target=path), expected)
+    same(cp.evaluate(frame, **PARTS, target={"policy": learner.policy_}), expected)
+    same(cp.evaluate(frame, **PARTS, target={"policy": learner}), expected)
+    # beside others, as the rival, from day to day, and by every verb
+    both = cp.evaluate(frame, **PARTS, target=[path, cp.Always("jam"), "p"])
+    assert both["policy", "ips"].value == pytest.approx(expected["policy", "ips"].value, rel=1e-12)
+    rival = cp.compare(frame, **PARTS, target="p", against=path)
+    assert rival.value == pytest.approx(-cp.compare(frame, **PARTS, target=path, against="p").value, rel=1e-12)
+    state = {"state": tmp_path / "state.json", "version": "1"}
+    cp.evaluate(frame[:300], **PARTS, target=path, **state, batch="mon")
+    same(cp.evaluate(frame[300:], **PARTS, **COLUMNS, target=path, **state, batch="tue"), expected)
+    cp.plan(frame, **PARTS, target=path, difference=0.1)
+    cp.sensitivity(frame, **PARTS, target=path)
+    cp.distribution(frame, **PARTS, target=path)
+
+
+def test_a_saved_policy_brings_its_candidates_too(shop):
+    frame, path = shop
+    learned(frame, path, candidates="pool")
+    expected = cp.evaluate(frame, **PARTS, **COLUMNS, candidates="pool", target=path)
+    same(cp.evaluate(frame, **PARTS, target=path), expected)
+
+
+def test_what_a_saved_policy_does_not_know_is_asked_for(shop):
+    frame, path = shop
+    policy = learned(frame, path).policy_
+    policy.action_ = None  # as in files of 0.2
+    policy.save(path)
+    with pytest.raises(OptionError, match="this target needs action="):
+        cp.evaluate(frame, **PARTS, target=path)
+    cp.evaluate(frame, **PARTS, action="item", target=path)
+    bare = LinearSoftmax(1, 2)
+    bare.actions_ = np.array(["jam", "tea"], dtype=object)
+    bare.save(path)
+    with pytest.raises(OptionError, match="a policy needs context="):
+        cp.evaluate(frame, **PARTS, action="item", target=path)
+
+
+def test_columns_that_are_not_the_policys_are_refused(shop, tmp_path):
+    frame, path = shop
+    learned(frame, path)
+    with pytest.raises(
+        OptionError, match="the policy was learned from the columns 'age', 'country'; context names 'age'"
+    ):
+        cp.evaluate(frame, **PARTS, context=["age"], target=path)
+    with pytest.raises(cp.ColumnError, match="no column 'country' for context"):
+        cp.evaluate(frame.drop("country"), **PARTS, target=path)
+    learned(frame, tmp_path / "other.safetensors", context=["age"])
+    with pytest.raises(OptionError, match="'policy' and 'other' were learned with another context each"):
+        cp.evaluate(frame, **PARTS, target=[path, tmp_path / "other.safetensors"])
+    # what the logging policy looked at is not what this one was learned from
+    with pytest.raises(OptionError, match="context="):
+        cp.evaluate(frame, reward="click", propensity=cp.models.Propensity("logistic"), action="item", target=path)
+
+
+def test_a_policy_of_arrays_has_no_names_to_bring(tmp_path):
+    x, action, reward, propensity = (tensor.numpy() for tensor in small_log())
+    parts = {"context": x, "action": action, "reward": reward, "propensity": propensity}
+    learner = cp.learn.PolicyLearner(epochs=1, batch_size=None, folds=0, holdout=0).fit(**parts)
+    learner.save(tmp_path / "policy.safetensors")
+    assert (load_policy(tmp_path / "policy.safetensors").action_, learner.action_) == (None, None)
+
+
+def test_the_name_of_its_action_must_be_text(shop):
+    frame, path = shop
+    learned(frame, path)
+    tensors, description = read_tensors(path)
+    description["config"]["action"] = ["item"]
+    write_tensors(path, tensors, description)
+    with pytest.raises(PolicyFileError, match="the name of its action is not text"):
+        load_policy(path)

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import tracemalloc
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,6 +19,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
+from counterpoise.errors import StateWarning
 from counterpoise.evaluation import asking
 from counterpoise.moments import state as states
 from counterpoise.weights import Clip
@@ -449,8 +451,20 @@ def crafted(path, change):
     write(path, json.dumps(raw)[1:].encode())
 
 
-def write(path, body):
-    path.write_bytes(b'{"format": 2, "sha256": "%s", ' % hashlib.sha256(body).hexdigest().encode() + body)
+def write(path, body, version=3):
+    path.write_bytes(b'{"format": %d, "sha256": "%s", ' % (version, hashlib.sha256(body).hexdigest().encode()) + body)
+
+
+def as_of_02(path, recent):
+    """The state as version 0.2 would have left it: in format 2, without summaries, and with only so many batches apart."""
+    raw = json.loads(path.read_text())
+    moments = [cp.LogMoments.from_json(json.dumps(entry)) for entry in raw["recent"]]
+    older = moments[: len(moments) - recent]
+    for batch in raw["batches"]:
+        del batch["summaries"]
+    raw["older"], raw["recent"] = sum(older).to_plain() if older else None, raw["recent"][len(older) :]
+    del raw["format"], raw["sha256"]
+    write(path, json.dumps(raw)[1:].encode(), version=2)
 
 
 def put(value, *place):
@@ -498,6 +512,9 @@ CRAFTED = {
     "no moments": put([], "recent"),
     "moments of another question": put([["old", ""]], "question", "contrasts"),
     "moments of another weight": put("Clip(most=3)", "question", "weight"),
+    "summaries as a list": put([1.0], "batches", 0, "summaries"),
+    "text in a summary": put({"reward": {"new": {"value": "0.5"}}}, "batches", 0, "summaries"),
+    "infinity in a summary": put({"reward": {"new": {"value": 10**400}}}, "batches", 0, "summaries"),
 }
 
 
@@ -534,8 +551,68 @@ def test_a_state_that_is_deep_long_or_no_file_is_refused_before_much_is_allocate
 def test_a_state_of_an_older_version_says_so(tmp_path):
     state = tmp_path / "state.json"
     state.write_text('{"format": 1, "question": {}, "batches": ["one"], "moments": {}}')
-    with pytest.raises(cp.MomentsError, match="format 1, and this version reads format 2"):
+    with pytest.raises(cp.MomentsError, match="format 1, and this version reads formats 2 and 3"):
         cp.evaluate(planted.a_log(50, bad=False), **SHORT, state=state, batch="a")
+
+
+def test_a_state_of_02_is_read_and_gets_summaries_when_it_is_next_written(tmp_path):
+    state, names = tmp_path / "state.json", [f"2026-11-{day:02}" for day in range(1, 7)]
+    for k, name in enumerate(names):
+        cp.evaluate(planted.a_log(50 + k, bad=False), **SHORT, state=state, batch=name)
+    with_all = cp.watch(state)
+    expected = cp.evaluate(state=state).n
+    as_of_02(state, recent=4)
+    old = state.read_bytes()
+    assert cp.evaluate(state=state).n == expected
+    watched = cp.watch(state)
+    assert [day.name for day in watched.days] == names[2:]
+    assert "2 batches of an earlier version had been added up before days were kept" in watched.notes[0]
+    assert state.read_bytes() == old  # looking changes nothing
+    cp.evaluate(planted.a_log(70, bad=False), **SHORT, state=state, batch="2026-11-07")
+    raw = json.loads(state.read_text())
+    assert raw["format"] == 3
+    assert [bool(batch["summaries"]) for batch in raw["batches"]] == [False] * 2 + [True] * 5
+    again = cp.watch(state)
+    for mine, theirs in zip(again.series, with_all.series, strict=True):
+        assert mine.values[:4] == pytest.approx(theirs.values[2:], rel=1e-12)
+
+
+def test_summaries_outlive_the_moments_and_keep_what_a_later_version_put_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(states, "APART", 2)
+    state = tmp_path / "state.json"
+    for day in range(5):
+        cp.evaluate(planted.a_log(50 + day, bad=False), **SHORT, state=state, batch=f"2026-11-0{day + 1}")
+        if day == 0:
+            crafted(state, put([1.0, 2.0], "batches", 0, "summaries", "squares of tomorrow"))
+    raw = json.loads(state.read_text())
+    assert len(raw["recent"]) == 2
+    assert raw["batches"][0]["summaries"]["squares of tomorrow"] == [1.0, 2.0]
+    assert len(cp.watch(state).days) == 5
+
+
+def test_what_is_already_there_is_an_error_of_its_own_and_a_part_of_it_is_not(tmp_path):
+    first, second, *_ = days(tmp_path, 3)
+    state = tmp_path / "state.json"
+    cp.evaluate(first, **QUESTION, state=state)
+    cp.evaluate(second, **QUESTION, state=state, batch="two")
+    for log, batch in ((first, None), (second, "two")):
+        with pytest.raises(cp.AlreadyAddedError, match="already in the state"):
+            cp.evaluate(log, **QUESTION, state=state, batch=batch)
+    for log, batch in ((tmp_path, None), (first.parent / "day 02.parquet", "two")):
+        with pytest.raises(cp.MomentsError, match="in the state") as refusal:
+            cp.evaluate(log, **QUESTION, state=state, batch=batch)
+        assert refusal.type is cp.MomentsError  # something of it is not there
+
+
+def test_the_same_rows_under_another_key_are_counted_with_a_warning(tmp_path):
+    log, state = planted.a_log(50, bad=False), tmp_path / "state.json"
+    cp.evaluate(log, **SHORT, state=state, batch="a")
+    with pytest.warns(StateWarning, match="the batch 'b' has the same rows as the batch 'a'"):
+        assert cp.evaluate(log, **SHORT, state=state, batch="b").n == 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cp.evaluate(planted.a_log(60, bad=False), **SHORT, state=state, batch="c")
+        cp.evaluate(log, **SHORT, state=tmp_path / "another", batch="b")
 
 
 @pytest.mark.parametrize("weight", [None, Clip(3)])

@@ -118,6 +118,8 @@ REFUSED = {
     "target, another policy": (POLICY, {"target": {"new": Softmax(2.0)}}),
     "target, other lists": (LISTED, {"target": {"new": cp.Probabilities("lists2")}}),
     "target, another choice": (BASE | {"action": "a", "target": {"new": cp.Chosen("a")}}, {"target": {"new": cp.Chosen("b")}}),
+    "target, another action": (BASE | {"action": "a", "target": {"new": cp.Always(0)}}, {"target": {"new": cp.Always(1)}}),
+    "target, an action and no column": (BASE | {"action": "a", "target": {"new": cp.Always(0)}}, {"target": {"new": cp.Chosen("b")}}),
     "target, groups": (
         BASE | {"action": "a", "target": {"new": cp.ActionGroup("lists", "lists2", GROUPS)}},
         {"target": {"new": cp.ActionGroup("lists", "lists2", {0: "y", 1: "y", 2: "x"})}},

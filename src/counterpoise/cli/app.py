@@ -16,7 +16,7 @@ from counterpoise.cli.reproduce import reproduce
 from counterpoise.cli.running import open_streams, without_traceback
 from counterpoise.cli.settings import Command, init, reads_settings
 from counterpoise.cli.simulate import simulate
-from counterpoise.cli.state import state
+from counterpoise.cli.state import state, watch
 from counterpoise.cli.verbs import distribution, doctor, plan, sensitivity, sql
 from counterpoise.errors import CounterpoiseError, OptionError, first_line
 
@@ -93,6 +93,7 @@ for name, command in {
     "simulate": simulate,
     "learn": learn,
     "sql": sql,
+    "watch": watch,
 }.items():
     app.command(name, cls=Command)(reads_settings(command))
 app.command(cls=Command)(init)

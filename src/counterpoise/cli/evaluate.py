@@ -14,7 +14,8 @@ from counterpoise.cli.options import ANSWER, ANSWERED, ASKED, OUTPUT, TARGETS, T
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.settings import command_line
-from counterpoise.display import Display, visible
+from counterpoise.display import Display, counted, visible
+from counterpoise.errors import OptionError
 from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
@@ -34,33 +35,25 @@ def evaluate(
 ) -> None:
     """What target policies would have earned on a log, how sure that is, and whether to believe it.
 
-    Exit code 0: done; 1: not identified, with --strict; 2: bad input.
+    Exit code 0: done; 1: not identified, with --strict; 2: bad input; 4: --state has this log already.
 
     \b
     Examples:
       counterpoise evaluate log.parquet --target pi_new
-      counterpoise evaluate log.parquet --reward click --propensity p \\
-        --target pi_new
       counterpoise evaluate log.parquet --target pi_new --segment country \\
         --html report.html
-      counterpoise evaluate log.parquet --target pi_new --target pi_old \\
-        --cluster user_id
       counterpoise evaluate log.parquet --reward click --reward revenue \\
-        --target pi_new
+        --propensity p --target pi_new --target pi_old --cluster user_id
       counterpoise evaluate day1.parquet day2.parquet --target "half=pi_new / 2"
+      counterpoise evaluate log.parquet --target policy.safetensors
       counterpoise evaluate log.parquet --target-action greedy=item_new \\
-        --action item
-      counterpoise evaluate log.parquet --target policy.safetensors \\
-        --context age --action item
-      counterpoise evaluate log.parquet --target-action item_new \\
-        --action item \\
-        --context age --context country --model auto
+        --action item --context age --context country --model auto
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
     if html is not None:
         check_free(html, such_as="report.html")
-    result = cp.evaluate(typed.data, **typed.question())
+    result = _answer(cp.evaluate, typed, typed.question())
     checks = _checks(typed, result)
     result = result.with_tipping_points() if typed["sensitivity"] else result
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
@@ -106,12 +99,31 @@ def compare(
       counterpoise compare log.parquet --target pi_a --target pi_b \\
         --against logging
     """
-    result: Result = cp.compare(typed.data, **typed.question(against=against))
+    result = _answer(cp.compare, typed, typed.question(against=against))
     checks = _checks(typed, result)
     result = result.with_tipping_points() if typed["sensitivity"] else result
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward), _heaviest(answer, rows)])))
     typed.mention()
     _exit(typed, result)
+
+
+def _answer(verb: Callable[..., Result], typed: Typed, question: dict[str, Any]) -> Result:
+    """The answer about a log; with --only-new, about a state to which its new files were added one by one."""
+    if not typed["only_new"]:
+        return verb(typed.data, **question)
+    for name in ("batch", "replace"):
+        if typed[name]:
+            raise OptionError(f"`{name}=` is about one batch, and `only_new=True` adds a batch for every file.")
+    if typed["state"] is None:
+        raise OptionError("`only_new=True` needs a state that knows which files are old.", do="Pass `state=`, too.")
+    from counterpoise.readers.batches import new_files
+
+    files = new_files(typed["state"], typed.data)
+    for file in files:
+        result = verb(str(file), **question)
+    said = f"Added {counted(len(files), 'file')}." if files else "No new files: everything is in the state already."
+    say(console(stderr=True), said)
+    return result if files else verb(state=typed["state"], **{name: question[name] for name in ("level", "interval")})
 
 
 def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:

@@ -24,7 +24,7 @@ from counterpoise.intervals import INTERVALS, strategy
 from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import LIMITS, PARTS, USUAL, LogFields, guess
 from counterpoise.log.question import LOGGING
-from counterpoise.log.targets import Chosen, name_of
+from counterpoise.log.targets import Always, Chosen, name_of
 from counterpoise.weights.lists import LIST_WEIGHTS
 from counterpoise.weights.names import WEIGHTS, weight_of
 
@@ -55,13 +55,13 @@ PANELS = {
 FIRST = (
     "reward",
     "propensity",
-    "propensity_model",
     "action",
     "context",
     "cluster",
     "where",
     "target",
     "target_action",
+    "always",
     "segment",
     "html",
     "json",
@@ -147,8 +147,8 @@ FURTHER = {
             MANY,
             "[NAME=]EXPRESSION",
             "A target policy's probability of the logged action: a column, or an SQL expression of columns; or the .safetensors file "
-            "that learn wrote, with --context and --action. May be repeated; guessed. What is a column's name as a whole is that column; "
-            "a comparison has blanks around its equals sign, 'shown = best'.",
+            "that learn wrote, which brings its own --context and --action. May be repeated; guessed. What is a column's name as a whole "
+            "is that column; a comparison has blanks around its equals sign, 'shown = best'.",
             panel="targets",
         ),
         _option(
@@ -165,11 +165,18 @@ FURTHER = {
             panel="rows",
         ),
         _option(
+            "always",
+            MANY,
+            "[NAME=]ACTION",
+            "A target that always takes this action, with --action; may be repeated.",
+            panel="targets",
+        ),
+        _option(
             "propensity_model",
             metavar="NAME",
             help="Propensities were not logged: estimate them by a model of --action given --context, logistic or boosted. With "
             "--propensity, the model speaks only for rows without a number there. Needs the extra models.",
-            panel="log",
+            panel="models",
         ),
         _option(
             "segment",
@@ -224,6 +231,12 @@ FURTHER = {
             help="Put this log in the place of what its batch or files had added to --state.",
             panel="state",
         ),
+        _option(
+            "only_new",
+            bool,
+            help="Add the files that --state does not have yet, each as a batch of its own; done if there are none.",
+            panel="state",
+        ),
         _option("strict", bool, help="Exit 1 if the log does not identify some target (over the whole log)."),
         _option(
             "check_coverage",
@@ -242,10 +255,17 @@ FURTHER = {
 SHARED: dict[str, ParameterInfo] = {
     name: (FURTHER[name] if name in FURTHER else _part(name)).annotation.__metadata__[0] for name in (*PARTS, *FURTHER)
 }
-TARGETS = ("target", "target_action", "propensity_model", "no_cluster", "level")  # of every question about targets
+TARGETS = (
+    "target",
+    "target_action",
+    "always",
+    "propensity_model",
+    "no_cluster",
+    "level",
+)  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
-ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", *CHECKS)
-_FIRST = ("reward", "propensity", "target", "target_action")  # in help, before a command's own
+ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", *CHECKS)
+_FIRST = ("reward", "propensity", "target", "target_action", "always")  # in help, before a command's own
 
 
 def takes(
@@ -283,7 +303,15 @@ def takes(
 
 # no blank before the equals sign, or "shown = best" would be a name; and "a==b" is a comparison, too
 _NAMED = re.compile(r"([\w.-]+)=(?!=)\s*(.+)", re.DOTALL)
-_OF_COMMANDS = ("log", "json", "strict", "check_coverage", "coverage_runs", "sensitivity")  # and not of the library
+_OF_COMMANDS = (
+    "log",
+    "json",
+    "only_new",
+    "strict",
+    "check_coverage",
+    "coverage_runs",
+    "sensitivity",
+)  # and not of the library
 _DAY = re.compile(r"(\w+_)?(day|date)|dt|ds", re.IGNORECASE)  # as columns of days are called
 _STEP = r'(?:"((?:[^"]|"")+)"|([^".]+))'  # of a table's path
 
@@ -343,7 +371,7 @@ class Typed(dict[str, Any]):
         """
         values = self.arguments()
         names = self.columns
-        targets = typed_targets(values["target"], values.pop("target_action"), names)
+        targets = typed_targets(values["target"], values.pop("target_action"), names, values.pop("always"))
         if against is not None:
             name, source = rival(against, targets, names)
             values["against"] = {name: source} if name else source
@@ -362,15 +390,18 @@ class Typed(dict[str, Any]):
 
 
 def typed_targets(
-    target: Sequence[str] | None, chosen: Sequence[str] | None, columns: Collection[str]
-) -> dict[str, str | Chosen]:
-    """The targets of a command by their names, `--target` before `--target-action`.
+    target: Sequence[str] | None,
+    chosen: Sequence[str] | None,
+    columns: Collection[str],
+    always: Sequence[str] | None = None,
+) -> dict[str, str | Chosen | Always]:
+    """The targets of a command by their names, `--target` before `--target-action` before `--always`.
 
     >>> typed_targets(["pi_new", "half=pi_new / 2"], ["greedy=item_new"], ["pi_new", "item_new"])
     {'pi_new': 'pi_new', 'half': 'pi_new / 2', 'greedy': Chosen(column='item_new')}
     """
-    targets: dict[str, str | Chosen] = {}
-    for name, source in _sources(target or (), chosen or (), columns):
+    targets: dict[str, str | Chosen | Always] = {}
+    for name, source in _sources(target or (), chosen or (), always or (), columns):
         if name in targets:
             another = "Give one of them another name: `target=NAME=EXPRESSION`."
             raise OptionError(f"two targets are called {name!r}.", do=another)
@@ -379,14 +410,17 @@ def typed_targets(
 
 
 def _sources(
-    target: Sequence[str], chosen: Sequence[str], columns: Collection[str]
-) -> Iterator[tuple[str, str | Chosen]]:
+    target: Sequence[str], chosen: Sequence[str], always: Sequence[str], columns: Collection[str]
+) -> Iterator[tuple[str, str | Chosen | Always]]:
     for text in target:
         name, source = named(text, columns)
         yield name or name_of(source), source
     for text in chosen:
         name, column = named(text, columns)
         yield name or column, Chosen(column)
+    for text in always:
+        name, action = named(text, ())
+        yield name or action, Always(action)
 
 
 def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:

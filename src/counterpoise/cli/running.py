@@ -9,9 +9,10 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -19,7 +20,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 from counterpoise.cli.wording import options_are, written
-from counterpoise.errors import CounterpoiseError, OptionError, first_line, masked, render
+from counterpoise.errors import CounterpoiseError, OptionError, StateWarning, first_line, masked, render
 from counterpoise.whole_files import unfinished, whole_file
 
 P = ParamSpec("P")
@@ -34,7 +35,7 @@ PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 
 
 def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
-    """Print a refusal, of ours or of a disk, in one line and exit 2; exit 130 on Ctrl-C, and 70 if we crash."""
+    """Print a refusal, of ours or of a disk, in one line and exit 2 (4 if a state has the rows already); 130 on Ctrl-C, 70 for a crash."""
 
     options = signature(command).parameters
 
@@ -45,12 +46,15 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
 
     def told(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", StateWarning)
+                warnings.showwarning = partial(_show_warning, warnings.showwarning)
+                result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})
             sys.stdout.flush()  # here, while a full disk can still be reported
             return result
         except CounterpoiseError as error:
             print(f"{type(error).__name__}: {written(error)}", file=sys.stderr)
-            raise typer.Exit(2) from None
+            raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
             raise  # the reader of our pipe has seen enough
         except OSError as error:
@@ -72,6 +76,14 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(_report_crash(error)) from None
 
     return run
+
+
+def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """A warning of ours as a sentence, without the line of code that raised it."""
+    if issubclass(category, StateWarning):
+        print(f"Warning: {message}", file=sys.stderr)
+    else:
+        usual(message, category, *where)
 
 
 def _as_text(name: str, value: Any) -> Any:

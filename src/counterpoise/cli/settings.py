@@ -43,8 +43,9 @@ SECRET = re.compile(r"passw|pwd|secret|token|credential|api_?key", re.IGNORECASE
 RIVALS = {
     "cluster": ("no_cluster",),
     "no_cluster": ("cluster",),
-    "target": ("target_action",),
-    "target_action": ("target",),
+    "target": ("target_action", "always"),
+    "target_action": ("target", "always"),
+    "always": ("target", "target_action"),
     "log": ("table", "query"),
     "table": ("query",),
     "query": ("table",),
@@ -56,6 +57,7 @@ CONFIG = typer.Option(
 )
 _TYPE = re.compile(r" <[^>]*>$")  # of Python's, which newer versions of Typer add to a name
 _added: ContextVar[tuple[str, ...]] = ContextVar("_added", default=())
+_names: ContextVar[frozenset[str]] = ContextVar("_names", default=frozenset())
 
 
 def reads_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -69,6 +71,11 @@ def reads_settings(command: Callable[..., None]) -> Callable[..., None]:
     option = Parameter("config", Parameter.KEYWORD_ONLY, annotation=Annotated[Path | None, CONFIG], default=None)
     run.__dict__["__signature__"] = plain.replace(parameters=[*plain.parameters.values(), option])
     return run
+
+
+def from_file() -> frozenset[str]:
+    """The options of the running command that the file gave and nobody typed."""
+    return _names.get()
 
 
 def command_line() -> str:
@@ -105,6 +112,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Click, args: list[str]) -> list[str]:
         """What was typed, and what the file says besides."""
         _added.set(())
+        _names.set(frozenset())
         params = {param.name: param for param in self.params}
         if "config" not in params or ctx.resilient_parsing:
             return super().parse_args(ctx, args)
@@ -157,13 +165,17 @@ def _words(ctx: Click, params: Mapping[str, Click], typed: set[str], named: str 
         words = _texts(path, name, value, params[name], is_own=name in own, is_found=named is None)
         if not words:
             continue
-        used.append(name.replace("_", "-"))
+        used.append(name)
         if params[name].param_type_name == "argument":
             places += words
         else:
             options += words
+    _names.set(frozenset(used))
     if used or named is not None:
-        print(f"Settings: {path.resolve()} ({', '.join(used) or 'none for this command'}).", file=sys.stderr)
+        print(
+            f"Settings: {path.resolve()} ({', '.join(used).replace('_', '-') or 'none for this command'}).",
+            file=sys.stderr,
+        )
     return options, places
 
 
@@ -295,6 +307,7 @@ def _beside(path: Path, name: str, text: str) -> str:
     "where",
     "target",
     "target_action",
+    "always",
     "segment",
     "table",
     "query",
@@ -355,7 +368,7 @@ def _guessed(examination: Examination, named: Mapping[str, object]) -> dict[str,
     units = [name for name, is_sure in ids_among([column.name for column in examination.columns]).items() if is_sure]
     if units:
         guessed["cluster"] = units[0]
-    if "target" in parts and "target_action" not in named:
+    if "target" in parts and not {"target_action", "always"} & set(named):
         guessed["target"] = parts["target"]
     return guessed
 
@@ -377,6 +390,7 @@ _TEMPLATE: tuple[tuple[str, object, str] | str, ...] = (
     "The policies to judge.",
     ("target", ["pi_new"], "its probability of the logged action"),
     ("target_action", ["best_item"], "the action that it takes; needs action"),
+    ("always", ["home"], "the one action that it takes; needs action"),
     "The answer.",
     ("segment", ["country"], "answered for each of its values, too"),
     ("level", 0.95, ""),

@@ -1,7 +1,8 @@
-"""`counterpoise state`: what a stored state holds, and its answer once more."""
+"""`counterpoise state` and `watch`: what a stored state holds, its answer once more, and its days one by one."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,21 +10,23 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.evaluate import show_result
-from counterpoise.cli.options import Typed, takes
+from counterpoise.cli.options import TARGETS, Typed, takes
 from counterpoise.cli.printing import console, print_json, show_blocks
-from counterpoise.cli.running import without_traceback
-from counterpoise.cli.settings import Command, reads_settings
+from counterpoise.cli.printing import show as show_answer
+from counterpoise.cli.running import check_free, ends_at_once, without_traceback
+from counterpoise.cli.settings import Command, command_line, from_file, reads_settings
 from counterpoise.display import Block, Table
+from counterpoise.moments.state import State, existing, is_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from counterpoise.evaluation.result import Result
-    from counterpoise.moments.state import State
 
 state = typer.Typer(help="Look into the file of --state.", no_args_is_help=True, rich_markup_mode=None)
 
 SHOWN = 31  # batches; --json has all
+FIRED = 3  # the exit code of an alert
 
 
 @state.callback()
@@ -49,9 +52,9 @@ def show(
       counterpoise state show state.json
       counterpoise state show state.json --interval anytime --json
     """
-    from counterpoise.moments.state import existing
+    from counterpoise.evaluation import summaries  # not before a state is given
 
-    known = existing(file)
+    known = summaries.summarized(existing(file))
     how = typed.arguments()
     estimator = how.pop("estimator")
     if any(against for _, against in known.question["contrasts"]):
@@ -59,7 +62,7 @@ def show(
     else:
         result = cp.evaluate(state=file, estimator=estimator, **how)
     if not typed["json"]:
-        show_blocks(console(), _contents(file, known))
+        show_blocks(console(), _contents(file, known, summaries.by_batch(known, SHOWN)))
         show_result(typed, result)
         return
     batches = [
@@ -69,15 +72,19 @@ def show(
             "rows": batch.rows,
             "dropped_rows": batch.dropped,
             "replaceable": k >= known.first_apart,
+            "summaries": dict(batch.summaries),
         }
         for k, batch in enumerate(known.batches)
     ]
     print_json({"question": known.question, "batches": batches, "answer": result.document()})
 
 
-def _contents(file: Path, known: State) -> Iterator[Block]:
+def _contents(file: Path, known: State, answers: Table) -> Iterator[Block]:
     """The question in words, and the last batches."""
-    yield f"The state {str(file)!r} has {len(known.batches):,} batches; the last {len(known.recent):,} can be replaced."
+    batches, recent = len(known.batches), len(known.recent)
+    count = "1 batch" if batches == 1 else f"{batches:,} batches"
+    which = ", which can" if batches == 1 else ", which can all" if recent == batches else f"; the last {recent:,} can"
+    yield f"The state {str(file)!r} has {count}{which} still be replaced."
     said_already = (("groups", 1), ("contrasts", [[target, ""] for target in known.question["target"]]))
     for part, value in known.question.items():
         if value not in (None, [], {}, False) and (part, value) not in said_already:
@@ -92,6 +99,66 @@ def _contents(file: Path, known: State) -> Iterator[Block]:
         rows.append({"batch": batch.key, "rows": batch.rows, "dropped": batch.dropped, "file": files})
     yield Table(rows)
     yield ""
+    if answers.rows:
+        yield "Batch by batch, with standard errors:"
+        yield answers
+        yield ""
+
+
+@ends_at_once
+@takes(*TARGETS, "weight", "state", verb="evaluate", without=("groups", "max_segments"))
+def watch(
+    typed: Typed,
+    *,
+    day: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The day of every row, if the log is not one file a day.")
+    ] = None,
+    reference: Annotated[
+        str, typer.Option(metavar="DAYS", help="How many of the first days are quiet, or FIRST:LAST of them.")
+    ] = "14",
+    alert: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Exit 3 if this is so: changed, changed since DAY, or a comparison such as 'lift < 0', which then the whole band is. May "
+            "be repeated.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page for others to read, one HTML file.")
+    ] = None,
+) -> None:
+    """A log day by day: values and lifts with bands that hold at all times, and alarms where something changed.
+
+    LOG is a state that evaluate --state wrote, or a folder with a file for each day; with --state, only its new files are read. Exit
+    code 0: done; 2: bad input; 3: an alert.
+
+    \b
+    Examples:
+      counterpoise watch state.json --html watch.html
+      counterpoise watch state.json --alert changed --alert "lift < 0"
+      counterpoise watch logs/ --target pi_new --state state.json --html watch.html
+      counterpoise watch log.parquet --target pi_new --day date --json
+    """
+    if html is not None:
+        check_free(html, such_as="watch.html")
+    if is_state(typed.data):
+        # a state has its question; what the settings say of one is for logs
+        said = {name for name in typed if name == "level" or name not in from_file()}
+        question = {
+            name: value for name, value in typed.arguments().items() if value not in (None, False) and name in said
+        }
+        if chosen := question.pop("target_action", None):
+            question["target"] = chosen
+    else:
+        question = typed.question()
+    answer = cp.watch(typed.data, **question, day=day, reference=reference, alert=alert)
+    show_answer(typed, answer)
+    if html is not None:
+        answer.report(html, command=command_line())
+        print(f"Page: {html}", file=sys.stderr if typed["json"] else sys.stdout)
+    if answer.fired:
+        raise typer.Exit(FIRED)
 
 
 def _words(value: object) -> str:

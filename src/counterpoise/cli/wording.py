@@ -41,13 +41,16 @@ def as_option(name: str, value: str = "") -> str:
     ('--reward clicked', '--drop-bad-rows', 'no --segment')
     >>> as_option("where", repr("day > '2026'")), as_option("reward_bounds", "(0, 1)")
     ('--where "day > \\'2026\\'"', '--reward-bounds 0 1')
-    >>> as_option("table", "['shop', 'logs']"), as_option("target", "Chosen(column='item')")
-    ('--table shop.logs', '--target-action item')
+    >>> as_option("table", "['shop', 'logs']"), as_option("target", "Chosen(column='item')"), as_option("target", "Always(action='tea')")
+    ('--table shop.logs', '--target-action item', '--always tea')
     """
     if chosen := re.fullmatch(r"Chosen\(column=(.*)\)", value):
         return as_option("target_action", chosen[1])
     if name == "propensity" and value == "'model'" and (model := _option("propensity_model")) is not None:
         return f"{model} logistic"
+    if always := re.fullmatch(r"Always\(action=(.*)\)", value):
+        rival = f" {as_option(name, always[1])}" if name == "against" else ""  # which names one of the targets
+        return as_option("always", always[1]) + rival
     option, parsed = _option(name), _parsed(value)
     if parsed is False and (refusal := _option(f"no_{name}")) is not None:
         return refusal

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from numbers import Integral
 from os import PathLike
 from typing import Any
 
+import polars as pl
+import polars.selectors as cs
+
 from counterpoise.engines.first_look import baseline_features, lists_of
-from counterpoise.engines.registry import moments_of
-from counterpoise.errors import LogError, OptionError
+from counterpoise.engines.registry import columns_of, first_rows, moments_of
+from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError
 from counterpoise.evaluation.checks import RewardMoments, explanation_of
 from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.baseline import Feature
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import MODEL, Log, check_own_names
 from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
-from counterpoise.log.question import GROUPS, Question, ask
-from counterpoise.log.targets import ActionGroup, Targets
+from counterpoise.log.question import GROUPS, NoWeight, Question, ask, lean
+from counterpoise.log.targets import ActionGroup, Always, Targets
 from counterpoise.moments import LogMoments
+from counterpoise.moments.state import existing
 from counterpoise.weights import Weight, as_weight, list_weight
+
+FIRST = 10_000  # rows that are looked at for an action
 
 
 @dataclass(frozen=True)
@@ -54,9 +62,7 @@ def known_moments(
         )
     if isinstance(log, LogMoments):
         return RewardMoments((log,), (None,))
-    from counterpoise.readers import batches  # not before there is a state: most logs have none
-
-    known = batches.stored_state(stored.state)
+    known = existing(stored.state)
     return RewardMoments(known.moments, known.rewards)
 
 
@@ -123,15 +129,20 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
     """The moments of a question, added to those that a state holds where there is one."""
     job = None
     if stored.state is not None:
-        from counterpoise.readers import batches  # as above
+        from counterpoise.evaluation import summaries  # not before there is a state: most logs have none
 
-        job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
+        job = summaries.start(
+            stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version
+        )
     elif stored.given:
         raise OptionError(f"`{stored.given[0]}=` only works with a state.", do="Pass `state=`, too.")
-    question, today = _sum_up(question, progress)
+    try:
+        question, today = _sum_up(question, progress)
+    except ColumnError as error:
+        raise _explained(error, question) from error
     if job is None:
         return RewardMoments(today, question.log.reward, question)
-    merged = batches.finish(job, today)
+    merged = summaries.finish(job, today, question.log.reward)
     return RewardMoments(merged, question.log.reward, question, earlier_rows=merged[0].n - today[0].n)
 
 
@@ -153,6 +164,27 @@ def _sum_up(question: Question, progress: bool | None) -> tuple[Question, tuple[
             raise
         raise explanation from error
     return question, moments if question.propensity_model is None else with_errors(question, moments)
+
+
+def _explained(error: ColumnError, question: Question) -> ColumnError:
+    """The error, with what to pass instead if a target is no column but an action of the log."""
+    with suppress(CounterpoiseError):
+        names = columns_of(question.log)
+        unknown = [target for target in question.targets if target.is_column and target.source not in names]
+        # without an action, it may be in any column of text
+        looked_at = tuple(names) if question.log.action is None else (question.log.action,)
+        log = lean(question).log.but(key=(), cluster=None)
+        rows = first_rows(Question(log, (), NoWeight(), segment=looked_at), FIRST).select(cs.string(), cs.categorical())
+        for target, column in product(unknown, rows):
+            if not (column.cast(pl.String) == target.source).any():
+                continue
+            part = "against" if target.name in {other for _, other in question.contrasts} else "target"
+            more = f" and `action={column.name!r}`" if question.log.action is None else ""
+            return ColumnError(
+                f"no column {target.source!r} for {part}, but {column.name!r} has the action {target.source!r}.",
+                do=f"For a policy that always takes it, pass `{part}={Always(str(target.source))!r}`{more}.",
+            )
+    return error
 
 
 def with_errors(question: Question, moments: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:

@@ -53,9 +53,10 @@ def evaluate(
         moments of an earlier result. Without a log, the parts are the arrays themselves.
     target
         One target, a list of them, or a mapping of names to them. A target can be the column (or SQL expression) with its probability of
-        the logged action; the action it takes, ``Chosen("column")``; its choice among groups of actions, ``ActionGroup(…)``; a callable on
-        record batches of the `context` columns and the logged `action`; anything with `predict_proba` (of which only
-        ``propensity(context, action)`` is asked, if it has that, too); or the file of a policy that counterpoise saved.
+        the logged action; the action it takes, ``Chosen("column")``, or always takes, ``Always("action")``; its choice among groups of
+        actions, ``ActionGroup(…)``; a callable on record batches of the `context` columns and the logged `action`; anything with
+        `predict_proba` (of which only ``propensity(context, action)`` is asked, if it has that, too); or the file of a policy that
+        counterpoise saved, which brings its own `context` and `action`.
     segment
         Also report every value of this column (or every combination of several columns).
     weight

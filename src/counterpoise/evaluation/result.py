@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
+from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, cast
@@ -86,6 +90,31 @@ class Result(Display):
                 raise OptionError(f"no {what} {wanted!r} in this result; {_choice(str(wanted), known)}")
         segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
+
+    @property
+    def value(self) -> float:
+        """What the only target would have earned per row, over the whole log, by the estimator behind the headline."""
+        return self._only.value
+
+    @property
+    def stderr(self) -> float:
+        """The standard error of `value`."""
+        return self._only.stderr
+
+    @property
+    def interval(self) -> Interval:
+        """The confidence interval of `value`."""
+        return self._only.interval
+
+    @property
+    def _only(self) -> Estimate:
+        if len(self.targets) > 1:
+            named = ", ".join(map(repr, self.targets[:5])) + (", …" if len(self.targets) > 5 else "")
+            raise OptionError(
+                f"this result has {len(self.targets)} targets ({named}), and so no single value.",
+                do=f"Ask for one of them: result[{self.targets[0]!r}, {self.best!r}].",
+            )
+        return self.estimates[self.targets[0], self.best, None]
 
     def asked(self, target: str | None = None) -> Question:
         """What was asked of the log about this reward, for another look at its rows; with the weight that a `target` chose."""
@@ -273,6 +302,36 @@ class Result(Display):
 
         return document(self, more)
 
+    def log_to_mlflow(self, *, step: int | None = None) -> None:
+        """Log this answer to the active run of MLflow, or to a new one. Needs the extra ``mlflow``.
+
+        Values and lifts of all targets with their intervals become metrics (``new/value``, ``new/lift lower``, …; after the name of the
+        reward, if there are several), those that the log does not tell left out; verdicts and what was asked become tags; and the whole
+        `document` is stored as ``counterpoise.json``. A daily job passes the number of the day as `step`.
+        """
+        try:
+            mlflow = import_module("mlflow")
+        except ImportError as error:
+            raise OptionError("MLflow is missing.", do="Run pip install 'counterpoise[mlflow]'.") from error
+        metrics: dict[str, float] = {"rows": self.n}
+        tags = {"counterpoise.estimator": self.best, "counterpoise.interval": f"{self.method}, {self.level:g}"}
+        for reward, answer in self.by_reward.items():
+            place = (str(reward),) if self.others else ()
+            for target in answer.targets:
+                name = _tracked((*place, target), tags)
+                tags[f"verdict {name}"] = answer.verdict(target).verdict
+                for what, estimator in (("", answer.best), ("lift ", "lift")):
+                    estimate = answer.estimates.get((target, estimator, None))
+                    if estimate is not None:
+                        ends = {"lower": estimate.interval.lower, "upper": estimate.interval.upper}
+                        numbers = {"value": estimate.value, "stderr": estimate.stderr, **ends}
+                        metrics |= {f"{name}/{what}{part}": x for part, x in numbers.items() if math.isfinite(x)}
+        if self.reward is not None:
+            tags["counterpoise.reward"] = ", ".join(map(str, self.by_reward))
+        mlflow.log_metrics(metrics, step=step)
+        mlflow.set_tags(tags)
+        mlflow.log_dict(self.document(), "counterpoise.json")
+
     def plot(self, ax: Axes | None = None) -> Axes:
         """The forest plot: an interval for every target, or for every estimator of a single one. Needs the extra ``plot``."""
         return cast("Axes", above().pictures.forest(self, ax=ax))
@@ -390,6 +449,12 @@ class Comparison(Result):
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Cell]:
         row = super()._row(target, estimator, segment)
         return {"target": row.pop("target"), "against": Name(self.against), **row}
+
+
+def _tracked(names: Sequence[str], tags: Mapping[str, str]) -> str:
+    """A name that MLflow takes, made from names that may have anything in them, and not among those that already have a verdict."""
+    plain = "/".join(re.sub(r"[^\w -]", "_", name)[:100] for name in names)
+    return next(name for k in count(1) if f"verdict {(name := plain if k == 1 else f'{plain} {k}')}" not in tags)
 
 
 def _choice(name: str, known: set[str]) -> str:

@@ -194,6 +194,7 @@ def _inner(sqlglot: ModuleType, question: Question, names: Mapping[str, str], di
     quoted = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
     place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
     taken = {choice.column: choice.source_column for choice in question.choices}
+    constants = {column: sqlglot.exp.convert(always.action) for column, always in question.constants.items()}
 
     def value(text: str) -> Expression:
         tree: Expression = (
@@ -202,9 +203,10 @@ def _inner(sqlglot: ModuleType, question: Question, names: Mapping[str, str], di
         return tree
 
     def made(text: str) -> Expression:
-        return (
-            _is_same(sqlglot.exp, value(taken[text]), value(str(question.log.action))) if text in taken else value(text)
-        )
+        if text not in taken:
+            return value(text)
+        chosen = constants.get(taken[text]) or value(taken[text])
+        return _is_same(sqlglot.exp, chosen, value(str(question.log.action)))
 
     query = sqlglot.select(*(made(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
     kept: Select = query.where(tree_of("where", where, dialect)) if where else query

@@ -23,7 +23,7 @@ from counterpoise.evaluation.estimates import foremost
 from counterpoise.intervals import Interval
 from counterpoise.log.expressions import columns, of_64_bits
 from counterpoise.log.question import Question, lean
-from counterpoise.log.targets import Chosen, Probabilities, Target
+from counterpoise.log.targets import Probabilities, Target
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label, as_label
 from counterpoise.readers.policies import table_of
@@ -134,7 +134,7 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
 def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
     """The rows that can be looked at, and what a target takes in them."""
     action = str(question.log.action)
-    if isinstance(target.source, Chosen):
+    if target.is_choice:
         rows = rows.filter(pl.col(target.source_column).is_not_null())
         both = [rows.get_column(name).alias("action") for name in (target.source_column, action)]
         whole = pl.concat([series.to_frame() for series in both], how="vertical_relaxed").get_column("action")

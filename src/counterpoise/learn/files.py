@@ -96,10 +96,12 @@ def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
             raise ValueError("its encoding is of other columns than its context")
     if config.get("lesson") is not None:
         policy.lesson_ = Lesson.from_plain(config["lesson"])
-    candidates = config.get("candidates")
-    if candidates is not None and not isinstance(candidates, str):
-        raise ValueError("the name of its candidates is not text")
-    policy.candidates_ = candidates
+    for part in ("candidates", "action"):
+        if not isinstance(config.get(part), str | None):
+            raise ValueError(f"the name of its {part} is not text")
+    policy.candidates_ = config.get("candidates")
+    if "action" in config:  # else nothing is set, so that a state knows the policy of an older file again
+        policy.action_ = config["action"]
 
 
 def _check_trees(policy: Policy) -> None:

@@ -270,6 +270,7 @@ class PolicyLearner(Serves, ScikitLearn):
 
     policy_: Policy
     context_: tuple[str, ...]
+    action_: str | None
     feature_names_in_: NDArray[np.object_]
     n_features_in_: int
     mean_reward_: float
@@ -391,6 +392,7 @@ class PolicyLearner(Serves, ScikitLearn):
             vars(self).pop(name, None)  # of an earlier fit
         self.mean_reward_, self.dropped_rows_ = inspection.mean_reward, source.dropped
         self.context_ = source.names.context if named else ()
+        self.action_ = source.names.action if named else None
         self.n_features_in_ = len(source.names.context)
         if named:
             self.feature_names_in_ = np.array(self.context_, dtype=object)

@@ -254,7 +254,7 @@ class PlackettLuce(Policy):
             )
         self.body, self.scores = nn.Identity(), scores
         self.slots, self.n_actions, self.context_dimension = slots, scores.n_actions, scores.context_dimension
-        self.context_, self.actions_ = scores.context_, scores.actions_
+        self.context_, self.action_, self.actions_ = scores.context_, scores.action_, scores.actions_
 
     def config(self) -> dict[str, object]:
         return {"slots": self.slots, "kind": type(self.scores).__name__, "arguments": self.scores.config()}

@@ -237,6 +237,7 @@ class Average(Policy):
             first.n_actions, first.context_dimension, first.actions_,
         )  # fmt: skip
         self.context_, self.encoding_, self.candidates_ = first.context_, first.encoding_, first.candidates_
+        self.action_ = first.action_
 
     def forward(self, context: Tensor) -> Tensor:
         """The logarithm of every action's probability."""
@@ -405,5 +406,6 @@ def describe_columns(policy: Policy, source: Source) -> None:
     """Tell a policy how the columns of its log are read, for it to keep."""
     policy.encoding_ = source.reading.encoding
     policy.candidates_ = source.names.candidates
+    policy.action_ = source.names.action if policy.context_ else None  # arrays have no names
     if source.reading.names is not None:
         policy.actions_ = np.asarray(source.reading.names, dtype=object)

@@ -63,6 +63,8 @@ class Policy(nn.Module):
     """How many numbers a context has; None where only the module knows."""
     context_: tuple[str, ...] = ()
     """The columns it was learned from, in their order; empty if it was learned from arrays."""
+    action_: str | None = None
+    """The column of the actions it was learned from; None if that was an array, or in a file of an older version."""
     encoding_: Encoder | None = None
     """How those columns become numbers; None if all of them are numbers."""
     candidates_: str | None = None
@@ -574,7 +576,7 @@ NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: 
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
     """Write a policy, completely or not at all; `context` names the columns it looks at, by default those it was learned from.
 
-    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. For a `ModulePolicy`, only the
+    `load_policy` returns them as `context_`, and `evaluate` reads them, or refuses others in their place. For a `ModulePolicy`, only the
     weights are saved; bring the module yourself when you load it: `load_policy(path, module=…)`. If you wrote the policy's class
     yourself, it needs a `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
     """
@@ -587,6 +589,8 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
         config["encoding"] = policy.encoding_.described()
     if policy.candidates_ is not None:
         config["candidates"] = policy.candidates_
+    if policy.action_ is not None:
+        config["action"] = policy.action_  # which older versions overlook
     if policy.lesson_ is not None:
         config["lesson"] = policy.lesson_.to_plain()  # which older versions may overlook
     if policy.actions_ is not None and policy.actions_.dtype == object:

@@ -176,7 +176,7 @@ class RankingLearner(PolicyLearner):
             inspection = replace(inspection, n_actions=policy.n_actions, ids=policy.item_ids)
             check_sizes(source, inspection, options)
             source.number(inspection.ids)
-            policy.context_ = self.context_
+            policy.context_, policy.action_ = self.context_, self.action_
             self.policy_ = policy
             self._keep(train(options, source, inspection, policy, logged_lists(policy, source)))
         if options.holdout:

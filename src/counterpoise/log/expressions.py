@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ import polars.selectors as cs
 from counterpoise.errors import ColumnError, OptionError, first_line
 from counterpoise.log.parts import usual
 from counterpoise.log.question import Question
-from counterpoise.log.targets import argument_of
+from counterpoise.log.targets import Always, argument_of
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 LazyRows = nw.LazyFrame[Any]  # rows that another library holds
@@ -44,7 +45,12 @@ class ReadPlan:
         frame = only(frame if self.number is None else frame.with_row_index(self.number), question.log.where)
         frame = computed(frame, self.expressions)
         if question.choices:
-            action = column(str(question.log.action))
+            logged = str(question.log.action)
+            action, schema = column(logged), frame.collect_schema()
+            frame = frame.with_columns(
+                pl.lit(_constant(always, logged, schema[logged])).alias(name)
+                for name, always in question.constants.items()
+            )
             _check_comparable(frame.collect_schema(), question)
             frame = frame.with_columns(
                 (column(target.source_column) == action).cast(pl.Float64).alias(target.column)
@@ -64,6 +70,25 @@ def _check_comparable(schema: Mapping[str, pl.DataType], question: Question) -> 
             )
         except pl.exceptions.PolarsError as error:
             raise not_comparable(chosen, schema[chosen], action, schema[action]) from error
+
+
+def _constant(always: Always, logged: str, dtype: pl.DataType | nw.dtypes.DType) -> str | float:
+    """The action that a target always takes, as the log has it: its text will do where logged actions are numbers or booleans."""
+    action, is_number, is_boolean = always.action, dtype.is_numeric(), dtype in (pl.Boolean, nw.Boolean)
+    if isinstance(action, str) and is_boolean and action.lower() in ("true", "false"):
+        return action.lower() == "true"
+    if isinstance(action, str) and is_number:
+        for read in (int, float):
+            with suppress(ValueError):
+                return read(action)
+    is_text = isinstance(action, str)
+    fits = not is_number and not is_boolean if is_text else is_boolean if isinstance(action, bool) else is_number
+    if not fits:
+        raise ColumnError(
+            f"{always!r} is not among the logged actions, since those in {logged!r} are {dtype}.",
+            do="Give it one of them.",
+        )
+    return action
 
 
 def not_comparable(chosen: str, its_type: object, action: str, logged_type: object) -> ColumnError:
@@ -277,6 +302,12 @@ def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> 
     chosen = []
     types = frame.collect_schema() if question.choices else {}
     logged = str(question.log.action)
+    constants = {name: f"counterpoise action {k}" for k, name in enumerate(question.constants)}
+    if constants:
+        dtype = types[names.get(logged, logged)]
+        actions = zip(constants.values(), question.constants.values(), strict=True)
+        frame = frame.with_columns(nw.lit(_constant(always, logged, dtype)).alias(name) for name, always in actions)
+        names, types = names | constants, frame.collect_schema()
     for target in question.choices:
         its, other = (types[names.get(name, name)] for name in (target.source_column, logged))
         if nw.String in (its, other) and (its.is_numeric() or other.is_numeric()):

@@ -13,7 +13,17 @@ from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_at
 from counterpoise.log.log import Arrays, Log, column_names
 from counterpoise.log.parts import MODELS, Columns
-from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, Targets, targets_of
+from counterpoise.log.targets import (
+    CHOSEN,
+    LISTED,
+    Always,
+    Chosen,
+    Probabilities,
+    Target,
+    Targets,
+    as_remembered,
+    targets_of,
+)
 from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Contrast
 
@@ -422,7 +432,13 @@ class Question:
     @property
     def choices(self) -> tuple[Target, ...]:
         """The deterministic targets."""
-        return tuple(target for target in self.targets if not target.is_column and not target.is_policy)
+        return tuple(target for target in self.targets if target.is_choice)
+
+    @property
+    def constants(self) -> dict[str, Always]:
+        """The deterministic targets that always take the same action, by the column of that action, which no log has."""
+        choices = ((target.source_column, target.source) for target in self.choices)
+        return {column: source for column, source in choices if isinstance(source, Always)}
 
     @cached_property
     def numbers(self) -> dict[str, tuple[str, str]]:
@@ -497,7 +513,8 @@ class Question:
         if log.action is not None and (self.choices or self.needs_python or self.learning is not None):
             yield "action", log.action
         for target in self.choices:
-            yield CHOSEN, target.source_column
+            if isinstance(target.source, Chosen):
+                yield CHOSEN, target.source_column
         for target in self.tables:
             yield LISTED, target.source_column
         for column in dict.fromkeys(column for target in self.policies for column in target.reads):
@@ -533,8 +550,9 @@ class Question:
 
     @property
     def wanted_columns(self) -> list[str]:
-        """Every column or expression that rows from elsewhere need: those to read, and whether chosen actions were taken."""
-        return [*(column for _, column in self.columns), *(target.column for target in self.choices)]
+        """Every column or expression that rows from elsewhere need: those to read, the chosen actions, and whether they were taken."""
+        choices = (target.column for target in self.choices)
+        return [*(column for _, column in self.columns), *self.constants, *choices]
 
     @property
     def moment_columns(self) -> tuple[str, ...]:
@@ -568,6 +586,7 @@ def ask(
     log.need("reward", *(["propensity"] if weight.needs_propensity or lists else []))
     arrays = log.data.copy() if log.is_arrays else None
     targets = targets_of(target, log, arrays)
+    log = as_remembered(log, targets)
     contrasts: tuple[Contrast, ...] = tuple((policy.name, "") for policy in targets)
     if against is not None:
         rival = _rival(against, targets, log, arrays)
@@ -576,8 +595,14 @@ def ask(
             raise OptionError(f"`target=` and `against=` are both {rival.name!r}: name two different policies.")
         if rival.name != LOGGING and rival.name not in {policy.name for policy in targets}:
             targets += (rival,)
+            log = as_remembered(log, targets)
             contrasts += ((rival.name, ""),)
         contrasts += tuple((name, rival.name) for name in rivals)
+    if lists is not None and any(isinstance(policy.source, Always) for policy in targets):
+        raise OptionError(
+            "a list shows several items, and `Always` takes one and the same.",
+            do="Name the target's probabilities of what was shown, with `target=`.",
+        )
     segments = column_names("segment", segment, arrays)
     if log.max_segments is not None and not segments:
         raise OptionError(
@@ -610,9 +635,9 @@ def _rival(against: Targets, targets: tuple[Target, ...], log: Log, arrays: Arra
         return next((target for target in targets if target.name == against), Target(LOGGING, LOGGING))
     if isinstance(against, str) and not against:
         raise OptionError("`against=` must name a policy.")
-    if arrays is not None:
+    if arrays is not None and not isinstance(against, Always):
         return Target("against", column_names("against", {"against": against}, arrays)[0])
-    rivals = targets_of(against, log)
+    rivals = targets_of(against, log, arrays)
     if len(rivals) != 1:
         raise OptionError(f"`against=` must be one policy, found {len(rivals)}.")
     return rivals[0]

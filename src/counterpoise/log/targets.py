@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
-from counterpoise.log.log import Arrays, Log, column_names
+from counterpoise.log.log import MODEL, Arrays, Log, column_names
+from counterpoise.log.parts import Unlogged
 
 # -- `ActionGroup`: a target whose choice is looked at by groups of actions only, such as the category of an item ------
 
@@ -133,6 +134,27 @@ class Chosen:
 
 
 @dataclass(frozen=True)
+class Always:
+    """A target that always takes one action, which is compared with the logged one.
+
+    An action is text, a number or a boolean, as it is in the log; for a log of numbers (or booleans), their text will do, too.
+
+    >>> Always("banner_green")
+    Always(action='banner_green')
+    """
+
+    action: str | int | float | bool
+
+    def __post_init__(self) -> None:
+        plain: object = self.action
+        if hasattr(plain, "item") and not getattr(plain, "shape", ()):
+            plain = plain.item()  # of NumPy's numbers
+        object.__setattr__(self, "action", plain)
+        if not isinstance(plain, str | int | float | bool) or plain != plain:
+            raise OptionError(f"Always names one action, as text or a number; found {type(plain).__name__}.")
+
+
+@dataclass(frozen=True)
 class Probabilities:
     """A target whose probabilities of all actions are in one column: a list for every row.
 
@@ -150,9 +172,9 @@ class Probabilities:
 
 
 # one target: a column or an expression (without a log, the array itself), a saved policy's file, or one of those above
-OneTarget = str | ArrayLike | PathLike[str] | Chosen | Probabilities | ActionGroup | Policy
+OneTarget = str | ArrayLike | PathLike[str] | Chosen | Always | Probabilities | ActionGroup | Policy
 Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
-Source = str | Chosen | Probabilities | ActionGroup | Policy  # what a target is made from
+Source = str | Chosen | Always | Probabilities | ActionGroup | Policy  # what a target is made from
 
 
 def argument_of(part: str, column: str) -> str:
@@ -165,9 +187,9 @@ def argument_of(part: str, column: str) -> str:
 class Target:
     """A target policy: its name, and where its probability of the logged action comes from.
 
-    `source` is the text of a column or expression, a `Chosen`, `Probabilities`, or a policy: a callable on record batches, anything with
-    `predict_proba`, or an `ActionGroup` of them. `column` is what its probabilities are called among the log's columns. `by_group` says
-    that it chooses among groups of actions.
+    `source` is the text of a column or expression, a `Chosen`, `Always`, `Probabilities`, or a policy: a callable on record batches,
+    anything with `predict_proba`, or an `ActionGroup` of them. `column` is what its probabilities are called among the log's columns.
+    `by_group` says that it chooses among groups of actions.
     """
 
     name: str
@@ -180,15 +202,23 @@ class Target:
         return isinstance(self.source, str)
 
     @property
+    def is_choice(self) -> bool:
+        """Whether it is deterministic: it takes the action of a column, or always the same."""
+        return isinstance(self.source, Chosen | Always)
+
+    @property
     def is_policy(self) -> bool:
         """Whether Python computes its probabilities."""
-        return not isinstance(self.source, str | Chosen)
+        return not self.is_column and not self.is_choice
 
     @property
     def tells_actions(self) -> bool:
         """Whether it tells which actions it takes, not only how probable the logged one is."""
-        is_listed = isinstance(self.source, Chosen | Probabilities)
-        return is_listed or (hasattr(self.source, "predict_proba") and not self.by_group)
+        return (
+            self.is_choice
+            or isinstance(self.source, Probabilities)
+            or (hasattr(self.source, "predict_proba") and not self.by_group)
+        )
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -197,7 +227,9 @@ class Target:
 
     @property
     def source_column(self) -> str:
-        """The column that tells which actions it takes, or how probable each is; only of `Chosen` and `Probabilities`."""
+        """The column that tells which actions it takes, or how probable each is; that of `Always` is made where the rows are read."""
+        if isinstance(self.source, Always):
+            return f"counterpoise action {self.source.action!r}"
         return self.source.column if isinstance(self.source, Chosen | Probabilities) else self.column
 
     @property
@@ -205,6 +237,8 @@ class Target:
         """What it is made from, as text that stays the same from day to day."""
         if isinstance(self.source, Chosen):
             return f"the action in {self.source.column}"
+        if isinstance(self.source, Always):
+            return f"always {self.source.action!r}"
         if isinstance(self.source, Probabilities):
             return f"the lists in {self.source.column}"
         return self.source if isinstance(self.source, str) else "a policy"
@@ -214,7 +248,7 @@ class Target:
         """The column of its probabilities; we make one if the log has none."""
         if isinstance(self.source, str):
             return self.source
-        kind = "choice" if isinstance(self.source, Chosen) else "policy"
+        kind = "choice" if self.is_choice else "policy"
         return f"counterpoise {kind} {self.name}"
 
 
@@ -231,7 +265,7 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
             raise OptionError(
                 "a policy, a chosen action or a group of actions needs a log with named columns: pass the log first."
             )
-        return tuple(Target(name, name) for name in column_names("target", sources, arrays))
+        return _of_arrays(sources, log, arrays)
     by_name: dict[str, Target] = {}
     for name, source in _names_and_sources(sources):
         if name in by_name:
@@ -243,6 +277,7 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
     targets = tuple(by_name.values())
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
+    log = as_remembered(log, targets)
     if any(not target.is_column for target in targets) and log.action is None:
         raise OptionError("this target needs `action=`, the column with the logged action.")
     if any(_needs_context(target.source) for target in targets) and not log.context:
@@ -257,20 +292,64 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
     return targets
 
 
+def as_remembered(log: Log, targets: Sequence[Target]) -> Log:
+    """The log with the context, action and candidates that policies were learned from, where it names none itself.
+
+    A propensity model needs the context that the logging policy looked at, which is another one.
+    """
+    is_estimated = isinstance(log.propensity, Unlogged) or log.propensity == MODEL
+    policies = {target.name: _policy_of(target.source) for target in targets if target.is_policy}
+    if log.is_arrays or is_estimated:
+        return log
+    parts: dict[str, Any] = {}
+    for part in ("context", "action", "candidates"):
+        known = {name: kept for name, policy in policies.items() if (kept := getattr(policy, f"{part}_", None))}
+        if not known or getattr(log, part):
+            continue
+        (first, kept), *others = known.items()
+        for name, other in others:
+            if other != kept:
+                raise OptionError(
+                    f"the policies {first!r} and {name!r} were learned with another {part} each: {kept!r} and {other!r}.",
+                    do=f"Evaluate one at a time, or pass `{part}=`.",
+                )
+        parts[part] = kept
+    return log.but(**parts) if parts else log
+
+
+def _of_arrays(sources: object, log: Log, arrays: Arrays) -> tuple[Target, ...]:
+    """The targets of a log without columns: arrays, and actions that are always taken."""
+    listed = [sources] if isinstance(sources, Always) else sources
+    if isinstance(listed, list | tuple) and listed and all(isinstance(source, Always) for source in listed):
+        listed = {name_of(source): source for source in listed}
+    if not (isinstance(listed, Mapping) and any(isinstance(source, Always) for source in listed.values())):
+        return tuple(Target(name, name) for name in column_names("target", listed, arrays))
+    log.need("action")
+    named = ((str(name), source) for name, source in listed.items())
+    return tuple(
+        Target(name, source if isinstance(source, Always) else arrays.put(name, source)) for name, source in named
+    )
+
+
 def _is_blind(source: object) -> bool:
     """Whether a target is a policy that cannot be shown the candidates of a row."""
-    policy = source.target if isinstance(source, ActionGroup) else source
+    policy = _policy_of(source)
     return is_policy(policy) and not (hasattr(policy, "candidates_") or hasattr(policy, "list_probabilities"))
 
 
 def _needs_context(source: object) -> bool:
     """Whether a target needs the context, because the log's columns do not have its probabilities."""
-    return is_policy(source.target if isinstance(source, ActionGroup) else source)
+    return is_policy(_policy_of(source))
+
+
+def _policy_of(source: object) -> object:
+    """The policy of a target that has one, or else what the target is made from."""
+    return source.target if isinstance(source, ActionGroup) else source
 
 
 def is_policy(target: object) -> TypeGuard[Policy]:
     """Whether a target is not a column but something that computes one: a callable, a classifier with predict_proba, or a ranker."""
-    return not isinstance(target, str | type | Chosen | Probabilities | ActionGroup) and (
+    return not isinstance(target, str | type | Chosen | Always | Probabilities | ActionGroup) and (
         callable(target) or hasattr(target, "predict_proba") or hasattr(target, "list_probabilities")
     )
 
@@ -294,10 +373,10 @@ def _source(target: object) -> Source:
         # by name: learning stands on evaluation, and only a saved policy needs it
         policy: Policy = import_module("counterpoise.learn").load_policy(target)
         return policy
-    if isinstance(target, str | Chosen | Probabilities | ActionGroup) or is_policy(target):
+    if isinstance(target, str | Chosen | Always | Probabilities | ActionGroup) or is_policy(target):
         return target
     raise OptionError(
-        "a target is the name of a column, an SQL expression, Chosen(…), Probabilities(…), ActionGroup(…) or a policy; found "
+        "a target is the name of a column, an SQL expression, Chosen(…), Always(…), Probabilities(…), ActionGroup(…) or a policy; found "
         f"{type(target).__name__}. Without a log, pass arrays."
     )
 
@@ -308,6 +387,8 @@ def name_of(source: object) -> str:
         return source.rsplit("/", 1)[-1].removesuffix(SAVED) if source.endswith(SAVED) else source
     if isinstance(source, Chosen | Probabilities):
         return source.column
+    if isinstance(source, Always):
+        return str(source.action)
     if isinstance(source, PathLike):
         return name_of(str(source))
     if isinstance(source, ActionGroup):

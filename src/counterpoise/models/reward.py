@@ -25,7 +25,7 @@ from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log
 from counterpoise.log.parts import Fittable
 from counterpoise.log.question import Question
-from counterpoise.log.targets import Chosen, Probabilities, Target
+from counterpoise.log.targets import Probabilities, Target
 from counterpoise.models.design import Codes, Design, actions_of, blocks
 from counterpoise.models.estimators import (
     Predictor,
@@ -226,7 +226,7 @@ class PredictedRows:
         columns = {REWARD: self.pairs(self._codes(str(self.question.log.action)))}
         for target in self.question.targets:
             value = value_column(target.name)
-            if isinstance(target.source, Chosen):
+            if target.is_choice:
                 columns[value] = self.pairs(self._codes(target.source_column))
             else:
                 columns[target.column], columns[value] = self._of_policy(target)
@@ -409,11 +409,11 @@ def with_model(question: Question) -> Question:
         )
     _check_samples(log.value_samples)
     for target in question.targets:
-        if not (isinstance(target.source, Chosen) or has_table(target.source)):
+        if not (target.is_choice or has_table(target.source)):
             raise OptionError(
                 f"a reward model needs to know how {target.name!r} would choose among all actions, and this target "
                 "only says how likely it was to take the logged one.",
-                do="Pass a policy with predict_proba, Chosen(…) or Probabilities(…); "
+                do="Pass a policy with predict_proba, Chosen(…), Always(…) or Probabilities(…); "
                 "or, for what needs no model of actions, `baseline=`; or the model's own columns with "
                 "`model_reward=` and `model_value=`.",
             )

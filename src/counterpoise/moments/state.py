@@ -1,7 +1,7 @@
 """The stored state of a daily job: what was asked, which batches were added, and their moments, in one file with a checksum.
 
 The latest batches are kept apart, so any of them can be replaced exactly (subtracting sums would lose digits). Older ones are added up,
-so the file stays small however many there are.
+so the file stays small however many there are. Every batch keeps its summaries for good: a few numbers by name, which `watch` reads.
 """
 
 from __future__ import annotations
@@ -12,26 +12,32 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import add
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from counterpoise.errors import MomentsError, verbatim
+from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.weighed import PLAIN, Weighed
 from counterpoise.whole_files import whole_file
 
-FORMAT = 2  # of the file; any other is refused
+FORMAT = 3  # of the file; any other is refused, except for
+EARLIER = 2  # which 0.2 wrote: its batches have no summaries
 APART = 31  # batches that can be replaced: a month of days
 NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is always kept apart
 
 Rewards = tuple[LogMoments, ...]  # the moments of some rows, one for each reward
 
-_HEAD = b'{"format": 2, "sha256": "%s", '
+Summaries = Mapping[
+    str, object
+]  # numbers, and lists of them, by name: mappings in mappings, whose names may be those of a later version
+
+_HEAD = b'{"format": %d, "sha256": "%s", '
+_DEEP = 8  # mappings in mappings
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class StoredBatch:
     files: Mapping[str, str]  # path → fingerprint of its content
     rows: int = 0
     dropped: int = 0
+    summaries: Summaries = field(default_factory=dict)  # kept for good, also those that this version does not know
 
     def __str__(self) -> str:
         if self.key is not None:
@@ -73,6 +80,14 @@ class State:
     def first_apart(self) -> int:
         """The index of the first batch whose moments are kept apart."""
         return len(self.batches) - len(self.recent)
+
+    def summarized(self, summarize: Callable[[Rewards], Summaries]) -> State:
+        """The state with summaries of every batch that is kept apart and has none, as those of 0.2 have none."""
+        batches = list(self.batches)
+        for k, moments in enumerate(self.recent, self.first_apart):
+            if not batches[k].summaries:
+                batches[k] = replace(batches[k], summaries=summarize(moments))
+        return replace(self, batches=tuple(batches))
 
     def added(self, batch: StoredBatch, moments: Rewards, instead_of: set[int]) -> State:
         """The state with one more batch at its end, without those it replaces (`instead_of`), all of which are kept apart."""
@@ -113,8 +128,10 @@ def load(path: str | PathLike[str]) -> State | None:
         ) from error
 
 
-def existing(path: str | PathLike[str]) -> State:
+def existing(path: str | PathLike[str] | None) -> State:
     """The state in a file that must exist."""
+    if not isinstance(path, str | PathLike):
+        raise OptionError(f"`state=` must be the path of a file, found {type(path).__name__}.")
     known = load(path)
     if known is None:
         raise MomentsError(
@@ -124,6 +141,14 @@ def existing(path: str | PathLike[str]) -> State:
     return known
 
 
+def is_state(place: object) -> bool:
+    """Whether this is the path of a file that begins like a state."""
+    if not isinstance(place, str | PathLike) or not Path(place).is_file():
+        return False
+    with Path(place).open("rb") as file:
+        return re.match(rb'\{"format": \d+, ', file.read(32)) is not None
+
+
 def _content(path: Path) -> bytes | None:
     """A state's JSON, once the checksum in front of it has been verified."""
     if not path.exists():
@@ -131,15 +156,15 @@ def _content(path: Path) -> bytes | None:
     if not path.is_file():
         raise ValueError("it is not a regular file")
     with path.open("rb") as file:
-        head = file.read(len(_HEAD % (b"0" * 64)))
-        other = re.match(rb'\{"format": (\d{1,9}),', head)
-        if other and int(other[1]) != FORMAT:
+        head = file.read(len(_HEAD % (FORMAT, b"0" * 64)))
+        version = re.match(rb'\{"format": (\d{1,9}),', head)
+        if version and int(version[1]) not in (EARLIER, FORMAT):
             raise MomentsError(
-                f"it is in format {int(other[1])}, and this version reads format {FORMAT}.",
+                f"it is in format {int(version[1])}, and this version reads formats {EARLIER} and {FORMAT}.",
                 do="Make a new state from the logs.",
             )
         checksum = head[-67:-3]
-        if head != _HEAD % checksum:
+        if version is None or head != _HEAD % (int(version[1]), checksum):
             raise ValueError("it does not begin like one")
         if hashlib.file_digest(file, "sha256").hexdigest().encode() != checksum:  # before any of it is held in memory
             raise ValueError("its checksum is wrong, so it was damaged or edited")
@@ -151,7 +176,13 @@ def store(path: Path, state: State) -> None:
     raw = {
         "question": state.question,
         "batches": [
-            {"batch": batch.key, "files": dict(batch.files), "rows": batch.rows, "dropped": batch.dropped}
+            {
+                "batch": batch.key,
+                "files": dict(batch.files),
+                "rows": batch.rows,
+                "dropped": batch.dropped,
+                "summaries": dict(batch.summaries),
+            }
             for batch in state.batches
         ],
         "older": _to_plain(state.older) if state.older else None,
@@ -166,7 +197,7 @@ def store(path: Path, state: State) -> None:
         ) from error
     try:
         with whole_file(path) as part:
-            part.write_bytes(_HEAD % hashlib.sha256(body).hexdigest().encode() + body)
+            part.write_bytes(_HEAD % (FORMAT, hashlib.sha256(body).hexdigest().encode()) + body)
     except OSError as error:
         raise MomentsError(
             f"cannot write the state {str(path)!r}: {error.strerror or error}. The old state, if there was one, is unchanged."
@@ -217,14 +248,30 @@ def _names(reward: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _batch(raw: object) -> StoredBatch:
-    parts = stored.record(raw, "a batch", ("batch", "files", "rows", "dropped"))
+    parts = stored.record(raw, "a batch", ("batch", "files", "rows", "dropped"), optional=("summaries",))
     key = None if parts["batch"] is None else stored.text(parts["batch"], "the key of a batch")
     files = parts["files"]
     if not isinstance(files, dict) or not (files or key):
         raise ValueError("a batch needs files or a key")
     for fingerprint in files.values():
         stored.text(fingerprint, "the fingerprint of a file")
-    return StoredBatch(key, files, stored.count(parts["rows"], "rows"), stored.count(parts["dropped"], "dropped"))
+    rows, dropped = stored.count(parts["rows"], "rows"), stored.count(parts["dropped"], "dropped")
+    return StoredBatch(key, files, rows, dropped, _read_summaries(parts.get("summaries", {})))
+
+
+def _read_summaries(raw: object, deep: int = 0) -> dict[str, object]:
+    """Numbers by name, in mappings; names that this version does not know are kept for the one that does."""
+    if not isinstance(raw, dict) or deep > _DEEP:
+        raise ValueError("the summaries of a batch should be numbers by name")
+    return {
+        name: _read_summaries(part, deep + 1) if isinstance(part, dict) else _number(part) for name, part in raw.items()
+    }
+
+
+def _number(part: object) -> object:
+    """A number, or a list of them, as it was written."""
+    stored.numbers(part, "the summaries of a batch")
+    return part
 
 
 _TEXTS, _MAYBE, _MAPPING, _ONE_OR_MORE = "a list of texts", "text or null", "a mapping", "text or a list of texts"

@@ -9,7 +9,8 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from os import PathLike
@@ -18,14 +19,14 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 
 import numpy as np
 
-from counterpoise.errors import MomentsError, OptionError, verbatim
+from counterpoise.errors import AlreadyAddedError, MomentsError, OptionError, StateWarning, verbatim
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.columns import CONTEXT
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.state import Rewards, State, StoredBatch
+from counterpoise.moments.state import Rewards, State, StoredBatch, Summaries
 from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
@@ -376,10 +377,14 @@ def start(
     return job
 
 
-def finish(job: Addition, today: Rewards) -> Rewards:
-    """The stored moments with today's, one for each reward; stored before they are returned, all or nothing."""
+def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summaries]) -> Rewards:
+    """The stored moments with today's, one for each reward; stored before they are returned, all or nothing.
+
+    `summarize` makes the few numbers of a batch that the state keeps for good.
+    """
     check_unchanged(job.fingerprints, job.log, job.batch.key)
-    new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped)
+    new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped, summaries=summarize(today))
+    copied = None
     with states.alone(job.place.resolve().parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
         if known is None:
@@ -389,16 +394,18 @@ def finish(job: Addition, today: Rewards) -> Rewards:
             outdated = _find_outdated(job, known)
             if job.batch.key is None:
                 _check_no_copy(job, known, outdated, today)
-            state = known.added(new, today, outdated)
+            else:
+                copied = _copied(job, known, outdated, today)
+            state = known.summarized(summarize).added(new, today, outdated)
         states.store(job.place, state)
+    if copied is not None:
+        warnings.warn(
+            f"{job.batch} has the same rows as {copied}, as far as we can tell, and both count in the state {str(job.place)!r}. If they "
+            "are, make a new state from the logs.",
+            StateWarning,
+            stacklevel=2,
+        )
     return state.moments
-
-
-def stored_state(path: str | PathLike[str] | None) -> State:
-    """A state that must exist."""
-    if not isinstance(path, str | PathLike):
-        raise OptionError(f"`state=` must be the path of a file, found {type(path).__name__}.")
-    return states.existing(path)
 
 
 def _find_outdated(job: Addition, known: State) -> set[int]:
@@ -410,10 +417,19 @@ def _find_outdated(job: Addition, known: State) -> set[int]:
             if files:
                 others = f", as are {len(files) - 1:,} others" if len(files) > 1 else ""
                 what, advice = said
-                raise MomentsError(what.format(name=files[0], state=str(job.place), others=others), do=advice)
+                refusal = AlreadyAddedError if _is_there(job, known) else MomentsError
+                raise refusal(what.format(name=files[0], state=str(job.place), others=others), do=advice)
     for k in overlaps:
         _check_replaceable(job, known, k)
     return set(overlaps)
+
+
+def _is_there(job: Addition, known: State) -> bool:
+    """Whether the whole log is in the state already, as after a job that ran twice, and not just a part or an earlier version of it."""
+    contents = {content for batch in known.batches for content in batch.files.values()}
+    if job.batch.files:
+        return contents.issuperset(job.batch.files.values())
+    return job.batch.key in {batch.key for batch in known.batches}
 
 
 _REPLACE, _DAY = "`replace=True`", "`batch='2026-11-14'`"
@@ -508,6 +524,30 @@ def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewar
                 "(compressed, converted, or with other line ends), whose rows would count twice.",
                 do="If these are other rows after all, give them a key with `batch=`.",
             )
+
+
+def _copied(job: Addition, known: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
+    """Another batch that seems to have the same rows, if there is one: a key says that rows are new, and may be wrong."""
+    contents = set(job.batch.files.values())
+    for k, batch in enumerate(known.batches):
+        if k in outdated:
+            continue
+        apart = known.recent[k - known.first_apart] if k >= known.first_apart else None
+        if contents & set(batch.files.values()) or (apart is not None and all(map(_is_copy, apart, today))):
+            return batch
+    return None
+
+
+def new_files(path: str | PathLike[str], log: object) -> list[Path]:
+    """The files of a log whose content a state does not have yet, in the order of their names; all, if there is no state yet."""
+    paths = files.files_of(log) if files.is_paths(log) and not is_database(log) else None
+    if paths is None:
+        raise OptionError(
+            "only files can be told apart as new or known.", do="Pass `batch=`, a key of this part of the log."
+        )
+    known = states.load(path)
+    contents = {content for batch in known.batches for content in batch.files.values()} if known else set()
+    return [file for file in sorted(paths) if str(_fingerprint(file)[0]) not in contents]
 
 
 def _is_copy(first: LogMoments, second: LogMoments) -> bool:

@@ -20,13 +20,14 @@ class Axis:
     low: float
     high: float
     logarithmic: bool = False
+    names: tuple[str, ...] = ()  # of 0, 1, 2, …, where these are not numbers but days, say
 
     @classmethod
     def around(cls, values: Iterable[float], *, logarithmic: bool = False, margin: float = 0.05) -> Axis:
         """An axis that fits all finite values (the positive ones, if it is logarithmic), with a margin.
 
         >>> Axis.around([1.0, 3.0, float("inf")], margin=0.5)
-        Axis(low=0.0, high=4.0, logarithmic=False)
+        Axis(low=0.0, high=4.0, logarithmic=False, names=())
         """
         kept = [x for x in values if math.isfinite(x) and (x > 0 or not logarithmic)]
         if not kept:
@@ -66,6 +67,16 @@ class Axis:
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         digits = max(0, -math.floor(math.log10(step)))
         return [round(k * step, digits + 1) for k in range(first, last + 1)]
+
+    def tick_text(self, tick: float) -> str:
+        """What is written at a tick.
+
+        >>> Axis(0.0, 1.0, names=("Monday", "Tuesday")).tick_text(1.0), Axis(0.0, 1.0).tick_text(0.5)
+        ('Tuesday', '0.5')
+        """
+        if not self.names:
+            return tick_text(tick)
+        return self.names[int(tick)] if tick == int(tick) and 0 <= tick < len(self.names) else ""
 
 
 def forest_axis(estimates: Sequence[Estimate], matters: Sequence[bool], reference: float) -> Axis:
@@ -200,7 +211,7 @@ def _ticks(axis: Axis, edge: float, wanted: int = 4) -> list[Safe]:
         at = edge + (1 - 2 * edge) * share
         anchor = "start" if at < 0.08 else "end" if at > 0.92 else "middle"
         spare = "inner" if 0 < k < len(inside) - 1 else None  # left out if there is no room
-        drawn.append(el("text", tick_text(tick), x=f"{100 * at:.4g}%", y=14, text_anchor=anchor, class_=spare))
+        drawn.append(el("text", axis.tick_text(tick), x=f"{100 * at:.4g}%", y=14, text_anchor=anchor, class_=spare))
     return drawn
 
 

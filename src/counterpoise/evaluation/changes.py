@@ -1,0 +1,173 @@
+"""Where a series of days stops being like the days before it: a Gaussian scan with known errors, weekday by weekday."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from counterpoise.intervals.method import degrees_of_freedom
+from counterpoise.intervals.student import heavier
+from counterpoise.moments import Floats
+
+MONTH = 30  # days, over which the chance of a false alarm is spread
+WIDEST = 28  # days since a change; one that took longer to show was slow
+SETTLED = 7  # days before a change: every weekday once
+LOOKS = 0.12  # the constant of `alarm_limit`: benchmarks/verdicts.py watch-limits
+POOLED = 30.0  # degrees of freedom with which the reference period speaks about a day's error
+DISPERSED = 0.01  # how unlikely the spread of the reference days must be before it is believed
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Where a series of days changed: the places of the day it was noticed and of its first day, and the levels before and after."""
+
+    noticed: int
+    first: int
+    before: float
+    after: float
+    errors: float  # how many standard errors the change is from 0
+    limit: float  # and how many it takes
+
+
+def alarm_limit(first: int, last: int, series: int, alpha: float) -> float:
+    r"""How many standard errors raise an alarm, if any false alarm of any series from day `first` to `last` has a chance of `alpha`.
+
+    .. math:: 2 (1 - \Phi(h)) \cdot c h^2 \sum_t \log(1 + k_t) \cdot \text{series} = \alpha
+
+    A change that is seen on day t may have begun on any of :math:`k_t` days. These looks overlap so much that they count as no more than
+    c·h²·log(1 + k) independent ones. Days count from the beginning of the reference.
+
+    >>> round(alarm_limit(14, 30, 5, 0.05), 1)
+    3.8
+
+    References
+    ----------
+    Siegmund & Venkatraman, "Using the generalized likelihood ratio statistic for sequential detection of a change-point", Annals of
+    Statistics 23 (1995), for the form of it.
+    """
+    looks = LOOKS * series * sum(math.log1p(min(WIDEST, day + 1 - SETTLED)) for day in range(first, last))
+    low, high = 1.0, 40.0
+    for _ in range(60):
+        h = (low + high) / 2
+        low, high = (h, high) if math.erfc(h / math.sqrt(2)) * h * h * looks > alpha else (low, h)
+    return high
+
+
+def weekday_spread(values: Floats, errors: Floats, weekdays: Sequence[int]) -> float:
+    """The variance of the effects of weekdays, by empirical Bayes from days of known errors; not 0, however even the days are.
+
+    >>> rng = np.random.default_rng(0)
+    >>> noise, week = rng.normal(size=28), np.arange(28) % 7
+    >>> bool(weekday_spread(noise, np.ones(28), week) < 0.5 < weekday_spread(noise + 5 * (week > 4), np.ones(28), week))
+    True
+    """
+    of_day = np.eye(7)[np.asarray(weekdays)]
+    precision, scale = 1 / errors**2, float(np.median(errors))
+    spreads = scale * np.concatenate([[0.05], np.geomspace(0.1, 64.0, 40)])
+    n, total = precision @ of_day, (precision * values) @ of_day
+    logs = []
+    for spread in spreads:
+        shrink = 1 / (1 + n * spread**2)
+        level = float((shrink * total).sum() / (shrink * n).sum())
+        misfit = (total - n * level) ** 2 * spread**2 * shrink
+        # the part of the restricted likelihood that depends on the spread, and a half-Cauchy prior on a logarithmic grid
+        fit = 0.5 * np.log(shrink).sum() - 0.5 * math.log(float((shrink * n).sum())) + 0.5 * float(misfit.sum())
+        fit += -0.5 * float((precision * (values - level) ** 2).sum()) + math.log(spread / (1 + (spread / scale) ** 2))
+        logs.append(fit)
+    weights = np.exp(np.array(logs) - max(logs))
+    return float((weights * spreads**2).sum() / weights.sum())
+
+
+def dispersion(values: Floats, errors: Floats, weekdays: Sequence[int]) -> float:
+    """By how much days of the same weekday differ more than their rows explain: 1, unless that is beyond doubt."""
+    from scipy.special import chdtrc
+
+    of_day = np.eye(7)[np.asarray(weekdays)]
+    precision = 1 / errors**2
+    n = precision @ of_day
+    means = np.divide((precision * values) @ of_day, n, out=np.zeros(7), where=n > 0)
+    square, freedom = float((precision * (values - of_day @ means) ** 2).sum()), len(values) - int((n > 0).sum())
+    if freedom < 1 or chdtrc(freedom, square) > DISPERSED:
+        return 1.0
+    return math.sqrt(square / freedom)
+
+
+def moderated(errors: Floats, carrying: Floats, rows: Floats, reference: slice, limit: float) -> Floats:
+    """The errors of days, steadied by the reference period's error per row, and wider where few rows carry them.
+
+    A day without clicks has an error of 0, which says nothing. So every day's variance is averaged with what its rows would have had
+    in the reference period, in proportion to the degrees of freedom (Smyth 2004), and tails are Student's.
+    """
+    per_row = float((rows[reference] ** 2 * errors[reference] ** 2).sum() / max(rows[reference].sum(), 1.0))
+    freedom = np.asarray(degrees_of_freedom(carrying), dtype=np.float64)
+    variance = (freedom * errors**2 + POOLED * per_row / np.maximum(rows, 1.0)) / (freedom + POOLED)
+    wider = np.array([heavier(limit, float(each)) / limit for each in freedom + POOLED])
+    return np.asarray(np.sqrt(variance) * wider)
+
+
+def scan(values: Floats, errors: Floats, weekdays: Sequence[int], spread: float, first: int) -> Iterator[Shift]:
+    r"""For every day from `first` on, the strongest change that may have begun in the last four weeks; its `limit` is left open.
+
+    The model is a level, an effect of each weekday with variance `spread`, and a shift from some day on. The statistic of the shift is
+    the signed root of the likelihood ratio, which is a standard normal number if nothing changed.
+    """
+    of_day = np.eye(7)[np.asarray(weekdays)]
+    precision = (1 / errors**2)[:, None] * of_day
+    sums = [np.concatenate([np.zeros((1, 7)), np.cumsum(x, axis=0)]) for x in (precision, precision * values[:, None])]
+    for last in range(first, len(values)):
+        starts = np.arange(max(SETTLED, last + 1 - WIDEST), last + 1)
+        (n, total), (before, total_before) = (x[last + 1] for x in sums), (x[starts] for x in sums)
+        inside, shrink = n - before, 1 / (n + 1 / spread)
+        left = 1 - n * shrink
+        level, both = float((n * left).sum()), inside @ left
+        information = inside.sum(axis=1) - (inside**2) @ shrink - both**2 / level
+        score_level = float(total @ left)
+        score = (total - total_before).sum(axis=1) - (inside * shrink) @ total - both * score_level / level
+        known = information > 1e-9 * float(n.sum())
+        z = np.where(known, score / np.sqrt(np.where(known, information, 1.0)), 0.0)
+        k = int(np.abs(z).argmax())
+        shift = float(score[k] / information[k]) if known[k] else 0.0
+        base = (score_level - float(both[k]) * shift) / level
+        yield Shift(last, int(starts[k]), base, base + shift, float(z[k]), math.inf)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """How a series is watched: the first `reference` of its days are taken as quiet, and `count` series share the chance `alpha`."""
+
+    reference: int
+    count: int
+    alpha: float
+
+    def limit(self, day: int) -> float:
+        """How many standard errors raise an alarm on a day, counted from the beginning of the reference."""
+        month = day // MONTH if self.reference < MONTH else (day - self.reference) // MONTH
+        start = month * MONTH if self.reference < MONTH else self.reference + month * MONTH
+        return alarm_limit(max(start, self.reference), start + MONTH, self.count, self.alpha)
+
+    def changes(
+        self, values: Floats, errors: Floats, carrying: Floats, rows: Floats, weekdays: Sequence[int]
+    ) -> tuple[list[Shift], float]:
+        """All changes of a series, one after another, and how much more its reference days differ than their rows explain."""
+        start, changes, extra = 0, list[Shift](), 1.0
+        while len(values) - start > self.reference:
+            part = slice(start, None)
+            reference = slice(0, self.reference)
+            own = moderated(errors[part], carrying[part], rows[part], reference, self.limit(self.reference))
+            if not (own > 0).all():
+                break
+            week = weekdays[start:]
+            wider = dispersion(values[part][reference], own[reference], week[: self.reference])
+            own, extra = own * wider, max(extra, wider)
+            spread = weekday_spread(values[part][reference], own[reference], week[: self.reference])
+            shifts = scan(values[part], own, week, spread, self.reference)
+            shift = next((each for each in shifts if abs(each.errors) > self.limit(each.noticed)), None)
+            if shift is None:
+                break
+            noticed, first, limit = start + shift.noticed, start + shift.first, self.limit(shift.noticed)
+            changes.append(replace(shift, noticed=noticed, first=first, limit=limit))
+            start = first  # a new reference begins here
+        return changes, extra

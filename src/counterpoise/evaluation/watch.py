@@ -1,0 +1,788 @@
+"""`watch`: a log day by day, with bands that hold at all times, and an alarm where a day stops being like the days before it.
+
+A change is looked for in every number that a day's summary has: the targets' values and lifts, the mean reward of what ran, the mean of
+the weights, and the spread of the weights, which moves with the propensities.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import reduce
+from operator import add
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Name,
+    Number,
+    Table,
+    above,
+    counted,
+    finite,
+    level_of,
+    number,
+    signed,
+)
+from counterpoise.errors import OptionError
+from counterpoise.evaluation.changes import MONTH, SETTLED, Shift, Watched
+from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.evaluation.summaries import (
+    CARRYING,
+    ERROR,
+    LIFT,
+    PROPENSITIES,
+    REWARD,
+    VALUE,
+    WEIGHT,
+    number_in,
+    summaries_at,
+    summaries_of,
+    summarized,
+)
+from counterpoise.evaluation.table import frame
+from counterpoise.intervals import check_level
+from counterpoise.intervals.anytime import FEWEST, anytime
+from counterpoise.intervals.method import degrees_of_freedom
+from counterpoise.intervals.student import heavier
+from counterpoise.log.log import Log
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
+from counterpoise.log.targets import Targets
+from counterpoise.moments import Floats
+from counterpoise.moments.log_moments import segment_text
+from counterpoise.moments.state import Rewards, State, Summaries, existing, is_state
+from counterpoise.readers import files
+from counterpoise.readers.batches import new_files
+from counterpoise.readers.connections import is_database
+from counterpoise.weights import Weight
+
+if TYPE_CHECKING:
+    import polars as pl
+
+REFERENCE = 14  # days: every weekday twice
+
+KINDS = (VALUE, LIFT, REWARD, WEIGHT, PROPENSITIES)
+NAMES = {
+    VALUE: "value",
+    LIFT: "lift",
+    REWARD: "mean reward of what ran",
+    WEIGHT: "mean weight",
+    PROPENSITIES: "effective share of rows",
+}
+CAUSES = {
+    VALUE: "If the mean reward of what ran has an alarm, too, the world changed; if not, look at what the target does.",
+    LIFT: "The target's advantage over what ran is not what it was: look at the segments of the days since.",
+    REWARD: "Other visitors, other items, another meaning of the reward, or rows that are missing: look at the log first.",
+    WEIGHT: "Propensities or the target's probabilities no longer fit the actions that were taken: check the logger.",
+    PROPENSITIES: "The running policy or the target spreads its choices differently: a new version, or other candidates.",
+}
+
+
+# -- Days and series ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WatchedDay:
+    """A day: its name, its date if the name has one, and its summaries."""
+
+    name: str
+    date: date | None
+    rows: int
+    summaries: Summaries
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One number, day by day, and its mean so far with a band that holds on all days at once."""
+
+    reward: str
+    target: str  # "" for what ran
+    kind: str
+    days: tuple[str, ...]
+    values: Floats
+    errors: Floats
+    running: Floats
+    running_errors: Floats
+    lower: Floats
+    upper: Floats
+    extra: float = 1.0  # by how much more its reference days differ than their rows explain
+    is_watched: bool = False
+
+    def words(self, with_reward: bool) -> str:
+        """What the number is, in words."""
+        of = f" of {self.target}" if self.target else ""
+        return (
+            NAMES[self.kind] + of + (f" ({self.reward})" if with_reward and self.kind in (VALUE, LIFT, REWARD) else "")
+        )
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it is a difference."""
+        return self.kind == LIFT
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A series that changed: on which day that began, when it was noticed, from what to what, and what that may mean."""
+
+    what: str
+    reward: str
+    target: str
+    series: str
+    since: str
+    noticed: str
+    before: float
+    after: float
+    standard_errors: float
+    limit: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Alert:
+    """What you asked to be told about, whether it is so, and why."""
+
+    alert: str
+    fired: bool
+    text: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WatchedLog(Display):
+    """The answer of `watch`: `alarms`, `alerts`, and `series` with every day's number and the band of their mean so far."""
+
+    days: tuple[WatchedDay, ...]
+    series: tuple[Series, ...]
+    alarms: tuple[Alarm, ...]
+    alerts: tuple[Alert, ...]
+    reference: tuple[str, ...]
+    level: float
+    source: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def fired(self) -> bool:
+        """Whether one of the alerts is so."""
+        return any(alert.fired for alert in self.alerts)
+
+    @property
+    def watched_days(self) -> int:
+        """How many days came after the reference."""
+        if not self.reference:
+            return 0
+        names = [day.name for day in self.days]
+        return len(names) - 1 - names.index(self.reference[-1])
+
+    def headline(self) -> str:
+        """What happened, in a sentence."""
+        if not self.watched_days:
+            return (
+                f"{counted(len(self.days), 'day')} so far: alarms begin once a reference of {REFERENCE} days is complete."
+                if not self.reference
+                else f"The reference is complete ({_span(self.reference)}); alarms begin with the next day."
+            )
+        watched = f"{counted(self.watched_days, 'day')} after the reference ({_span(self.reference)})"
+        if not self.alarms:
+            return f"No alarm in the {watched}."
+        which = ", ".join(dict.fromkeys(alarm.what for alarm in self.alarms))
+        return f"{counted(len(self.alarms), 'alarm')} in the {watched}: {which}."
+
+    def table(self) -> pl.DataFrame:
+        """Every series day by day, with its mean so far and the band of that."""
+        return frame(Table([row for series in self.series for row in _rows(series)]))
+
+    def overview(self) -> Table:
+        """The series: their last day, their mean so far with its band, and whether they changed."""
+        several = len({series.reward for series in self.series}) > 1
+        rows: list[dict[str, Cell]] = []
+        for series in self.series:
+            last, error, is_signed = len(series.days) - 1, float(series.running_errors[-1]), series.is_signed
+            since = [alarm.since for alarm in self.alarms if _is_of(alarm, series)]
+            quiet = "quiet" if series.is_watched and self.watched_days else "not watched yet"
+            rows.append(
+                {
+                    "series": NAMES[series.kind],
+                    "target": Name(series.target) if series.target else "",
+                    **({"reward": Name(series.reward)} if several else {}),
+                    "last day": Number(float(series.values[last]), float(series.errors[last]), is_signed),
+                    "all days": Number(float(series.running[last]), error, is_signed),
+                    "lower": Number(float(series.lower[last]), error, is_signed),
+                    "upper": Number(float(series.upper[last]), error, is_signed),
+                    "alarms": f"changed on {since[-1]}" if since else quiet,
+                }
+            )
+        return Table(rows)
+
+    def by_day(self) -> Table:
+        """The days in order: rows, and every series."""
+        several = len({series.reward for series in self.series}) > 1
+        rows: list[dict[str, Cell]] = []
+        for day in self.days:
+            row: dict[str, Cell] = {"day": Name(day.name), "rows": day.rows}
+            for series in self.series:
+                known = series.days.index(day.name) if day.name in series.days else None
+                row[series.words(several)] = (
+                    None
+                    if known is None
+                    else Number(float(series.values[known]), float(series.errors[known]), series.is_signed)
+                )
+            rows.append(row)
+        return Table(rows)
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
+        """The alarms first, then the alerts, then where every series stands."""
+        yield self.headline()
+        for alarm in self.alarms:
+            yield Judged("", "look", [f"{alarm.what} {alarm.text}"], is_listed=True)
+        for alert in self.alerts:
+            said = f"alert {alert.alert!r}{' fired' if alert.fired else ''}: {alert.text}"
+            yield Judged("", "fix" if alert.fired else "ok", [said], is_listed=True)
+        yield ""
+        yield self.overview()
+        yield f"The bands of “all days” hold on all days at once ({level_of(self.level)} each), however often you look."
+        yield from self.notes
+
+    def document(self) -> dict[str, object]:
+        """Everything in plain values, as `--json` prints it."""
+        return finite(
+            {
+                "days": [{"day": day.name, "rows": day.rows} for day in self.days],
+                "reference": list(self.reference),
+                "watched_days": self.watched_days,
+                "level": self.level,
+                "alarms": list(self.alarms),
+                "alerts": list(self.alerts),
+                "series": [
+                    {
+                        "reward": series.reward,
+                        "target": series.target or None,
+                        "series": series.kind,
+                        "extra_spread": series.extra,
+                        "days": Table(list(_rows(series, named=False))).records(),
+                    }
+                    for series in self.series
+                ],
+                "notes": list(self.notes),
+            }
+        )
+
+    def report(self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None) -> Path:
+        """Write one HTML file for people to read, and return its path: alarms first, then the days in order with their bands."""
+        written: Path = above().write_watch(self, path, title=title, command=command)
+        return written
+
+
+def _is_of(alarm: Alarm, series: Series) -> bool:
+    return (alarm.reward, alarm.target, alarm.series) == (series.reward, series.target, series.kind)
+
+
+def _rows(series: Series, *, named: bool = True) -> Iterator[dict[str, Cell]]:
+    which: dict[str, Cell] = {"reward": Name(series.reward), "target": Name(series.target), "series": series.kind}
+    for k, day in enumerate(series.days):
+        error, so_far, is_signed = float(series.errors[k]), float(series.running_errors[k]), series.is_signed
+        yield {
+            **(which if named else {}),
+            "day": Name(day),
+            "value": Number(float(series.values[k]), error, is_signed),
+            "stderr": Number(error, error),
+            "so_far": Number(float(series.running[k]), so_far, is_signed),
+            "lower": Number(float(series.lower[k]), so_far, is_signed),
+            "upper": Number(float(series.upper[k]), so_far, is_signed),
+        }
+
+
+def _span(days: Sequence[str]) -> str:
+    return f"{days[0]} to {days[-1]}"
+
+
+# -- The verb ----------------------------------------------------------------------------------------------------------
+
+
+@takes_parts("evaluate")
+def watch(
+    log: Log | Data = None,
+    *,
+    target: Targets = None,
+    weight: Weight | Columns = None,
+    day: str | None = None,
+    state: str | PathLike[str] | None = None,
+    reference: int | str = REFERENCE,
+    alert: str | Sequence[str] | None = None,
+    level: float = 0.95,
+    progress: bool | None = None,
+    **parts: Unpack[LogFields],
+) -> WatchedLog:
+    """A log day by day: values and lifts with bands that hold at all times, and alarms where something changed.
+
+    Alarms compare the last days with the days before them, weekday by weekday. In a quiet month, any false alarm at all, of any
+    series, has a chance of at most 1 − level (5 %); a lasting shift of three daily standard errors is found within four days
+    in nine cases of ten. After an alarm, the days since the change are the new reference.
+
+    Parameters
+    ----------
+    log
+        A state that `evaluate` or `compare` wrote; or a folder, a glob or a list of files, one for each day; or any log with `day`.
+    target, weight
+        As for `evaluate`, if the log is not a state.
+    day
+        The column with the day of every row.
+    state
+        A file that keeps the sums: files of the log that it does not have are added to it first, each as a batch of its own.
+    reference
+        How many of the first days are taken as quiet (14, every weekday twice); or the first and the last of them, "2026-11-01:2026-11-14".
+    alert
+        ``"changed"`` is so if there is an alarm, ``"changed since 2026-11-21"`` if there is one from that day or later. ``"lift < 0"``
+        is so once the whole band of the lift so far, of any target, is below 0.
+        `value`, `lift`, `reward`, `weight` and `propensities` can be compared with a number.
+    level
+        The level of the bands; 1 − level is the chance of a false alarm in a month.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> shown = rng.random(30_000) < 0.5
+    >>> day = np.repeat([f"2026-11-{k:02}" for k in range(1, 31)], 1000)
+    >>> rate = np.where(shown, 0.3, 0.2) + 0.1 * (day >= "2026-11-20")
+    >>> log = {"day": day, "r": (rng.random(30_000) < rate) * 1.0, "p": np.full(30_000, 0.5), "new": np.where(shown, 0.8, 0.2)}
+    >>> watched = watch(log, reward="r", propensity="p", target="new", day="day")
+    >>> sorted({(alarm.series, alarm.since) for alarm in watched.alarms})
+    [('reward', '2026-11-20'), ('value', '2026-11-20')]
+    """
+    check_level(level)
+    question: dict[str, Any] = {"target": target, "weight": weight, "progress": progress, **parts}
+    chosen = [name for name, value in question.items() if value is not None and name != "progress"]
+    place = state if log is None else log
+    if place is None:
+        raise OptionError("`watch` needs a log.", do="Pass a state, a folder of files, or a log and `day=`.")
+    if isinstance(place, str | PathLike) and (is_state(place) or log is None):
+        if chosen or day is not None or (log is not None and state is not None):
+            named = chosen[0] if chosen else "day" if day is not None else "state"
+            raise OptionError(
+                f"a state has its question already, and `{named}=` is part of one.",
+                do="Leave it out, or pass the log itself.",
+            )
+        days, total, notes = _of_state(existing(place))
+    elif day is not None:
+        if state is not None:
+            raise OptionError(
+                "`day=` and `state=` do not go together: a state keeps files or batches, one for each day."
+            )
+        days, total, notes = _of_column(log, day, question)
+    else:
+        days, total, notes = _of_files(log, state, question)
+    return watch_days(
+        days,
+        total=total,
+        notes=notes,
+        reference=reference,
+        alert=alert,
+        level=level,
+        source=_source(place),
+    )
+
+
+def _source(place: object) -> str:
+    return Path(place).name if isinstance(place, str | PathLike) else ""
+
+
+Days = tuple[list[WatchedDay], Summaries | None, list[str]]
+
+
+def _of_state(state: State) -> Days:
+    """The days of a state, those of 0.2 as far as it still has their moments; all of them together, where rows are clustered."""
+    known = summarized(state)
+    days = [
+        WatchedDay(*_named(batch.key, batch.files, k), batch.rows, batch.summaries)
+        for k, batch in enumerate(known.batches)
+        if batch.summaries
+    ]
+    lost = len(known.batches) - len(days)
+    notes = []
+    if lost:
+        notes.append(
+            f"{counted(lost, 'batch') if lost == 1 else f'{lost:,} batches'} of an earlier version had been added up "
+            "before days were kept: they count in the answer of the state, and are not watched."
+        )
+    total = summaries_of(state.moments, state.rewards) if state.question["cluster"] is not None and not lost else None
+    return days, total, notes
+
+
+def _of_column(log: Log | Data, day: str, question: dict[str, Any]) -> Days:
+    """The days of a column, from one pass over the log."""
+    result = evaluate(log, segment=day, **question)
+    days = []
+    for k, (label, rows) in enumerate(result.segment_rows.items()):
+        summaries = summaries_at(result, place=label)
+        if rows:
+            days.append(WatchedDay(*_named(segment_text(label), {}, k), int(rows), summaries))
+    is_clustered = result.moments.cluster is not None
+    return days, summaries_at(result) if is_clustered else None, []
+
+
+def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict[str, Any]) -> Days:
+    """The days of files, one for each."""
+    if isinstance(log, Log) or not files.is_paths(log) or is_database(log):
+        raise OptionError(
+            "this log does not come in files, one for each day.", do="Pass `day=`, the column with the day of a row."
+        )
+    if state is not None:
+        for path in new_files(state, log):
+            evaluate(path, state=state, **question)
+        return _of_state(existing(state))
+    paths = sorted(files.files_of(log))
+    if len(paths) < 2:
+        raise OptionError(
+            f"there is one file, {str(paths[0])!r}, and a day needs one of its own."
+            if paths
+            else "there are no files.",
+            do="Name a folder with a file for each day, or pass `day=`, the column with the day of a row.",
+        )
+    days, sums = [], list[Rewards]()
+    for k, path in enumerate(paths):
+        result = evaluate(path, **question)
+        days.append(WatchedDay(*_named(None, [str(path)], k), result.n, summaries_at(result)))
+        sums.append(tuple(answer.moments for answer in result.by_reward.values()))
+    if result.moments.cluster is None:
+        return days, None, []
+    total = reduce(lambda first, second: tuple(map(add, first, second)), sums)
+    return days, summaries_of(total, list(result.by_reward)), []
+
+
+_DATE = re.compile(r"(?<!\d)(\d{4})(?:-|_|/|/month=|)(\d{2})(?:-|_|/|/day=|)(\d{2})(?!\d)")
+
+
+def _named(key: str | None, paths: Iterable[str], k: int) -> tuple[str, date | None]:
+    """What a day is called, and its date: from its key, or else from the names of its files, the last of them.
+
+    >>> _named("2026-11-14", [], 0), _named(None, ["logs/dt=20261114/part-0.parquet"], 0)[0], _named("monday", [], 0)
+    (('2026-11-14', datetime.date(2026, 11, 14)), '2026-11-14', ('monday', None))
+    """
+    last = max(paths, default="")
+    for text in (key or "", Path(last).name, last):
+        for match in reversed(list(_DATE.finditer(text))):
+            try:
+                when = date(*map(int, match.groups()))
+            except ValueError:
+                continue
+            return when.isoformat(), when
+    return (key or Path(last).name or f"day {k + 1}"), None
+
+
+def watch_days(
+    days: Sequence[WatchedDay],
+    *,
+    total: Summaries | None = None,
+    notes: Sequence[str] = (),
+    reference: int | str = REFERENCE,
+    alert: str | Sequence[str] | None = None,
+    level: float = 0.95,
+    source: str = "",
+) -> WatchedLog:
+    """The answer of `watch` about days whose summaries are known; `total` is that of all of them, where days share clusters."""
+    if not days:
+        raise OptionError("there are no days to watch.", do="Add a first batch with `evaluate` and `state=`.")
+    said = list(notes)
+    ordered = _in_order(days, said)
+    names = [day.name for day in ordered]
+    start, length = _reference(reference, names)
+    weekdays = [k if day.date is None else day.date.weekday() for k, day in enumerate(ordered)]
+    weekdays = [each % 7 for each in weekdays]
+    rows = np.array([float(day.rows) for day in ordered])
+    alerts = _parsed(alert, names)
+    raw = {key: _numbers(ordered, key) for key in _keys(ordered)}
+    enough = {
+        key: (known := np.isfinite(values))[start:].sum() >= length and bool((errors[known] > 0).any())
+        for key, (values, errors, _) in raw.items()
+    }
+    watched = Watched(length, max(sum(enough.values()), 1), 1 - level)
+    series, alarms = [], list[Alarm]()
+    several = len({reward for reward, _, _ in raw}) > 1
+    for key, (values, errors, carrying) in raw.items():
+        known = np.flatnonzero(np.isfinite(values))
+        changes, extra = list[Shift](), 1.0
+        inside = known[known >= start]
+        if enough[key]:
+            changes, extra = watched.changes(
+                values[inside], errors[inside], carrying[inside], rows[inside], [weekdays[k] for k in inside]
+            )
+        band = _band(values[known], errors[known], carrying[known], rows[known], level)
+        band = _clustered(band, total, key, float(carrying[known].sum()), rows[known], level)
+        made = Series(
+            *key,
+            tuple(names[k] for k in known),
+            values[known],
+            errors[known],
+            *band,
+            extra=extra,
+            is_watched=enough[key],
+        )
+        series.append(made)
+        alarms += [_alarm(made, each, [names[k] for k in inside], several) for each in changes]
+    if any(made.extra > 1 for made in series):
+        said.append(_dispersed(series, several))
+    alarms.sort(key=lambda each: (names.index(each.noticed), -abs(each.standard_errors)))
+    quiet = tuple(names[start : start + length]) if len(names) >= start + length else ()
+    judged = tuple(_judge(each, series, alarms, names, several) for each in alerts)
+    return WatchedLog(tuple(ordered), tuple(series), tuple(alarms), judged, quiet, level, source, tuple(said))
+
+
+def _in_order(days: Sequence[WatchedDay], notes: list[str]) -> list[WatchedDay]:
+    """The days by date, those of the same date as one; in the order in which they were added, if some have no date."""
+    if any(day.date is None for day in days):
+        if any(day.date is not None for day in days):
+            notes.append(
+                "Some batches have no date in their key or file name, so days count in the order they were added."
+            )
+        names: dict[str, int] = {}
+        ordered = []
+        for day in days:
+            names[day.name] = names.get(day.name, 0) + 1
+            name = day.name if names[day.name] == 1 else f"{day.name} ({names[day.name]})"
+            ordered.append(WatchedDay(name, None, day.rows, day.summaries))
+        return ordered
+    by_date: dict[date, list[WatchedDay]] = {}
+    for day in days:
+        if day.date is not None:
+            by_date.setdefault(day.date, []).append(day)
+    return [parts[0] if len(parts) == 1 else _as_one(parts) for _, parts in sorted(by_date.items())]
+
+
+def _as_one(parts: Sequence[WatchedDay]) -> WatchedDay:
+    """Several batches of one day: means by rows, and errors of independent rows."""
+    keys = _keys(parts)
+    rows = np.array([float(part.rows) for part in parts])
+    summaries: dict[str, dict[str, dict[str, float]]] = {}
+    for key in keys:
+        values, errors, carrying = _numbers(parts, key)
+        known = np.isfinite(values)
+        share = rows[known] / max(rows[known].sum(), 1.0)
+        reward, target, kind = key
+        error = math.sqrt(float(np.square(share * errors[known]).sum()))
+        summaries.setdefault(reward, {}).setdefault(target, {}).update(
+            {kind: float(share @ values[known]), kind + ERROR: error, kind + CARRYING: float(carrying[known].sum())}
+        )
+    return WatchedDay(parts[0].name, parts[0].date, int(rows.sum()), summaries)
+
+
+SeriesKey = tuple[str, str, str]
+
+
+def _keys(days: Sequence[WatchedDay]) -> list[SeriesKey]:
+    """The series that the days have: by reward and target, in the order in which they are read."""
+    known: dict[SeriesKey, None] = {}
+    for day in days:
+        for k, (reward, targets) in enumerate(_mappings(day.summaries)):
+            for target, summary in _mappings(targets):
+                for kind in summary:
+                    # weights are the same for every reward
+                    if kind in KINDS and (k == 0 or kind not in (WEIGHT, PROPENSITIES)):
+                        known[reward, target, kind] = None
+    rewards = list(dict.fromkeys(reward for reward, _, _ in known))
+    policies = list(dict.fromkeys(target for _, target, _ in known))
+    return sorted(
+        known, key=lambda key: (rewards.index(key[0]), not key[1], policies.index(key[1]), KINDS.index(key[2]))
+    )
+
+
+def _mappings(summaries: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    return ((name, part) for name, part in summaries.items() if isinstance(part, Mapping))
+
+
+def _summary(summaries: Mapping[str, object], *names: str) -> Mapping[str, object]:
+    for name in names:
+        part = summaries.get(name)
+        summaries = part if isinstance(part, Mapping) else {}
+    return summaries
+
+
+def _numbers(days: Sequence[WatchedDay], key: SeriesKey) -> tuple[Floats, Floats, Floats]:
+    """The values, errors and carrying rows of a series on all days; nan where a day has none."""
+    reward, target, kind = key
+    known = []
+    for day in days:
+        summary = _summary(day.summaries, reward, target)
+        numbers = [number_in(summary, name) for name in (kind, kind + ERROR, kind + CARRYING)]
+        known.append([math.nan if x is None else x for x in numbers])
+    values, errors, carrying = np.array(known, dtype=np.float64).reshape(-1, 3).T
+    return np.where(np.isfinite(errors), values, math.nan), errors, np.nan_to_num(carrying, nan=1.0)
+
+
+Bands = tuple[Floats, Floats, Floats, Floats]  # mean so far, its error, lower and upper ends
+
+
+def _band(values: Floats, errors: Floats, carrying: Floats, rows: Floats, level: float, wider: float = 1.0) -> Bands:
+    """The mean of all rows so far, day by day, with a band that holds on all days at once."""
+    total = np.maximum(np.cumsum(rows), 1.0)
+    running = np.cumsum(rows * values) / total
+    stderr = wider * np.sqrt(np.cumsum(np.square(rows * errors))) / total
+    tuned_for = MONTH * float(rows[:SETTLED].mean()) if len(rows) else 1.0  # known from the traffic alone
+    half = []
+    for n, error, carried in zip(total, stderr, np.cumsum(carrying), strict=True):
+        factor = anytime(0.0, 1.0, int(n), level, tuned_for=max(tuned_for, 1.0)).upper
+        half.append(heavier(factor, float(degrees_of_freedom(carried))) * error if carried >= FEWEST else math.inf)
+    return running, stderr, running - np.array(half), running + np.array(half)
+
+
+def _clustered(
+    band: Bands, total: Summaries | None, key: SeriesKey, carrying: float, rows: Floats, level: float
+) -> Bands:
+    """The band, wider where days share clusters: by as much as the error of all days together is larger than that of separate days."""
+    reward, target, kind = key
+    whole = None if total is None else number_in(_summary(total, reward, target), kind + ERROR)
+    running, stderr, lower, upper = band
+    if whole is None or not len(stderr) or not stderr[-1] > 0:
+        return band
+    wider = max(whole / float(stderr[-1]), 1.0)
+    return running, stderr * wider, running - (running - lower) * wider, running + (upper - running) * wider
+
+
+def _reference(reference: int | str, days: Sequence[str]) -> tuple[int, int]:
+    """The place of the reference's first day, and its length."""
+    if isinstance(reference, str) and reference.isdigit():
+        reference = int(reference)
+    if isinstance(reference, int) and not isinstance(reference, bool):
+        if reference <= SETTLED:
+            raise OptionError(
+                f"`reference={reference!r}` is too short: it needs more than a week, so that weekdays can be told from changes."
+            )
+        return 0, reference
+    first, sign, last = str(reference).partition(":")
+    if not sign:
+        raise OptionError(
+            f"`reference={reference!r}` is neither a number of days nor two days.",
+            do="Pass `reference=14`, or `reference='2026-11-01:2026-11-14'`.",
+        )
+    for name in (first, last):
+        _check_day(name, days)
+    begin, end = _place(first, days), max((k for k, day in enumerate(days) if day <= last or day == last), default=0)
+    if end - begin + 1 <= SETTLED:
+        raise OptionError(
+            f"`reference={reference!r}` has {counted(max(end - begin + 1, 0), 'day')}, and needs more than a week."
+        )
+    return begin, end - begin + 1
+
+
+def _check_day(name: str, days: Sequence[str]) -> None:
+    if name not in days and not _DATE.fullmatch(name):
+        raise OptionError(f"there is no day {name!r}; the days are {days[0]!r} to {days[-1]!r}.")
+
+
+def _place(name: str, days: Sequence[str]) -> int:
+    """The place of a day, or of the first one after it."""
+    return days.index(name) if name in days else sum(day < name for day in days)
+
+
+def _alarm(series: Series, change: Shift, days: Sequence[str], several: bool) -> Alarm:
+    """A change in words."""
+    what, error = series.words(several), abs(change.after - change.before) / max(abs(change.errors), 1e-12)
+    write = signed if series.is_signed else number
+    since, noticed = days[change.first], days[change.noticed]
+    verb = "rose" if change.after > change.before else "fell"
+    text = (
+        f"{verb} from {write(change.before, error)} to {write(change.after, error)} on {since}, weekdays allowed for, and was noticed on "
+        f"{noticed}: {abs(change.errors):.1f} standard errors, where {change.limit:.1f} raise an alarm. {CAUSES[series.kind]}"
+    )
+    return Alarm(
+        what, series.reward, series.target, series.kind, since, noticed, change.before, change.after,
+        change.errors, change.limit, text,
+    )  # fmt: skip
+
+
+def _dispersed(series: Sequence[Series], several: bool) -> str:
+    most = max(series, key=lambda made: made.extra)
+    return (
+        f"Reference days differ by more than their rows explain ({most.words(several)}: {most.extra:.1f} times), so alarms wait for "
+        "larger changes. A longer reference period tells more."
+    )
+
+
+# -- Alerts ------------------------------------------------------------------------------------------------------------
+
+_CHANGED = re.compile(r"\s*changed(?:\s+since\s+(.+?))?\s*")
+_CONDITION = re.compile(rf"\s*({'|'.join(KINDS)})\s*(<=|>=|<|>)\s*([-−+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A series below or above a number."""
+
+    text: str
+    kind: str
+    sign: str
+    number: float
+
+
+@dataclass(frozen=True)
+class ChangedSince:
+    """An alarm that was noticed on a day or later."""
+
+    text: str
+    day: int
+
+
+def _parsed(alert: str | Sequence[str] | None, days: Sequence[str]) -> list[Condition | ChangedSince]:
+    texts = [] if alert is None else [alert] if isinstance(alert, str) else list(alert)
+    parsed: list[Condition | ChangedSince] = []
+    for text in texts:
+        match, changed = _CONDITION.fullmatch(str(text)), _CHANGED.fullmatch(str(text))
+        if changed is not None:
+            if changed[1]:
+                _check_day(changed[1], days)
+            parsed.append(ChangedSince(str(text).strip(), _place(changed[1], days) if changed[1] else 0))
+        elif match is None:
+            raise OptionError(
+                f"`alert={text!r}` is neither 'changed' nor a comparison such as 'lift < 0'.",
+                do=f"Compare one of {', '.join(KINDS)} with a number.",
+            )
+        else:
+            parsed.append(Condition(str(text).strip(), match[1], match[2], float(match[3].replace("−", "-"))))
+    return parsed
+
+
+def _judge(
+    alert: Condition | ChangedSince,
+    series: Sequence[Series],
+    alarms: Sequence[Alarm],
+    days: Sequence[str],
+    several: bool,
+) -> Alert:
+    """Whether an alert is so."""
+    if isinstance(alert, ChangedSince):
+        noticed = list(dict.fromkeys(each.what for each in alarms if days.index(each.noticed) >= alert.day))
+        return Alert(alert.text, bool(noticed), f"{', '.join(noticed)}." if noticed else "nothing has changed.")
+    concerned = [made for made in series if made.kind == alert.kind and len(made.days)]
+    if not concerned:
+        return Alert(alert.text, False, f"there is no {alert.kind} here.")
+    hit = [made for made in concerned if _is_so(alert, made)]
+    shown = hit or concerned
+    said = "; ".join(
+        f"{made.words(several)} is {_written(made)} so far ({_written(made, made.lower)} to {_written(made, made.upper)})"
+        for made in shown[:3]
+    )
+    return Alert(alert.text, bool(hit), f"{said}{', and more' if len(shown) > 3 else ''}.")
+
+
+def _is_so(alert: Condition, series: Series) -> bool:
+    lower, upper = float(series.lower[-1]), float(series.upper[-1])
+    return {
+        "<": upper < alert.number,
+        "<=": upper <= alert.number,
+        ">": lower > alert.number,
+        ">=": lower >= alert.number,
+    }[alert.sign]
+
+
+def _written(series: Series, ends: Floats | None = None) -> str:
+    value = float((series.running if ends is None else ends)[-1])
+    return (signed if series.is_signed else number)(value, float(series.running_errors[-1]))
