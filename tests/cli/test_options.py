@@ -67,6 +67,7 @@ def test_a_command_offers_what_its_verb_takes_and_nothing_else(command):
         "threshold",
         "tests",
         "config",
+        "always",
     }
     assert offered - taken <= of_the_command_line
 

@@ -10,7 +10,7 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.evaluate import show_result
-from counterpoise.cli.options import TARGETS, Typed, takes
+from counterpoise.cli.options import ANSWERED, LOG, TARGETS, Typed, takes
 from counterpoise.cli.printing import console, print_json, show_blocks
 from counterpoise.cli.printing import show as show_answer
 from counterpoise.cli.running import check_free, ends_at_once, without_traceback
@@ -41,7 +41,7 @@ def _several() -> None:
 def show(
     typed: Typed,
     *,
-    file: Annotated[Path, typer.Argument(help="A file that evaluate --state wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that evaluate --state wrote.")],
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
 
@@ -111,10 +111,18 @@ def watch(
     typed: Typed,
     *,
     day: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The day of every row, if the log is not one file a day.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="The day of every row, if the log is not one file a day.", rich_help_panel=LOG
+        ),
     ] = None,
     reference: Annotated[
-        str, typer.Option(metavar="DAYS", help="How many of the first days are quiet, or FIRST:LAST of them.")
+        str,
+        typer.Option(
+            metavar="DAYS",
+            help="How many of the first days are quiet, or FIRST:LAST of them.",
+            rich_help_panel=ANSWERED,
+        ),
     ] = "14",
     alert: Annotated[
         list[str] | None,
@@ -122,6 +130,7 @@ def watch(
             metavar="CONDITION",
             help="Exit 3 if this is so: changed, changed since DAY, or a comparison such as 'lift < 0', which then the whole band is. May "
             "be repeated.",
+            rich_help_panel=ANSWERED,
         ),
     ] = None,
     html: Annotated[
@@ -137,7 +146,7 @@ def watch(
     Examples:
       counterpoise watch state.json --html watch.html
       counterpoise watch state.json --alert changed --alert "lift < 0"
-      counterpoise watch logs/ --target pi_new --state state.json --html watch.html
+      counterpoise watch logs/ --target pi_new --state state.json
       counterpoise watch log.parquet --target pi_new --day date --json
     """
     if html is not None:
