@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import Typed, numbers, pairs, table_of, takes
+from counterpoise.cli.options import Title, Typed, Unit, numbers, page_words, pairs, table_of, takes
 from counterpoise.cli.printing import show
 from counterpoise.cli.running import ends_at_once
 from counterpoise.errors import OptionError
+from counterpoise.log.log import without_password
 from counterpoise.log.parts import usual
 
 
@@ -36,6 +39,8 @@ def ab_test(
         typer.Option(metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm."),
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
+    title: Title = None,
+    unit: Unit = None,
 ) -> None:
     """How much more one arm of a randomized test earned than another: in means, adjusted for context, and pooled off-policy.
 
@@ -44,6 +49,7 @@ def ab_test(
       counterpoise ab-test test.parquet --arm arm --reward click --shares A=0.5 --shares B=0.5
       counterpoise ab-test test.parquet --reward click --baseline visits --propensity A=p_a --propensity B=p_b --cluster user_id
     """
+    words = page_words(html, title=title, unit=unit)
     values = typed.arguments()
     if values["reward"] is None:
         values["reward"] = usual("reward", typed.columns)
@@ -56,7 +62,8 @@ def ab_test(
         shares=numbers("shares", pairs("shares", shares)),
     )
     if html is not None:
-        test.report(html)
+        command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
+        test.report(html, command=command, **words)
     show(typed, test)
 
 

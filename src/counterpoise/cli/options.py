@@ -428,3 +428,17 @@ _READ: dict[str, Callable[[Any], object]] = {
     "control": lambda texts: numbers("control", pairs("control", texts)),
     "propensity_of": lambda meaning: meaning.replace("-", "_"),
 }
+
+
+# -- What a report is called, and what a row is to its readers ---------------------------------------------------------
+
+Title = Annotated[str | None, typer.Option(metavar="TEXT", help="The title of the report; by default, its answer.")]
+Unit = Annotated[str | None, typer.Option(metavar="WORD", help="What a row is to the report's readers, such as visit.")]
+
+
+def page_words(html: Path | None, **words: str | None) -> dict[str, str | None]:
+    """The title and the unit of a report, which make no sense without one."""
+    for name, word in words.items():
+        if html is None and word is not None:
+            raise OptionError(f"`{name}=` is for the report.", do="Write one with `html=report.html`.")
+    return words

@@ -10,6 +10,7 @@ import numpy as np
 
 from counterpoise import __version__
 from counterpoise.display import Cell, Name, Number, Table, counted, level_of, number, shortened
+from counterpoise.errors import in_units
 from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, Effect, worth_text
 from counterpoise.evaluation.backtest import Backtest, Replayed
 from counterpoise.evaluation.story import FAR, POWER
@@ -31,19 +32,20 @@ def write_ab_test(
     command: str | None = None,
 ) -> Path:
     """Write a test as one HTML file that opens anywhere, and return the file's path."""
-    opening = _opening(test, check_unit(unit) or "row")
+    what = check_unit(unit) or "row"
+    opening = _opening(test, what)
     best = opening.contenders[0]
     reward = test.reward[:1].upper() + test.reward[1:]
     shares = (
         "a mismatch" if test.sample_ratio.is_mismatch else ", ".join(f"{arm.name} {arm.rows:,}" for arm in test.arms)
     )
-    checks = el("ul", *(el("li", el("bdi", said)) for said in (str(test.sample_ratio), *_doubts(test))))
+    doubts = el("ul", *(el("li", el("bdi", said)) for said in _doubts(test))) if _doubts(test) else Safe("")
     parts = [
-        Section("effects", "Methods", _effects(test), test[best.name].method),
-        Section("arms", "Arms", _arms(test), shares[:100]),
-        Section("checks", "Checks", checks, f"{len(_doubts(test))} to read" if _doubts(test) else "nothing found"),
+        Section("effects", "Methods", _effects(test, what), test[best.name].method),
+        Section("arms", "Arms", _arms(test, what), shares[:100]),
+        Section("checks", "Checks", doubts, f"{len(_doubts(test))} to read"),
         Section("assumptions", "What this rests on", el("p", test.assumption), "decisions do not carry over"),
-        Section("reproduce", "How to reproduce this", _reproduce(test, command), f"counterpoise {__version__}"),
+        Section("reproduce", "How to reproduce this", _reproduce(test, what, command), f"counterpoise {__version__}"),
     ]
     of = f" on {test.log}" if test.log else ""
     tab = title or f"{reward} {best.change}: {best.name} against {test.against}{of}"
@@ -59,7 +61,7 @@ def _opening(test: ABTest, unit: str) -> Opening:
     drawn = {arm: (scale == "share" and found[arm]) or test.together(arm) for arm in test.treatments}
     order = sorted(drawn, key=lambda arm: -drawn[arm].value)
     best, against, reward = order[0], test.arm(test.against), name_of(test.reward, 60)
-    per = 100 if all(0.0 <= arm.mean <= 1.0 for arm in test.arms) and _is_share(test) else 1
+    per = 100 if _is_share(test) else 1
     units = unit if per == 1 else f"{per} {unit}s"
 
     def amount(arm: Arm) -> str:
@@ -69,10 +71,8 @@ def _opening(test: ABTest, unit: str) -> Opening:
     for arm in order:
         said, span = written(drawn[arm], scale)
         verdict = "caution" if test.sample_ratio.is_mismatch else test[arm].verdict.verdict
-        interval = drawn[arm].interval.lower, drawn[arm].interval.upper
-        contenders.append(
-            Contender(arm, drawn[arm].value, interval, said, span, amount(test.arm(arm)), test.decision(arm), verdict)
-        )
+        earns = amount(test.arm(arm))
+        contenders.append(Contender(arm, drawn[arm], said, span, earns, test.decision(arm), verdict))
     first, many = contenders[0], len(order)
     who = name_of(best, 60) if many == 1 else f"each of {many:,} arms"
     together = f", for all {many:,} arms at once" if many > 1 else ""
@@ -82,10 +82,14 @@ def _opening(test: ABTest, unit: str) -> Opening:
     adjusted = "" if test[best].method == MEANS else f" The change is {test[best].method}."
     words += [f" per {units} with ", el("b", name_of(best, 60)), f", by the arms’ means.{adjusted}"]
     doubts = _doubts(test)
-    trust = [
-        badge(first.verdict),
-        " ",
-        el("bdi", doubts[0]) if doubts else "No problems found in the shares of the arms or in the rewards.",
+    fine = "No problems found in the shares of the arms or in the rewards."
+    why = "The arms are not the groups that were randomized." if test.sample_ratio.is_mismatch else "Too few rows."
+    caption = [
+        "Change in ",
+        reward,
+        " against ",
+        name_of(test.against, 60),
+        f": {amount(against)} per {units} (the dashed line)",
     ]
     return Opening(
         asked=join(asked),
@@ -93,23 +97,10 @@ def _opening(test: ABTest, unit: str) -> Opening:
         certainty=f"{first.span}, {level_of(test.level)} interval{together}",
         words=join(words),
         decision=first.decision,
-        decided=decided(
-            first.decision,
-            shortened(test.against),
-            [each.decision for each in contenders],
-            "The arms are not the groups that were randomized.",
-        ),
-        trust=el("p", *trust),
+        decided=decided(first.decision, shortened(test.against), [each.decision for each in contenders], why),
+        trust=el("p", badge(first.verdict), " ", el("bdi", doubts[0]) if doubts else fine),
         steps=_steps(test, best, unit),
-        caption=join(
-            [
-                "Change in ",
-                reward,
-                " against ",
-                name_of(test.against, 60),
-                f": {amount(against)} per {units} (the dashed line)",
-            ]
-        ),
+        caption=join(caption),
         contenders=contenders,
         axis=forest_axis([drawn[arm] for arm in order], [True] * many, 0.0),
         scale=scale,
@@ -134,6 +125,8 @@ def _doubts(test: ABTest) -> list[str]:
 def _steps(test: ABTest, best: str, unit: str) -> list[str]:
     """What to do next."""
     effect, decision = test.together(best), test.decision(best)
+    if decision == "cannot say" and not test.sample_ratio.is_mismatch:
+        return [f"Collect more {unit}s of every arm."]
     if decision == "cannot say":
         return ["Find out why the shares of the arms are off, and run the test again."]
     if decision == "worse":
@@ -152,14 +145,14 @@ def _steps(test: ABTest, best: str, unit: str) -> list[str]:
     ]
 
 
-def _reproduce(test: ABTest, command: str | None) -> Safe:
+def _reproduce(test: ABTest, unit: str, command: str | None) -> Safe:
     """The command, and what was asked of which log."""
     facts = {
         "Version": f"counterpoise {__version__}",
         "Log": name_of(test.log) if test.log else "in memory",
         "Reward": name_of(test.reward),
-        "Rows": f"{test.n:,}",
-        "Dropped rows": f"{test.dropped_rows:,}",
+        in_units("Rows", unit): f"{test.n:,}",
+        in_units("Dropped rows", unit): f"{test.dropped_rows:,}",
         "Intervals": f"{test.method}, level {level_of(test.level)}",
     }
     listed = el("dl", *(join([el("dt", name), el("dd", value)]) for name, value in facts.items()), class_="facts")
@@ -168,7 +161,7 @@ def _reproduce(test: ABTest, command: str | None) -> Safe:
     )
 
 
-def _effects(test: ABTest) -> Safe:
+def _effects(test: ABTest, unit: str) -> Safe:
     """A forest plot of every arm and method, which doubles as a table."""
     axis = forest_axis([effect.estimate for effect in test.effects], [True] * len(test.effects), 0.0)
     groups: list[Group] = [
@@ -179,7 +172,7 @@ def _effects(test: ABTest) -> Safe:
         "The dashed line marks no difference. “Worth” says how much more traffic the difference in means would need for the same error. "
         "Bold marks the method behind the headline."
     )
-    caption = f"How much more every arm earned per row than {test.against}"
+    caption = f"How much more every arm earned per {unit} than {test.against}"
     heads = ["Method", f"Difference and {level_of(test.level)} interval"]
     return join([el("p", lead, class_="lead"), forest(groups, axis, 0.0, caption, heads)])
 
@@ -198,17 +191,17 @@ def _effect(effect: Effect, test: ABTest) -> ForestRow:
     )
 
 
-def _arms(test: ABTest) -> Safe:
+def _arms(test: ABTest, unit: str) -> Safe:
     rows: list[dict[str, Cell]] = [
         {
             "Arm": Name(arm.name),
-            "Rows": arm.rows,
+            in_units("Rows", unit): arm.rows,
             "Mean reward": Number(arm.mean, arm.stderr),
             "Standard error": Number(arm.stderr, arm.stderr),
         }
         for arm in test.arms
     ]
-    return join([el("p", str(test.sample_ratio)), page_table(Table(rows), "The arms")])
+    return join([el("p", in_units(str(test.sample_ratio), unit)), page_table(Table(rows), "The arms")])
 
 
 # -- A backtest --------------------------------------------------------------------------------------------------------

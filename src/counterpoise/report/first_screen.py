@@ -14,7 +14,7 @@ from counterpoise.errors import OptionError, in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.story import Change, Decision, Story
 from counterpoise.report.markup import Safe, el, join, left_out, name_of, phrase
-from counterpoise.report.plots import Axis, forest_axis, percent_tick, strip, strip_axis, tick_text
+from counterpoise.report.plots import Axis, forest_axis, percent_tick, strip_axis, strip_of, tick_text
 from counterpoise.report.tables import badge
 
 DRAWN = 20  # targets in the picture
@@ -30,8 +30,7 @@ class Contender:
     """A row of the picture: a name, its change as drawn and as written, and what it earns."""
 
     name: str
-    value: float
-    interval: tuple[float, float]
+    estimate: Estimate | None
     change: str
     span: str
     earns: object
@@ -99,7 +98,7 @@ def _picture(opening: Opening) -> Safe:
 
 def _row(contender: Contender, opening: Opening) -> Safe:
     kind = KINDS[contender.decision]
-    drawn = strip(contender.value, contender.interval, opening.axis, opening.reference, kind)
+    drawn = strip_of(contender.estimate, opening.axis, opening.reference, kind)
     doubt = "" if contender.verdict == "ok" else badge(contender.verdict)
     return el(
         "li",
@@ -122,8 +121,15 @@ def scale_of(changes: Sequence[Change]) -> Scale:
     return "difference" if any(change.lift is not None for change in changes) else "value"
 
 
+def is_silent(change: Change) -> bool:
+    """Whether the log has no number for a change."""
+    return change.decision == "cannot say" or not (change.value.identified or change.is_bounds)
+
+
 def on_scale(change: Change, scale: Scale) -> Estimate | None:
-    """The estimate that is drawn of a change."""
+    """The estimate that is drawn of a change; None where the log has no number for it."""
+    if is_silent(change):
+        return None
     return {"share": change.relative, "difference": change.lift, "value": change.value}[scale]
 
 
@@ -171,11 +177,7 @@ def opening_of(story: Story, dates: str = "") -> Opening:
     scale = scale_of(shown)
     reference = story.reading.logged[0] if scale == "value" else 0.0
     pairs = [(on_scale(change, scale), change) for change in shown]
-    known = [
-        (estimate, change)
-        for estimate, change in pairs
-        if estimate is not None and any(map(math.isfinite, estimate.interval))
-    ]
+    known = [(estimate, change) for estimate, change in pairs if estimate is not None]
     matters = [change is best or change.verdict.verdict == "ok" for _, change in known]
     return Opening(
         asked=join([phrase(story.asked()), f" · {dates}" if dates else ""]),
@@ -206,11 +208,6 @@ def title_of(story: Story) -> str:
     said = "cannot say" if is_silent(change) else written(on_scale(change, scale), scale)[0]
     reward, of = story.reward[:1].upper() + story.reward[1:], f" on {story.log}" if story.log else ""
     return f"{reward} {said}: {change.target}{of}"
-
-
-def is_silent(change: Change) -> bool:
-    """Whether the log has no number for a change."""
-    return change.decision == "cannot say" or not (change.value.identified or change.is_bounds)
 
 
 def _headline(story: Story) -> Safe:
@@ -322,17 +319,7 @@ def _caption(story: Story, scale: Scale) -> Safe:
 
 
 def _contender(story: Story, change: Change, scale: Scale) -> Contender:
-    estimate = on_scale(change, scale)
-    said, span = ("cannot say", "") if is_silent(change) else written(estimate, scale)
-    is_drawn = estimate is not None and not is_silent(change)
-    value, interval = (
-        (estimate.value, tuple(estimate.interval))
-        if is_drawn and estimate is not None
-        else (math.nan, (math.nan, math.nan))
-    )
-    earns = (
-        ""
-        if not change.value.identified or story.reading.is_difference or is_silent(change)
-        else story.amount(change.value.value, change.value.stderr)
-    )
-    return Contender(change.target, value, interval, said, span, earns, change.decision, trust_word(story, change))
+    has_value = change.value.identified and not story.reading.is_difference and not is_silent(change)
+    earns = story.amount(change.value.value, change.value.stderr) if has_value else ""
+    estimate, trust = on_scale(change, scale), trust_word(story, change)
+    return Contender(change.target, estimate, *written(estimate, scale), earns, change.decision, trust)

@@ -20,7 +20,6 @@ from counterpoise.report import background, propensities, sections, weights
 from counterpoise.report.first_screen import (
     check_unit,
     first_screen,
-    is_silent,
     on_scale,
     opening_of,
     scale_of,
@@ -115,7 +114,7 @@ def render(
 def _further(story: Story, place: int, dates: str, rows: bool, checked: Mapping[str | None, CoverageCheck]) -> Section:
     """Another reward: its own first screen and sections, folded into one."""
     change, scale = story.best, scale_of([story.best])
-    said, span = written(None if is_silent(change) else on_scale(change, scale), scale)
+    said, span = written(on_scale(change, scale), scale)
     parts = _about(story, f"-{place}", rows, checked.get(story.result.reward))
     body = join([first_screen(opening_of(story, dates), is_first=False), folds(parts, "h3")])
     gist = f"{said} ({span}): {change.decision}" if span else change.decision

@@ -203,6 +203,11 @@ def strip(value: float, interval: tuple[float, ...], axis: Axis, reference: floa
     return el("svg", *parts, class_=f"strip {kind}", width="100%", height=24, aria_hidden="true", focusable="false")
 
 
+def strip_of(estimate: Estimate | None, axis: Axis, reference: float, kind: str) -> Safe:
+    """The strip of an estimate; empty if there is none."""
+    return Safe("") if estimate is None else strip(estimate.value, tuple(estimate.interval), axis, reference, kind)
+
+
 def strip_axis(axis: Axis, write: Callable[[float], str] = tick_text) -> Safe:
     """The numbers below the strips."""
     ticks = _ticks(axis, EDGE, wanted=4, write=write)

@@ -19,7 +19,7 @@ from counterpoise.evaluation.reading import (
 )
 from counterpoise.evaluation.story import Change, Story
 from counterpoise.moments.columns import EXCESS, REWARD
-from counterpoise.report.first_screen import KINDS, Scale, is_silent, on_scale, scale_of, trust_word, written
+from counterpoise.report.first_screen import KINDS, Scale, on_scale, scale_of, trust_word, written
 from counterpoise.report.glossary import ESTIMATOR_WORDS, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.plots import (
@@ -29,8 +29,8 @@ from counterpoise.report.plots import (
     chart,
     forest_axis,
     percent_tick,
-    strip,
     strip_axis,
+    strip_of,
     tick_text,
 )
 from counterpoise.report.tables import (
@@ -371,8 +371,8 @@ def segments(story: Story, address: str = "segment-table") -> Safe:
     largest = set(sorted(result.segment_rows, key=lambda place: -result.segment_rows[place])[:SEGMENTS_LISTED])
     shown = [change for target in targets for change in story.segments(target) if change.segment in largest]
     scale = scale_of(shown)
-    known = [(on_scale(change, scale), change) for change in shown if not is_silent(change)]
-    drawn = [(estimate, change.verdict.verdict == "ok") for estimate, change in known if estimate is not None]
+    pairs = [(on_scale(change, scale), change.verdict.verdict == "ok") for change in shown]
+    drawn = [(estimate, is_ok) for estimate, is_ok in pairs if estimate is not None]
     axis = forest_axis([estimate for estimate, _ in drawn], [is_ok for _, is_ok in drawn], 0.0)
     by = " / ".join(result.moments.segment_columns)
     heads = [
@@ -411,7 +411,7 @@ def segments(story: Story, address: str = "segment-table") -> Safe:
     )  # fmt: skip
     table = el(
         "table",
-        el("caption", f"{len(shown):,} rows: dates in order, others from the least change to the most"),
+        el("caption", "From the least change to the most; dates in order"),
         el("thead", el("tr", *header)),
         el("tbody", *body),
         el("tfoot", el("tr", *foot), aria_hidden="true"),
@@ -433,7 +433,7 @@ def segments_gist(story: Story) -> str:
     """From where to where the best target's change goes, and how many segments are decided."""
     changes = story.segments() if len(story.result.segment_rows) <= SEGMENTS_LISTED else ()
     scale = scale_of(changes)
-    known = [on_scale(change, scale) for change in changes if not is_silent(change)]
+    known = [on_scale(change, scale) for change in changes]
     values = sorted((each for each in known if each is not None and each.identified), key=lambda each: each.value)
     if not values:
         return ""
@@ -446,20 +446,17 @@ def segments_gist(story: Story) -> str:
 
 
 def _segment_row(story: Story, change: Change, scale: Scale, axis: Axis, with_target: bool) -> Safe:
-    estimate = None if is_silent(change) else on_scale(change, scale)
+    estimate, verdict, own = on_scale(change, scale), trust_word(story, change), change.value
     said, span = written(estimate, scale)
-    value, interval = (
-        (math.nan, (math.nan, math.nan)) if estimate is None else (estimate.value, tuple(estimate.interval))
-    )
-    verdict, own = trust_word(story, change), change.value
-    drawn = strip(value, interval, axis, 0.0, KINDS[change.decision])
+    size = math.nan if estimate is None else estimate.value
+    drawn = strip_of(estimate, axis, 0.0, KINDS[change.decision])
     return el(
         "tr",
         el("td", name_of(change.target)) if with_target else "",
         el("th", name_of(change.where), scope="row"),
         el("td", f"{change.rows:,}", class_="number", data_value=change.rows),
         el("td", drawn, class_="plot"),
-        el("td", said, " ", el("span", span, class_="range"), class_="number size", data_value=f"{value:.9g}"),
+        el("td", said, " ", el("span", span, class_="range"), class_="number size", data_value=f"{size:.9g}"),
         ""
         if story.reading.is_difference
         else el(

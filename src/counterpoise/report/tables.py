@@ -75,8 +75,12 @@ def estimate_text(value: float, error: float, interval: Iterable[float], *, is_s
     ends = list(interval)
     cells = estimate_cells(value, error, ends, is_signed=is_signed)
     if math.isnan(value):
-        bounds = [el("span", f"{cells['lower']} to {cells['upper']}", class_="range"), " (bounds)"]
-        return bounds if all(map(math.isfinite, ends)) else ["not identified"]
+        is_known = all(map(math.isfinite, ends))
+        return (
+            [el("span", f"{cells['lower']} to {cells['upper']}", class_="range"), " (bounds)"]
+            if is_known
+            else ["not identified"]
+        )
     return [cells["value"], " ", el("span", f"{cells['lower']} to {cells['upper']}", class_="range")]
 
 
