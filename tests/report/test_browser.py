@@ -172,8 +172,8 @@ def test_every_plot_is_drawn(browser, reports):
     dots = browser.run(
         "return Array.from(document.querySelectorAll('.strip circle')).map(c => c.getBoundingClientRect().width)"
     )
-    # the picture, both targets in four segments, estimates, lifts, and the mean weights of both targets in four segments
-    assert len(dots) == 2 + 2 * 4 + 2 * 3 + 2 + 2 * 4
+    # the picture, both targets in four segments, estimates, and the mean weights of both targets in four segments
+    assert len(dots) == 2 + 2 * 4 + 2 * 3 + 2 * 4
     assert all(size > 8 for size in dots)
     unnamed = browser.run("return document.querySelectorAll('.chart:not([role=img][aria-label])').length")
     assert unnamed == 0

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import Title, Typed, Unit, numbers, page_words, pairs, table_of, takes
+from counterpoise.cli.options import Title, Typed, Unit, check_page_words, numbers, pairs, table_of, takes
 from counterpoise.cli.printing import show
 from counterpoise.cli.running import ends_at_once
 from counterpoise.errors import OptionError
@@ -49,7 +49,7 @@ def ab_test(
       counterpoise ab-test test.parquet --arm arm --reward click --shares A=0.5 --shares B=0.5
       counterpoise ab-test test.parquet --reward click --baseline visits --propensity A=p_a --propensity B=p_b --cluster user_id
     """
-    words = page_words(html, title=title, unit=unit)
+    check_page_words(html, title=title, unit=unit)
     values = typed.arguments()
     if values["reward"] is None:
         values["reward"] = usual("reward", typed.columns)
@@ -63,7 +63,7 @@ def ab_test(
     )
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        test.report(html, command=command, **words)
+        test.report(html, command=command, title=title, unit=unit)
     show(typed, test)
 
 

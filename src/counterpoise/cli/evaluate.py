@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import ANSWER, TARGETS, Title, Typed, Unit, page_words, takes
+from counterpoise.cli.options import ANSWER, TARGETS, Title, Typed, Unit, check_page_words, takes
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.display import Display, counted, visible
@@ -50,7 +50,7 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
-    words = page_words(html, title=title, unit=unit)
+    check_page_words(html, title=title, unit=unit)
     if html is not None:
         check_free(html, such_as="report.html")
     result = _answer(cp.evaluate, typed, typed.question())
@@ -59,7 +59,7 @@ def evaluate(
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        result.report(html, command=command, coverage=list(checks.values()), **words)
+        result.report(html, command=command, coverage=list(checks.values()), title=title, unit=unit)
         print(f"Report: {html}", file=sys.stderr if typed["json"] else sys.stdout)
     _exit(typed, result)
 

@@ -436,9 +436,8 @@ Title = Annotated[str | None, typer.Option(metavar="TEXT", help="The title of th
 Unit = Annotated[str | None, typer.Option(metavar="WORD", help="What a row is to the report's readers, such as visit.")]
 
 
-def page_words(html: Path | None, **words: str | None) -> dict[str, str | None]:
-    """The title and the unit of a report, which make no sense without one."""
+def check_page_words(html: Path | None, **words: str | None) -> None:
+    """The title and the unit of a report make no sense without one."""
     for name, word in words.items():
         if html is None and word is not None:
             raise OptionError(f"`{name}=` is for the report.", do="Write one with `html=report.html`.")
-    return words

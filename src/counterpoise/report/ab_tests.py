@@ -15,7 +15,7 @@ from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, Effect, worth_te
 from counterpoise.evaluation.backtest import Backtest, Replayed
 from counterpoise.evaluation.story import FAR, POWER
 from counterpoise.intervals.method import normal_quantile
-from counterpoise.report.first_screen import Contender, Opening, Scale, check_unit, decided, first_screen, written
+from counterpoise.report.first_screen import Opening, PictureRow, Scale, check_unit, decided, first_screen, written
 from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, forest_axis
 from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table
@@ -34,7 +34,7 @@ def write_ab_test(
     """Write a test as one HTML file that opens anywhere, and return the file's path."""
     what = check_unit(unit) or "row"
     opening = _opening(test, what)
-    best = opening.contenders[0]
+    best = opening.rows[0]
     reward = test.reward[:1].upper() + test.reward[1:]
     shares = (
         "a mismatch" if test.sample_ratio.is_mismatch else ", ".join(f"{arm.name} {arm.rows:,}" for arm in test.arms)
@@ -56,9 +56,9 @@ def write_ab_test(
 
 def _opening(test: ABTest, unit: str) -> Opening:
     """What the first screen says of a test."""
-    found = {arm: test.relative(arm) for arm in test.treatments}
-    scale: Scale = "difference" if None in found.values() else "share"
-    drawn = {arm: (scale == "share" and found[arm]) or test.together(arm) for arm in test.treatments}
+    relative = {arm: test.relative(arm) for arm in test.treatments}
+    scale: Scale = "difference" if None in relative.values() else "share"
+    drawn = {arm: (scale == "share" and relative[arm]) or test.together(arm) for arm in test.treatments}
     order = sorted(drawn, key=lambda arm: -drawn[arm].value)
     best, against, reward = order[0], test.arm(test.against), name_of(test.reward, 60)
     per = 100 if _is_share(test) else 1
@@ -67,17 +67,17 @@ def _opening(test: ABTest, unit: str) -> Opening:
     def amount(arm: Arm) -> str:
         return number(per * arm.mean, per * arm.stderr)
 
-    contenders = []
+    rows = []
     for arm in order:
         said, span = written(drawn[arm], scale)
         verdict = "caution" if test.sample_ratio.is_mismatch else test[arm].verdict.verdict
         earns = amount(test.arm(arm))
-        contenders.append(Contender(arm, drawn[arm], said, span, earns, test.decision(arm), verdict))
-    first, many = contenders[0], len(order)
+        rows.append(PictureRow(arm, drawn[arm], said, span, earns, test.decision(arm), verdict))
+    first, many = rows[0], len(order)
     who = name_of(best, 60) if many == 1 else f"each of {many:,} arms"
     together = f", for all {many:,} arms at once" if many > 1 else ""
-    asked = [reward, f" per {unit}, ", who, " against ", name_of(test.against, 60)]
-    asked += [*([" · ", name_of(test.log)] if test.log else []), f" · {counted(test.n, unit)}"]
+    question = [reward, f" per {unit}, ", who, " against ", name_of(test.against, 60)]
+    question += [*([" · ", name_of(test.log)] if test.log else []), f" · {counted(test.n, unit)}"]
     words = ["From ", amount(against), " with ", el("b", name_of(test.against, 60)), " to ", amount(test.arm(best))]
     adjusted = "" if test[best].method == MEANS else f" The change is {test[best].method}."
     words += [f" per {units} with ", el("b", name_of(best, 60)), f", by the arms’ means.{adjusted}"]
@@ -92,16 +92,16 @@ def _opening(test: ABTest, unit: str) -> Opening:
         f": {amount(against)} per {units} (the dashed line)",
     ]
     return Opening(
-        asked=join(asked),
+        question=join(question),
         change=join([first.change, " ", reward, "" if scale == "share" else f" per {unit}"]),
         certainty=f"{first.span}, {level_of(test.level)} interval{together}",
         words=join(words),
         decision=first.decision,
-        decided=decided(first.decision, shortened(test.against), [each.decision for each in contenders], why),
+        decided=decided(first.decision, shortened(test.against), [each.decision for each in rows], why),
         trust=el("p", badge(first.verdict), " ", el("bdi", doubts[0]) if doubts else fine),
         steps=_steps(test, best, unit),
         caption=join(caption),
-        contenders=contenders,
+        rows=rows,
         axis=forest_axis([drawn[arm] for arm in order], [True] * many, 0.0),
         scale=scale,
     )

@@ -26,7 +26,7 @@ SIGNS = {"better": "▲", "worse": "▼", "not decided": "◆", "cannot say": "�
 
 
 @dataclass(frozen=True)
-class Contender:
+class PictureRow:
     """A row of the picture: a name, its change as drawn and as written, and what it earns."""
 
     name: str
@@ -42,7 +42,7 @@ class Contender:
 class Opening:
     """What the first screen says."""
 
-    asked: Safe
+    question: Safe
     change: Safe
     certainty: str
     words: Safe
@@ -51,7 +51,7 @@ class Opening:
     trust: Safe
     steps: Sequence[str]
     caption: Safe
-    contenders: Sequence[Contender]
+    rows: Sequence[PictureRow]
     axis: Axis
     reference: float = 0.0
     scale: Scale = "share"
@@ -78,35 +78,35 @@ def first_screen(opening: Opening, *, is_first: bool = True) -> Safe:
     certainty = el("small", f"({opening.certainty})", class_="certainty") if opening.certainty else ""
     return join(
         [
-            el("p", opening.asked, class_="asked"),
+            el("p", opening.question, class_="asked"),
             el(heading, el("span", opening.change, class_=f"change {kind}"), " ", certainty, class_=size),
             el("p", opening.words, class_="words"),
             el("div", *cards, class_="cards"),
-            _picture(opening) if opening.contenders else "",
+            _picture(opening) if opening.rows else "",
             opening.note,
         ]
     )
 
 
 def _picture(opening: Opening) -> Safe:
-    """Every contender, best first: rows of text with a strip each, whose letters do not shrink on a narrow screen."""
+    """Every row, best first: rows of text with a strip each, whose letters do not shrink on a narrow screen."""
     write = percent_tick if opening.scale == "share" else tick_text
     axis = el("li", el("span", strip_axis(opening.axis, write), class_="plot"), class_="axis", aria_hidden="true")
-    rows = [_row(contender, opening) for contender in opening.contenders]
+    rows = [_row(row, opening) for row in opening.rows]
     return el("figure", el("figcaption", opening.caption), el("ol", *rows, axis, class_="picture", role="list"))
 
 
-def _row(contender: Contender, opening: Opening) -> Safe:
-    kind = KINDS[contender.decision]
-    drawn = strip_of(contender.estimate, opening.axis, opening.reference, kind)
-    doubt = "" if contender.verdict == "ok" else badge(contender.verdict)
+def _row(row: PictureRow, opening: Opening) -> Safe:
+    kind = KINDS[row.decision]
+    drawn = strip_of(row.estimate, opening.axis, opening.reference, kind)
+    doubt = "" if row.verdict == "ok" else badge(row.verdict)
     return el(
         "li",
-        el("span", name_of(contender.name, 60), class_="who"),
+        el("span", name_of(row.name, 60), class_="who"),
         el("span", drawn, class_="plot"),
-        el("span", el("b", contender.change), " ", el("span", contender.span, class_="range"), class_="size"),
-        el("span", contender.earns, class_="earns"),
-        el("span", contender.decision, " ", doubt, class_="said"),
+        el("span", el("b", row.change), " ", el("span", row.span, class_="range"), class_="size"),
+        el("span", row.earns, class_="earns"),
+        el("span", row.decision, " ", doubt, class_="said"),
         class_=kind,
     )
 
@@ -180,7 +180,7 @@ def opening_of(story: Story, dates: str = "") -> Opening:
     known = [(estimate, change) for estimate, change in pairs if estimate is not None]
     matters = [change is best or change.verdict.verdict == "ok" for _, change in known]
     return Opening(
-        asked=join([phrase(story.asked()), f" · {dates}" if dates else ""]),
+        question=join([phrase(story.asked()), f" · {dates}" if dates else ""]),
         change=_headline(story),
         certainty=_certainty(story),
         words=_words(story),
@@ -194,7 +194,7 @@ def opening_of(story: Story, dates: str = "") -> Opening:
         trust=_trust(story),
         steps=story.next_steps(),
         caption=_caption(story, scale),
-        contenders=[_contender(story, change, scale) for change in shown] if known else [],
+        rows=[_picture_row(story, change, scale) for change in shown] if known else [],
         axis=forest_axis([estimate for estimate, _ in known], matters, reference),
         reference=reference,
         scale=scale,
@@ -318,8 +318,8 @@ def _caption(story: Story, scale: Scale) -> Safe:
     return join(["Change in ", reward, f" against {rival}{logged} (the dashed line){many}"])
 
 
-def _contender(story: Story, change: Change, scale: Scale) -> Contender:
+def _picture_row(story: Story, change: Change, scale: Scale) -> PictureRow:
     has_value = change.value.identified and not story.reading.is_difference and not is_silent(change)
     earns = story.amount(change.value.value, change.value.stderr) if has_value else ""
     estimate, trust = on_scale(change, scale), trust_word(story, change)
-    return Contender(change.target, estimate, *written(estimate, scale), earns, change.decision, trust)
+    return PictureRow(change.target, estimate, *written(estimate, scale), earns, change.decision, trust)

@@ -19,6 +19,7 @@ from counterpoise.evaluation.reading import (
 )
 from counterpoise.evaluation.story import Change, Story
 from counterpoise.moments.columns import EXCESS, REWARD
+from counterpoise.report.card import SIGNS
 from counterpoise.report.first_screen import KINDS, Scale, on_scale, scale_of, trust_word, written
 from counterpoise.report.glossary import ESTIMATOR_WORDS, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -69,7 +70,7 @@ def checks_gist(story: Story) -> str:
     counts = Counter[str](trust_word(story, change) for change in story.changes)
     if len(story.changes) == 1:
         return f"{len(story.best.verdict.reasons)} to read" if story.best.verdict.reasons else "nothing found"
-    return ", ".join(f"{count:,} {word}" for word, count in counts.items())
+    return ", ".join(f"{counts[word]:,} {word}" for word in SIGNS if counts[word])
 
 
 def estimates_gist(reading: Reading, target: str) -> str:
@@ -85,7 +86,7 @@ def estimates_gist(reading: Reading, target: str) -> str:
 
 
 def estimates(story: Story) -> Safe:
-    """A forest plot of all targets and estimators, which doubles as a table, and one of the lifts."""
+    """A forest plot of all targets and estimators, which doubles as a table."""
     reading, result = story.reading, story.result
     is_long = len(result.targets) > TARGETS_WITH_ALL_ESTIMATORS and len(reading.estimators) > 1
     names = (reading.primary,) if is_long else reading.estimators
@@ -117,31 +118,6 @@ def estimates(story: Story) -> Safe:
                 reading, rows, reading.primary, reading.mark, "Estimates of every target", plus=reading.is_difference
             ),
             left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"),
-            _lift(reading, story.unit),
-        ]
-    )
-
-
-def _lift(reading: Reading, unit: str) -> Safe:
-    """A forest plot of the lifts over the logging policy."""
-    if not reading.lifts or reading.is_difference:
-        return Safe("")
-    rows = {target: [reading.lifts[target]] for target in reading.foremost(TARGETS_LISTED, tuple(reading.lifts))}
-    return join(
-        [
-            el("h3", "Lift over the logging policy"),
-            el(
-                "p",
-                f"How much more each target would have earned per {unit} than the policy that wrote the log (",
-                term("lift"),
-                "). To the right of the dashed line is better than that policy; an interval that crosses the line shows no clear "
-                "difference.",
-                " The intervals hold for all targets at once, so they are wider than each would be alone."
-                if len(rows) > 1
-                else "",
-                class_="lead",
-            ),
-            _forest(reading, rows, reading.lift_estimator, 0.0, "Lift of every target", plus=True),
         ]
     )
 
