@@ -374,7 +374,7 @@ def test_several_rewards_are_answered_one_after_the_other(tmp_path, command):
     assert found == {"reward": "click"} | alone[0] | {"others": {"money": {"reward": "money"} | alone[1]}}
     if command == "evaluate":
         jsonschema.validate(found, schema())
-        assert "Estimates: <bdi>money</bdi>" in page
+        assert "Reward: <bdi>money</bdi>" in page
 
 
 @pytest.mark.once
