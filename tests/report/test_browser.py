@@ -6,9 +6,11 @@ import time
 
 import browser as chromium
 import numpy as np
+import polars as pl
 import pytest
-from report_logs import crowded, hostile, ordinary, seven
+from report_logs import crowded, hostile, ordinary, seven, visits
 
+import counterpoise as cp
 from counterpoise.report import write_report
 
 
@@ -192,6 +194,23 @@ def test_the_best_of_many_targets_is_drawn_first(browser, reports):
     assert len(column(browser, 1)) == 12 * 30
     words = browser.run("return document.querySelector('#reproduce').textContent")
     assert "who < 30" in words
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_of_a_daily_job_draws_its_days_and_has_no_barrier(browser, tmp_path, width):
+    log = pl.read_parquet(visits(tmp_path / "visits.parquet"))
+    days = pl.Series([f"2026-03-{1 + k * 28 // log.height:02}" for k in range(log.height)])
+    watched = cp.watch(log.with_columns(day=days), reward="click", propensity="propensity", target="new", day="day")
+    path = watched.report(tmp_path / "watch.html")
+    browser.open(path, width=width)
+    assert browser.errors() == []
+    assert browser.requests() == [path.resolve().as_uri()]
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.run("return document.querySelectorAll('h1').length") == 1
+    drawn = "return Array.from(document.querySelectorAll('svg.area')).filter(e => e.checkVisibility()).length"
+    assert browser.run(drawn) == len(watched.series)
+    browser.run(OPENED)
+    assert browser.violations() == []
 
 
 @pytest.mark.parametrize(("paper", "ink"), [("#ffffff", "#111111"), ("#111111", "#dddddd")])

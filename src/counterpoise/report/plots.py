@@ -226,7 +226,9 @@ def _ticks(axis: Axis, edge: float, wanted: int = 4, write: Callable[[float], st
         at = edge + (1 - 2 * edge) * share
         anchor = "start" if at < 0.08 else "end" if at > 0.92 else "middle"
         spare = "inner" if 0 < k < len(inside) - 1 else None  # left out if there is no room
-        drawn.append(el("text", (write or axis.tick_text)(tick), x=f"{100 * at:.4g}%", y=14, text_anchor=anchor, class_=spare))
+        drawn.append(
+            el("text", (write or axis.tick_text)(tick), x=f"{100 * at:.4g}%", y=14, text_anchor=anchor, class_=spare)
+        )
     return drawn
 
 
