@@ -160,7 +160,7 @@ def test_the_first_screen_says_what_the_story_says():
     best = story.best
     size, low, high = (percent_change(x, best.relative.stderr) for x in (best.relative.value, *best.relative.interval))
     assert part(page, "<h1.*?>(.*?)</h1>") == bare(
-        f"{size} click ({low[:-2]} to {high}, 95 % interval, for all 2 at once)"
+        f"{size} click ({low[:-2]} to {high}, 95 % interval, for both at once)"
     )
     ran, value = story.amount(*story.reading.logged_digits), story.amount(best.value.value, best.value.stderr)
     assert part(page, '<p class="words">(.*?)</p>') == f"From {ran} to {value} per 100 visits with new, the best of 2."
@@ -207,6 +207,18 @@ def test_a_log_without_overlap_gets_no_number():
     assert part(page, "<h1.*?>(.*?)</h1>") == "This log cannot say how target compares with what ran"
     assert "not identified" in page
     assert "<svg" not in page  # there is nothing to draw
+
+
+def test_a_model_alone_decides_nothing_and_a_rival_is_named(tmp_path):
+    log = pl.read_parquet(visits(tmp_path / "log.parquet")).with_columns(q=pl.lit(0.06), v=pl.lit(0.09))
+    asked = {"reward": "click", "propensity": "propensity"}
+    alone = cp.evaluate(log, **asked, target="new", model_reward="q", model_value="v", estimator=["dm"])
+    words = bare(render(alone))
+    assert "Not decided. There is no interval of its difference from what ran." in words
+    assert "model only The number comes from a reward model alone" in words
+    page = render(cp.compare(log, **asked, target="new", against="bad"))
+    assert part(page, "<title>(.*?)</title>").endswith(": new against bad")
+    assert "Better than bad." in bare(page)
 
 
 @pytest.mark.parametrize("columns", [{"day": "date"}, {"at": "datetime"}, {"a": "date", "b": "date"}, {}], ids=str)
@@ -428,9 +440,9 @@ def test_parts_of_the_log_with_wrong_propensities_are_shown():
     }
     named = {"reward": "r", "propensity": "p", "action": "item", "segment": "country"}
     page = render(cp.evaluate(log, **named, target={"p": "pi * 1.0"}))  # a target may be called like a column
-    assert "2 of 6 parts look wrong" in page
+    assert "2 alarms in 6 parts of the log" in page
     assert page.count("too large, p &lt; 1e-12") == 2
     assert "country</bdi> <bdi>fr</bdi>, under <bdi>p</bdi>" in page
     right = render(cp.evaluate(log | {"p": logged[action]}, **named, target="pi"))
-    assert "all 6 parts look right" in right
+    assert "no alarm in 6 parts of the log" in right
     assert 'id="propensities"' not in render(cp.evaluate(log, reward="r", propensity="p", target="pi"))

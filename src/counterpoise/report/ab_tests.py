@@ -15,7 +15,16 @@ from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, Effect, worth_te
 from counterpoise.evaluation.backtest import Backtest, Replayed
 from counterpoise.evaluation.story import FAR, POWER
 from counterpoise.intervals.method import normal_quantile
-from counterpoise.report.first_screen import Opening, PictureRow, Scale, check_unit, decided, first_screen, written
+from counterpoise.report.first_screen import (
+    Opening,
+    PictureRow,
+    Scale,
+    all_of,
+    check_unit,
+    decided,
+    first_screen,
+    written,
+)
 from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, forest_axis
 from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table
@@ -75,7 +84,7 @@ def _opening(test: ABTest, unit: str) -> Opening:
         rows.append(PictureRow(arm, drawn[arm], said, span, earns, test.decision(arm), verdict))
     first, many = rows[0], len(order)
     who = name_of(best, 60) if many == 1 else f"each of {many:,} arms"
-    together = f", for all {many:,} arms at once" if many > 1 else ""
+    together = f", for {all_of(many)} arms at once" if many > 1 else ""
     question = [reward, f" per {unit}, ", who, " against ", name_of(test.against, 60)]
     question += [*([" · ", name_of(test.log)] if test.log else []), f" · {counted(test.n, unit)}"]
     words = ["From ", amount(against), " with ", el("b", name_of(test.against, 60)), " to ", amount(test.arm(best))]
@@ -83,7 +92,7 @@ def _opening(test: ABTest, unit: str) -> Opening:
     words += [f" per {units} with ", el("b", name_of(best, 60)), f", by the arms’ means.{adjusted}"]
     doubts = _doubts(test)
     fine = "No problems found in the shares of the arms or in the rewards."
-    why = "The arms are not the groups that were randomized." if test.sample_ratio.is_mismatch else "Too few rows."
+    why = "The arms are not the groups that were randomized." if test.sample_ratio.is_mismatch else ""
     caption = [
         "Change in ",
         reward,
@@ -97,7 +106,7 @@ def _opening(test: ABTest, unit: str) -> Opening:
         certainty=f"{first.span}, {level_of(test.level)} interval{together}",
         words=join(words),
         decision=first.decision,
-        decided=decided(first.decision, shortened(test.against), [each.decision for each in rows], why),
+        decided=decided(first.decision, shortened(test.against), [each.decision for each in rows], why_not=why),
         trust=el("p", badge(first.verdict), " ", el("bdi", doubts[0]) if doubts else fine),
         steps=_steps(test, best, unit),
         caption=join(caption),

@@ -185,14 +185,9 @@ def opening_of(story: Story, dates: str = "") -> Opening:
         certainty=_certainty(story),
         words=_words(story),
         decision=best.decision,
-        decided=decided(
-            best.decision,
-            story.rival,
-            [change.decision for change in story.changes],
-            "The log does not cover what it does.",
-        ),
+        decided=decided(best.decision, story.rival, [each.decision for each in story.changes], why_not=_why_not(story)),
         trust=_trust(story),
-        steps=story.next_steps(),
+        steps=story.next_steps() or ["Read the checks below, then decide."],
         caption=_caption(story, scale),
         rows=[_picture_row(story, change, scale) for change in shown] if known else [],
         axis=forest_axis([estimate for estimate, _ in known], matters, reference),
@@ -206,8 +201,9 @@ def title_of(story: Story) -> str:
     """The title of the page's tab: "Clicks +78 %: pi_best on clicks.csv"."""
     change, scale = story.best, scale_of([story.best])
     said = "cannot say" if is_silent(change) else written(on_scale(change, scale), scale)[0]
+    rival = "" if story.rival == "what ran" else f" against {story.rival}"
     reward, of = story.reward[:1].upper() + story.reward[1:], f" on {story.log}" if story.log else ""
-    return f"{reward} {said}: {change.target}{of}"
+    return f"{reward} {said}: {change.target}{rival}{of}"
 
 
 def _headline(story: Story) -> Safe:
@@ -232,7 +228,7 @@ def _certainty(story: Story) -> str:
         return ""
     scale = scale_of([change])
     span = written(on_scale(change, scale), scale)[1]
-    together = f", for all {len(story.changes):,} at once" if len(story.changes) > 1 and scale != "value" else ""
+    together = f", for {all_of(len(story.changes))} at once" if len(story.changes) > 1 and scale != "value" else ""
     return f"bounds, {level}{together}" if change.is_bounds else f"{span}, {level} interval{together}"
 
 
@@ -268,19 +264,35 @@ def _words(story: Story) -> Safe:
     return join([f"From {ran} to {value} per {story.units} with ", who, best, alone, "."])
 
 
-def decided(decision: Decision, rival: str, decisions: Sequence[str], why: str = "") -> list[str]:
-    """A decision in a few words, what shows it, and the others' decisions, if there are any."""
+def decided(decision: Decision, rival: str, decisions: Sequence[str], *, why_not: str = "") -> list[str]:
+    """A decision in a few words, what shows it (or why there is none), and the others' decisions, if there are any."""
     said = {
         "better": [f"Better than {rival}.", "All of the interval is above 0."],
         "worse": [f"Worse than {rival}.", "All of the interval is below 0."],
-        "not decided": ["Not decided.", f"It may be better or worse than {rival}: the interval includes 0."],
-        "cannot say": ["Cannot say.", why],
+        "not decided": ["Not decided.", why_not or f"It may be better or worse than {rival}: the interval includes 0."],
+        "cannot say": ["Cannot say.", why_not],
     }[decision]
     if len(decisions) > 1:
         counts = Counter(decisions)
         tally = ", ".join(f"{counts[word]:,} {word}" for word in SIGNS if counts[word])
-        said.append(f"Of all {len(decisions):,}: {tally}, with allowance for so many.")
+        said.append(f"Of {all_of(len(decisions))}: {tally}, allowing for the look at {all_of(len(decisions))}.")
     return said
+
+
+def all_of(count: int) -> str:
+    """How many, as people say it.
+
+    >>> all_of(2), all_of(12)
+    ('both', 'all 12')
+    """
+    return "both" if count == 2 else f"all {count:,}"
+
+
+def _why_not(story: Story) -> str:
+    """Why there is no decision, where the interval of the change does not show it."""
+    if story.best.decision == "cannot say":
+        return "The log does not cover what it does."
+    return "" if scale_of([story.best]) != "value" else f"There is no interval of its difference from {story.rival}."
 
 
 def trust_word(story: Story, change: Change) -> str:

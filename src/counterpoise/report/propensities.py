@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from counterpoise.display import Cell, Table, Worded, p_value, shortened
+from counterpoise.display import Cell, Table, Worded, counted, p_value, shortened
 from counterpoise.evaluation.audit import ALARMS, Audit, Check
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.sensitivity import Bounds, Sensitivity
@@ -45,7 +45,7 @@ def gist(audit: Audit | None) -> str:
     if audit is None or not audit.in_order:
         return ""
     alarms, parts = len(audit.alarms), len(audit.in_order)
-    return f"{alarms:,} of {parts:,} parts look wrong" if alarms else f"all {parts:,} parts look right"
+    return f"{counted(alarms, 'alarm') if alarms else 'no alarm'} in {counted(parts, 'part')} of the log"
 
 
 def _row(check: Check) -> ForestRow:

@@ -415,10 +415,8 @@ def segments_gist(story: Story) -> str:
         return ""
     low, high = (written(each, scale)[0] for each in (values[0], values[-1]))
     counts = Counter(change.decision for change in changes)
-    tally = ", ".join(f"{word} in {counts[word]:,}" for word in ("better", "worse") if counts[word])
-    return f"{low} to {high}; {tally or 'decided in none'} of {len(changes):,}" + (
-        "" if counts["worse"] else ", worse in none"
-    )
+    better = f"better in {counts['better']:,} of {len(changes):,}"
+    return f"{low} to {high}; {better}" + (f", worse in {counts['worse']:,}" if counts["worse"] else "")
 
 
 def _segment_row(story: Story, change: Change, scale: Scale, axis: Axis, with_target: bool) -> Safe:
