@@ -307,6 +307,21 @@ def test_the_report_is_written_whole_and_said(tmp_path, log):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["log.parquet", "report.html"]
 
 
+def test_a_report_has_the_unit_and_the_title_that_are_typed(tmp_path, log):
+    path = tmp_path / "report.html"
+    found = invoke(
+        "evaluate", log, "--html", path, "--unit", "visit", "--title", "Banners <in> March", "--segment", "country"
+    )
+    assert found.exit_code == 0, found.stderr
+    page = path.read_text(encoding="utf-8")
+    assert "<title>Banners &lt;in&gt; March</title>" in page
+    assert "per 100 visits" in page
+    for option in ("--unit", "--title"):
+        refused = invoke("evaluate", log, option, "visit")
+        assert refused.exit_code == 2
+        assert f"{option} is for the report. Write one with --html report.html." in refused.stderr
+
+
 @pytest.mark.parametrize("place", ["/proc/report.html", "/nowhere/report.html", "FOLDER"])
 def test_a_report_that_cannot_be_written_is_refused_before_the_log_is_read(tmp_path, place):
     path = tmp_path if place == "FOLDER" else place
@@ -359,7 +374,7 @@ def test_several_rewards_are_answered_one_after_the_other(tmp_path, command):
     assert found == {"reward": "click"} | alone[0] | {"others": {"money": {"reward": "money"} | alone[1]}}
     if command == "evaluate":
         jsonschema.validate(found, schema())
-        assert "Estimates: <bdi>money</bdi>" in page
+        assert "Reward: <bdi>money</bdi>" in page
 
 
 @pytest.mark.once

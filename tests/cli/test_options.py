@@ -51,6 +51,8 @@ def test_a_command_offers_what_its_verb_takes_and_nothing_else(command):
         "only_new",
         "strict",
         "html",
+        "title",
+        "unit",
         "target_action",
         "no_cluster",
         "propensity_model",

@@ -185,12 +185,11 @@ SENTENCES = {
 
 @pytest.mark.once
 @pytest.mark.parametrize("make", SENTENCES.values(), ids=SENTENCES)
-def test_text_card_and_report_have_the_same_headline(make):
+def test_text_and_card_have_the_same_headline(make):
     result = make()
     sentence = plain(headline(read(result)))
     assert repr(result).startswith(sentence)
-    for page in (result._repr_html_(), render(result)):
-        assert sentence in unescape(re.sub(r"<[^>]+>", "", page)).replace("\N{NO-BREAK SPACE}", " ")
+    assert sentence in unescape(re.sub(r"<[^>]+>", "", result._repr_html_())).replace("\N{NO-BREAK SPACE}", " ")
 
 
 @pytest.mark.once

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import ANSWER, ANSWERED, ASKED, OUTPUT, TARGETS, Typed, takes
+from counterpoise.cli.options import (
+    ANSWER,
+    ANSWERED,
+    ASKED,
+    OUTPUT,
+    TARGETS,
+    Title,
+    Typed,
+    Unit,
+    check_page_words,
+    takes,
+)
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.settings import command_line
@@ -32,6 +43,8 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.", rich_help_panel=OUTPUT),
     ] = None,
+    title: Title = None,
+    unit: Unit = None,
 ) -> None:
     """What target policies would have earned on a log, how sure that is, and whether to believe it.
 
@@ -51,6 +64,7 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
+    check_page_words(html, title=title, unit=unit)
     if html is not None:
         check_free(html, such_as="report.html")
     result = _answer(cp.evaluate, typed, typed.question())
@@ -58,7 +72,7 @@ def evaluate(
     result = result.with_tipping_points() if typed["sensitivity"] else result
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
     if html is not None:
-        result.report(html, command=command_line(), coverage=list(checks.values()))
+        result.report(html, command=command_line(), coverage=list(checks.values()), title=title, unit=unit)
         print(f"Report: {html}", file=sys.stderr if typed["json"] else sys.stdout)
     typed.mention()
     _exit(typed, result)

@@ -511,3 +511,22 @@ _READ: dict[str, Callable[[Any], object]] = {
     "control": lambda texts: numbers("control", pairs("control", texts)),
     "propensity_of": lambda meaning: meaning.replace("-", "_"),
 }
+
+
+# -- What a report is called, and what a row is to its readers ---------------------------------------------------------
+
+Title = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="The title of the report; by default, its answer.", rich_help_panel=OUTPUT),
+]
+Unit = Annotated[
+    str | None,
+    typer.Option(metavar="WORD", help="What a row is to the report's readers, such as visit.", rich_help_panel=OUTPUT),
+]
+
+
+def check_page_words(html: Path | None, **words: str | None) -> None:
+    """The title and the unit of a report make no sense without one."""
+    for name, word in words.items():
+        if html is None and word is not None:
+            raise OptionError(f"`{name}=` is for the report.", do="Write one with `html=report.html`.")

@@ -397,18 +397,20 @@ class Result(Display):
         path: str | PathLike[str],
         *,
         title: str | None = None,
+        unit: str | None = None,
         command: str | None = None,
         rows: bool = True,
         coverage: CoverageCheck | Sequence[CoverageCheck] | None = None,
     ) -> Path:
         """Write one HTML file for people to read, and return its path.
 
-        It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows`
-        are read again, for a histogram of the weights, a plot of the estimate as rows come in, and a section on wrong
-        propensities. `coverage` is what `check_coverage` returned, for a section about it (a list, if there are several rewards).
+        It may have a `title`, say what a row is to its readers (``unit="visit"``), and show the `command` to those who want to rerun
+        it. If the result still knows its log, its `rows` are read again, for the log's dates, a histogram of the weights, a plot of
+        the estimate as rows come in, and a section on wrong propensities. `coverage` is what `check_coverage` returned, for a section
+        about it (a list, if there are several rewards).
         """
-        made = above().write_report(self, path, title=title, command=command, rows=rows, coverage=coverage)
-        return cast("Path", made)
+        how = {"title": title, "unit": unit, "command": command, "rows": rows, "coverage": coverage}
+        return cast("Path", above().write_report(self, path, **how))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

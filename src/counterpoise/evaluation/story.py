@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -24,7 +22,6 @@ from counterpoise.evaluation.reading import LIFT, Reading, read
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
-from counterpoise.log.log import without_password
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Segment, segment_text
@@ -93,14 +90,7 @@ class Story:
     @property
     def log(self) -> str:
         """Where the rows are, in a word or two; empty for arrays and frames, which have no name."""
-        question = self.result.question
-        data = None if question is None else question.log.data
-        if question is not None and question.log.table is not None:
-            table = question.log.table
-            return table if isinstance(table, str) else ".".join(table)
-        if isinstance(data, str | PathLike):
-            return Path(without_password(str(data))).name or without_password(str(data))
-        return f"{len(data):,} files" if isinstance(data, list | tuple) else ""
+        return "" if self.result.question is None else self.result.question.log.short_name
 
     @property
     def unit(self) -> str:
