@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,14 +14,17 @@ import counterpoise as cp
 from counterpoise.cli.options import ANSWER, TARGETS, Typed, takes
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
-from counterpoise.display import Display, counted, visible
+from counterpoise.display import ROWS, Display, counted, visible
 from counterpoise.errors import OptionError
 from counterpoise.log.log import without_password
 from counterpoise.log.question import LOGGING
+from counterpoise.readers.progress import progress_line
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.result import Comparison, Result
+
+Answer = TypeVar("Answer", bound="Result")
 
 
 @ends_at_once
@@ -52,11 +55,12 @@ def evaluate(
         check_free(html, such_as="report.html")
     result = _answer(cp.evaluate, typed, typed.question())
     checks = _checks(typed, result)
-    result = result.with_tipping_points() if typed["sensitivity"] else result
+    result = _with_tipping_points(typed, result)
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        result.report(html, command=command, coverage=list(checks.values()))
+        with progress_line(None, "writing the report"):
+            result.report(html, command=command, coverage=list(checks.values()))
         print(f"Report: {html}", file=sys.stderr if typed["json"] else sys.stdout)
     _exit(typed, result)
 
@@ -93,7 +97,7 @@ def compare(
     """
     result = _answer(cp.compare, typed, typed.question(against=against))
     checks = _checks(typed, result)
-    result = result.with_tipping_points() if typed["sensitivity"] else result
+    result = _with_tipping_points(typed, result)
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward), _heaviest(answer, rows)])))
     _exit(typed, result)
 
@@ -132,7 +136,7 @@ def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Displ
     for k, (name, answer) in enumerate(result.by_reward.items()):
         if result.others:
             say(out, Text(f"{chr(10) if k else ''}Reward: {visible(str(name))}", style="bold"))
-        show_blocks(out, answer.blocks(rows=None))
+        show_blocks(out, answer.blocks(rows=None if typed["all"] else ROWS))
         for extra in extras(answer):
             say(out)
             show_blocks(out, extra.blocks(rows=None))
@@ -143,6 +147,14 @@ def _checks(typed: Typed, result: Result) -> dict[str | None, CoverageCheck]:
     if not typed["check_coverage"]:
         return {}
     return {name: answer.check_coverage(typed["coverage_runs"]) for name, answer in result.by_reward.items()}
+
+
+def _with_tipping_points(typed: Typed, result: Answer) -> Answer:
+    """The answer, which also says how wrong propensities must be for it to flip if `--sensitivity` asks for that."""
+    if not typed["sensitivity"]:
+        return result
+    with progress_line(None, "asking how wrong propensities must be"):
+        return result.with_tipping_points()
 
 
 def _exit(typed: Typed, result: Result) -> None:
