@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from counterpoise.cli.wording import has_option, written
 from counterpoise.display import (
     Block,
+    Cell,
     Display,
     Judged,
     Number,
@@ -109,13 +110,20 @@ def _bars(table: Table) -> list[str]:
     if not table.rows or not {middle, "lower", "upper"} <= set(table.rows[0]):
         return []
     rows = [(row["lower"], row[middle], row["upper"]) for row in table.rows]
-    kinds = [isinstance(value, Percent) or (isinstance(value, Number) and value.is_signed) for _, value, _ in rows]
+    kinds = [_kind(value) for _, value, _ in rows]
     values = [[cell_value(cell) for cell in row] for row in rows]
     numbers = [[float(x) if isinstance(x, int | float) else math.nan for x in row] for row in values]
-    drawn = [is_difference == all(kinds) for is_difference in kinds]
+    drawn = [kind == min(kinds) for kind in kinds]
     finite = [x for row, is_drawn in zip(numbers, drawn, strict=True) if is_drawn for x in row if math.isfinite(x)]
     ends = (min(finite), max(finite)) if finite else (0.0, 0.0)
     return [bar(row, *ends) if is_drawn else "" for row, is_drawn in zip(numbers, drawn, strict=True)]
+
+
+def _kind(cell: Cell) -> int:
+    """What a number is, of which kinds only the first in a table shares a scale: a value, a change in percent, a difference, nothing."""
+    if isinstance(cell, Number):
+        return 2 if cell.is_signed else 0
+    return 1 if isinstance(cell, Percent) else 3
 
 
 def print_json(document: object) -> None:

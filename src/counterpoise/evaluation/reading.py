@@ -201,7 +201,7 @@ def basis(reading: Reading) -> str:
     dropped = f"; {counted(result.dropped_rows, f'bad {reading.unit}')} dropped" if result.dropped_rows else ""
     many = "both" if targets == 2 else f"all {targets:,}"
     together = f", which hold for {many} policies at once" if targets > 1 else ""
-    return f"By {reading.primary}, with {level_of(result.level)} intervals ({result.method}){together}{dropped}."
+    return f"{level_of(result.level)} intervals ({result.method}) by {reading.primary}{together}{dropped}."
 
 
 def plain(parts: list[Part]) -> str:

@@ -65,7 +65,7 @@ def blocks(result: Result, *, rows: int | None = ROWS, unit: str | None = None) 
     target     value  ± error  change  95 % interval  decision  trust
     new        0.400  ± 0.013   +20 %  +18 to +22 %   better    ok
     what ran  0.3333
-    By beta_ips, with 95 % intervals (student).
+    95 % intervals (student) by beta_ips.
     <BLANKLINE>
     Next: Test it live, and log its propensities: about 1,600 rows, half of them with it, confirm a change of this size.
     Then: Keep a little exploration, or the next log cannot judge its successor.
@@ -75,8 +75,6 @@ def blocks(result: Result, *, rows: int | None = ROWS, unit: str | None = None) 
     yield replace(story.asked(), is_quiet=True)
     yield ""
     yield story.sentence()
-    if rows is not None:
-        yield from other_rewards(result)
     yield ""
     is_whole = rows is None
     yield from _targets(story, is_whole=is_whole)
@@ -87,17 +85,19 @@ def blocks(result: Result, *, rows: int | None = ROWS, unit: str | None = None) 
     yield ""
     for k, step in enumerate(story.next_steps()[:STEPS]):
         yield Sentence(f"{'Then' if k else 'Next'}: {verbatim(step)}")
-    yield Pointer("Every segment and estimator: .table(). A page for others: .report('report.html').")
+    yield Pointer(
+        f"{_other_rewards(result)}Every segment and estimator: .table(). A page for others: .report('report.html')."
+    )
 
 
-def other_rewards(result: Result) -> list[str]:
+def _other_rewards(result: Result) -> str:
     """Where to find the results for the other rewards; nothing if there is only one reward."""
     if not result.others:
-        return []
+        return ""
     own = f"This is about {shortened(result.reward)}. "
     names = list(result.others)
     listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
-    return [f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}."]
+    return f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}. "
 
 
 # -- A row for each target, and for each segment -----------------------------------------------------------------------

@@ -124,6 +124,10 @@ class Story:
     @property
     def log(self) -> str:
         """Where the rows are, in a word or two; empty for arrays and frames, which have no name."""
+        name = self._data()
+        return f"{name} and earlier logs" if name and self.result.earlier_rows else name
+
+    def _data(self) -> str:
         question = self.result.question
         data = None if question is None else question.log.data
         if question is not None and question.log.table is not None:
@@ -253,9 +257,11 @@ class Story:
             return Phrase(
                 [f"This log of {counted(self.rows, self.unit)} cannot say how ", which, f" compares with {self.rival}."]
             )
-        among = (
-            f", the best of {many:,}" if judged == many > 1 else f", the best of the {judged:,} that this log can judge"
-        )
+        among = f", the best of {many:,}"
+        if judged < many:
+            among = (
+                f", the {'only one' if judged == 1 else f'best of the {judged:,}'} of {many:,} that this log can judge"
+            )
         who: list[Part] = [Name(change.target), "" if many == 1 else among, ": "]
         return Phrase([*who, *self._size(change), ". ", *self._trust(change)])
 
@@ -422,9 +428,10 @@ def _shares(view: View, estimator: Estimator) -> Callable[[Estimate, int], Estim
     The interval of the difference is stretched by what that adds to its error, so that it keeps its kind and its level.
     """
     ran = view.whole.center + view.whole.average("s")
-    alone, ratio = (_spread(view, estimator, is_share=is_share) for is_share in (False, True))
-    factor = np.where(alone > 0, ratio * np.abs(ran) / np.where(alone > 0, alone, 1.0), 1.0)
-    error = _spread(view, None, is_share=False)
+    with np.errstate(invalid="ignore", over="ignore"):  # a place all of whose rows are in one group has no others
+        alone, ratio = (_spread(view, estimator, is_share=is_share) for is_share in (False, True))
+        factor = np.where(alone > 0, ratio * np.abs(ran) / np.where(alone > 0, alone, 1.0), 1.0)
+        error = _spread(view, None, is_share=False)
 
     def share(lift: Estimate, k: int) -> Estimate | None:
         mean, stretch = float(ran[k]), float(factor[k])
