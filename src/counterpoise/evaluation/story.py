@@ -21,6 +21,7 @@ from counterpoise.display import (
     Phrase,
     counted,
     level_of,
+    number,
     percent,
     percent_change,
     percent_span,
@@ -301,7 +302,10 @@ class Story:
 
     def amount(self, value: float, error: float) -> Number:
         """A value of so many units as `units` says, to the digits of its error."""
-        return Number(self.per * value, self.per * error)
+        written = number(value, error)  # rounded before it is multiplied, so that a tie falls the same way everywhere
+        is_plain = math.isfinite(value) and "e" not in written
+        rounded = float(written.replace(",", "").replace("−", "-")) if is_plain else value
+        return Number(self.per * rounded, self.per * error)
 
     def _trust(self, change: Change) -> list[Part]:
         """Whether a change is decided, and whether to believe it: two things."""
