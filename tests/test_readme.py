@@ -92,7 +92,13 @@ def demo():
 
 @pytest.mark.once
 def test_the_demo_shows_the_truth_beside_the_estimates(demo):
-    for expected in ("The truth, which we know because", "beta_ips", "covers the truth", "you can rely on it (ok)", "New against old"):
+    for expected in (
+        "The truth, which we know because",
+        "beta_ips",
+        "covers the truth",
+        "you can rely on it (ok)",
+        "New against old",
+    ):
         assert expected in demo
 
 

@@ -370,6 +370,41 @@ def test_every_result_has_pictures(pyplot, make):
         result.plot_segments()
 
 
+def by_day(days=6, **parts):
+    log = shop(6000).with_columns(day=pl.Series([f"2026-03-{1 + (5 * k) % days:02d}" for k in range(6000)]))
+    verb = cp.compare if "against" in parts else cp.evaluate
+    return verb(
+        log, reward="click", propensity="p", target=["pi_new", "pi_old"][: 2 - len(parts)], segment="day", **parts
+    )
+
+
+def test_a_plot_over_time_has_the_lift_of_every_date_in_order(pyplot):
+    result = by_day()
+    axes = result.plot_over_time()
+    axes.figure.canvas.draw()
+    assert [label.get_text() for label in axes.get_xticklabels()] == [f"2026-03-0{k}" for k in range(1, 7)]
+    drawn = {tuple(line.get_xdata()): line.get_ydata() for line in axes.get_lines()}
+    for k, change in enumerate(story_of(result).segments("pi_new")):
+        assert drawn[k, k] == pytest.approx([100 * end for end in change.relative.interval])
+        assert drawn[(k,)] == pytest.approx([100 * change.relative.value])
+    assert axes.get_ylabel() == "change of click, %"
+    _, own = pyplot.subplots()
+    assert result.plot_over_time("pi_old", own) is own
+    many = by_day(45).plot_over_time()
+    assert len(many.get_xticks()) <= 30
+    against = by_day(against="pi_old").plot_over_time()
+    assert against.get_ylabel() == "difference in click per row"
+
+
+def test_a_plot_over_time_needs_dates_and_a_known_target(pyplot):
+    with pytest.raises(cp.OptionError, match=r"needs segments that are dates.*'US' and others.*segment="):
+        ordinary(400)[0].plot_over_time()
+    with pytest.raises(cp.OptionError, match=r"dates.*it has none"):
+        SENTENCES["one target"]().plot_over_time()
+    with pytest.raises(cp.OptionError, match="no target 'nwe'"):
+        by_day().plot_over_time("nwe")
+
+
 def test_an_unknown_target_has_no_picture(pyplot):
     with pytest.raises(cp.OptionError, match="no target 'nwe'"):
         ordinary(400)[0].plot_segments("nwe")

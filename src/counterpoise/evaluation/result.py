@@ -344,6 +344,13 @@ class Result(Display):
         """An interval for every segment of one target (the first, unless you name another), largest segments first."""
         return cast("Axes", above().pictures.segments(self, target, ax=ax))
 
+    def plot_over_time(self, target: str | None = None, ax: Axes | None = None) -> Axes:
+        """The lift of one target (the best, unless you name another) over what ran each day, in order, with intervals that hold at once.
+
+        The result must have dates as its one `segment=`. If it has no lifts, these are values.
+        """
+        return cast("Axes", above().pictures.over_time(self, target, ax=ax))
+
     def check_coverage(
         self,
         runs: int = 1000,
