@@ -237,6 +237,7 @@ FURTHER = {
             help="Add the files that --state does not have yet, each as a batch of its own; done if there are none.",
             panel="state",
         ),
+        _option("all", bool, help="Print every segment and estimator, and not only what matters most."),
         _option("strict", bool, help="Exit 1 if the log does not identify some target (over the whole log)."),
         _option(
             "check_coverage",
@@ -264,7 +265,7 @@ TARGETS = (
     "level",
 )  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
-ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", *CHECKS)
+ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", "all", *CHECKS)
 _FIRST = ("reward", "propensity", "target", "target_action", "always")  # in help, before a command's own
 
 
@@ -307,6 +308,7 @@ _OF_COMMANDS = (
     "log",
     "json",
     "only_new",
+    "all",
     "strict",
     "check_coverage",
     "coverage_runs",

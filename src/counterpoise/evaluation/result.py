@@ -260,11 +260,11 @@ class Result(Display):
         shown = ("target", *(["segment"] if self.moments.segment_columns else []), "estimator", *ESTIMATE, "verdict")
         return Table([self._row(*key) for key in keys], shown=shown)
 
-    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
-        """The headline, the estimates that matter most, and the verdicts."""
+    def blocks(self, *, rows: int | None = ROWS, unit: str | None = None) -> Iterator[Block]:
+        """What was asked, the answer, a row for each target and for the segments that differ most, and what to do next."""
         from counterpoise.evaluation.showing import blocks
 
-        return blocks(self, rows=rows)
+        return blocks(self, rows=rows, unit=unit)
 
     def ladder(self) -> pl.DataFrame:
         """The bias ladder: value and interval of every target over the whole log with each constant of its weight, the unbiased one first.
@@ -343,6 +343,13 @@ class Result(Display):
     def plot_segments(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """An interval for every segment of one target (the first, unless you name another), largest segments first."""
         return cast("Axes", above().pictures.segments(self, target, ax=ax))
+
+    def plot_over_time(self, target: str | None = None, ax: Axes | None = None) -> Axes:
+        """The lift of one target (the best, unless you name another) over what ran each day, in order, with intervals that hold at once.
+
+        The result must have dates as its one `segment=`. If it has no lifts, these are values.
+        """
+        return cast("Axes", above().pictures.over_time(self, target, ax=ax))
 
     def check_coverage(
         self,
