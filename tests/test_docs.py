@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from conftest import absent
 from counterpoise.engines import ENGINES
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import INTERVALS
+from counterpoise.log.parts import PARTS
 from counterpoise.models.propensity import ERRORS
 
 ROOT = Path(__file__).parent.parent
@@ -122,6 +124,12 @@ def test_every_link_leads_to_a_page_or_file_of_the_site(site):
                 assert (page.parent / link).exists(), (page.name, link)
 
 
+def test_a_link_to_another_page_is_one_in_folders_too(site):
+    page = (site / "gallery" / "csv.html").read_text(encoding="utf-8")
+    assert 'href="../command_line.html"' in page
+    assert "in the repository" not in page
+
+
 def test_the_home_page_lists_every_other_page():
     home = (DOCS / "index.md").read_text(encoding="utf-8")
     assert {page.name for page in PAGES if page.parent == DOCS and f"({page.name})" not in home} == {"index.md"}
@@ -134,9 +142,39 @@ def test_the_home_page_lists_every_other_page():
 
 
 def test_the_reference_has_what_users_call(site):
-    page = (site / "api.html").read_text(encoding="utf-8")
-    for name in ("evaluate", "compare", "rank", "plan", "doctor", "sql", "from_sums", "PolicyLearner", "load_policy"):
-        assert re.search(rf'<h\d id="[\w.]*\b{name}"', page), name
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html")}
+    homes = {
+        "verbs": [
+            "evaluate",
+            "compare",
+            "rank",
+            "sensitivity",
+            "ab_test",
+            "backtest",
+            "plan",
+            "doctor",
+            "sql",
+            "from_sums",
+        ],
+        "results": ["Result", "Comparison", "Estimate", "Verdict", "Ranked", "ABTest", "Plan", "Examination"],
+        "estimators": ["beta_ips", "optimal_dr", "Anytime", "Clip", "Cascade", "Reward", "Propensity"],
+        "learning": ["learn_policy", "PolicyLearner", "RankingLearner", "Schedule"],
+        "policies": ["load_policy", "export_onnx", "TwoTower", "Objective"],
+        "environments": ["SyntheticBandit", "OpenBanditLog", "LogError"],
+        "log": ["Log", "Chosen", "ActionGroup", "Probabilities"],
+    }
+    assert set(homes) == set(pages)
+    for page, names in homes.items():
+        for name in names:
+            assert re.search(rf'<h\d id="[\w.]*\b{name}"', pages[page]), name
+
+
+def test_the_reference_has_every_part_of_a_log_with_its_type(site):
+    page = (site / "api" / "log.html").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"<tr>\s*<td><code>(\w+)</code></td>\s*<td><code>(.*?)</code></td>", page))
+    assert set(PARTS) <= set(rows)
+    assert rows["reward"] == "Columns"
+    assert rows["reward_bounds"] == "Bounds"
 
 
 def test_no_formula_is_left_as_text(site):
@@ -144,7 +182,7 @@ def test_no_formula_is_left_as_text(site):
     assert page.count("<math") > 60
     text = re.sub(r"<pre.*?</pre>|<code.*?</code>|<script.*?</script>", "", page, flags=re.S)
     assert "$" not in text
-    reference = (site / "api.html").read_text(encoding="utf-8")
+    reference = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
     assert reference.count("<math") >= 10
     for left in (".. math::", "\\frac", "\\hat"):
         assert left not in text + reference
@@ -165,4 +203,20 @@ def test_opens_without_error_request_or_barrier(browser, site, page, dark):
         assert browser.errors() == []
         assert [url for url in browser.requests() if not url.startswith(site.resolve().as_uri())] == []
         assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.violations() == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_search_works_from_disk(browser, site, dark):
+    browser.open(site / "api" / "log.html", dark=dark)
+    browser.run("document.querySelector('.md-search__input').focus()")
+    browser.type(".md-search__input", "propensities")
+    deadline = time.monotonic() + chromium.PATIENCE
+    links = []
+    while not links and time.monotonic() < deadline:
+        links = browser.run("return [...document.querySelectorAll('.md-search-result__link')].map(link => link.href)")
+        time.sleep(0.1)
+    assert links[0].split("?")[0] == (site / "propensities.html").resolve().as_uri()
+    assert [url for url in browser.requests() if not url.startswith(site.resolve().as_uri())] == []
+    assert browser.errors() == []
     assert browser.violations() == []
