@@ -55,7 +55,8 @@ def on_post_page(output: str, **_: object) -> str:
 
 def outside(page: Page) -> re.Pattern[str]:
     """Links from a page to files of the repository, which the site does not hold."""
-    return re.compile(r"\[([^\]]+)\]\((?:\.\./){%d}[^)\s]+\)" % (page.file.src_uri.count("/") + 1))
+    up = "../" * (page.file.src_uri.count("/") + 1)
+    return re.compile(rf"\[([^\]]+)\]\({re.escape(up)}[^)\s]+\)")
 
 
 def parts() -> str:
