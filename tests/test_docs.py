@@ -94,7 +94,7 @@ def test_the_errors_of_propensity_models_are_called_as_in_the_code():
 
 def test_only_other_libraries_code_is_not_run():
     shown = {(page.name, language) for page in PAGES for language, _, _ in blocks(page)}
-    assert {language for _, language in shown} <= {"python", "py", "sh", ""}
+    assert {language for _, language in shown} <= {"python", "py", "sh", "text", ""}
     assert {name for name, language in shown if language == "py"} == {"obp.md"}
     assert sum(language == "python" for page in PAGES for language, _, _ in blocks(page)) >= 12
 
@@ -153,15 +153,26 @@ def test_the_reference_has_what_users_call(site):
             "backtest",
             "plan",
             "doctor",
+            "watch",
             "sql",
             "from_sums",
         ],
-        "results": ["Result", "Comparison", "Estimate", "Verdict", "Ranked", "ABTest", "Plan", "Examination"],
+        "results": [
+            "Result",
+            "Comparison",
+            "Estimate",
+            "Verdict",
+            "Ranked",
+            "ABTest",
+            "Plan",
+            "Examination",
+            "WatchedLog",
+        ],
         "estimators": ["beta_ips", "optimal_dr", "Anytime", "Clip", "Cascade", "Reward", "Propensity"],
         "learning": ["learn_policy", "PolicyLearner", "RankingLearner", "Schedule"],
         "policies": ["load_policy", "export_onnx", "TwoTower", "Objective"],
         "environments": ["SyntheticBandit", "OpenBanditLog", "LogError"],
-        "log": ["Log", "Chosen", "ActionGroup", "Probabilities"],
+        "log": ["Log", "Chosen", "Always", "ActionGroup", "Probabilities", "record"],
     }
     assert set(homes) == set(pages)
     for page, names in homes.items():

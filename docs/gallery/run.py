@@ -1,7 +1,7 @@
 """Run the gallery's pages as a reader would, and keep what they draw.
 
     python docs/gallery/run.py            # every page: its pictures and its notebook, if it has one, written again
-    python docs/gallery/run.py csv        # one of them
+    python docs/gallery/run.py csv home   # two of them; home is the first page, with the report's screenshot (which needs chromium)
 
 Blocks of Python share their names, blocks of `sh` run in a shell, and both in one empty folder, where a page saves its pictures.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PAGES = sorted(page for page in HERE.glob("*.md") if page.stem != "index")
+HOME = HERE.parent / "index.md"
 NOTEBOOKS = ("csv", "no_propensities", "pandas_model")
 FENCE = re.compile(r"^```(python|sh)([^\n]*)\n(.*?)^```\n", flags=re.S | re.M)
 PICTURE = re.compile(r"!\[[^\]]*\]\((\w+\.png)\)")
@@ -119,8 +120,35 @@ def outputs(printed, code):
         yield {"output_type": "display_data", "metadata": {}, "data": {"image/png": picture}}
 
 
+def draw_home():
+    """The pictures of the first page: its answer beside the truth, and its report as a reader first sees it."""
+    names = {}
+    for kind, code in cells(HOME):
+        if kind == "code":
+            run(code, names)
+    axes = names["result"].plot()
+    axes.axvline(names["truth"], linestyle="--", color="black", label="truth")
+    axes.legend(loc="center")
+    axes.figure.savefig("answer.png", dpi=80, bbox_inches="tight")
+    shutil.copy("answer.png", HOME.parent / "figures")
+    if shutil.which("chromium"):
+        screen = [
+            "--headless=new",
+            "--no-sandbox",
+            "--hide-scrollbars",
+            "--window-size=1280,900",
+            "--screenshot=report.png",
+        ]
+        subprocess.run(["chromium", *screen, Path("report.html").resolve().as_uri()], capture_output=True, check=True)
+        shutil.copy("report.png", HOME.parent / "figures")
+
+
 def main():
-    names = sys.argv[1:] or [page.stem for page in PAGES]
+    names = sys.argv[1:] or ["home", *(page.stem for page in PAGES)]
+    if "home" in names:
+        names.remove("home")
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            draw_home()
     for page in (HERE / f"{name}.md" for name in names):
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             left_out = run_page(page)
