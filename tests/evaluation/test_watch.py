@@ -297,6 +297,46 @@ def test_batches_without_dates_count_in_the_order_in_which_they_were_added():
     assert "Some batches have no date" in made.notes[0]
 
 
+def test_rows_without_a_day_are_left_out_and_mentioned():
+    part = month(days=9, rows=60).with_columns(
+        day=pl.when(pl.int_range(pl.len()) % 100 == 0).then(None).otherwise("day")
+    )
+    made = cp.watch(part, **COLUMNS, day="day")
+    assert [day.name for day in made.days] == [dated(k) for k in range(9)]
+    assert made.notes == ("6 rows without a day are left out.",)
+
+
+def test_files_that_were_added_together_are_one_day_and_mentioned(tmp_path):
+    for day in range(3):
+        shop(60, seed=day).write_parquet(tmp_path / f"{dated(day)}.parquet")
+    cp.evaluate(tmp_path / "*.parquet", **COLUMNS, state=tmp_path / "state.json")
+    made = cp.watch(tmp_path / "state.json")
+    assert [day.name for day in made.days] == [dated(2)]
+    assert "and 2 more were added as one batch, which counts as one day" in made.notes[0]
+
+
+def test_times_of_a_day_are_one_day():
+    times = month(days=3, rows=40).with_columns(
+        day=pl.col("day") + pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit(" 08:00")).otherwise(pl.lit(" 17:30"))
+    )
+    made = cp.watch(times, **COLUMNS, day="day")
+    assert [(day.name, day.rows) for day in made.days] == [(dated(k), 40) for k in range(3)]
+
+
+def test_several_loggers_and_a_model_are_watched():
+    part = month(days=9, rows=120).with_columns(
+        who=pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit("a")).otherwise(pl.lit("b"))
+    )
+    several = cp.watch(
+        part, reward="click", propensity={"a": "p", "b": "pi_old"}, logger="who", target="pi_new", day="day"
+    )
+    assert [series.kind for series in several.series] == ["value", "lift", "weight", "propensities", "reward"]
+    with_columns = part.with_columns(q=pl.lit(0.2), v=pl.lit(0.2))
+    modelled = cp.watch(with_columns, **COLUMNS, model_reward="q", model_value="v", day="day")
+    result = cp.evaluate(with_columns.filter(day=dated(0)), **COLUMNS, model_reward="q", model_value="v")
+    assert modelled.series[0].values[0] == pytest.approx(result["pi_new", result.best].value)
+
+
 def test_a_day_that_lacks_a_number_is_left_out_of_its_series():
     without = WatchedDay("2026-06-02", date(2026, 6, 2), 10, {"r": {"t": {}}})
     made = watch_days([day_of("2026-06-01", 1.0), without, day_of("2026-06-03", 2.0)])

@@ -414,6 +414,13 @@ def _of_state(state: State) -> Days:
             f"{counted(lost, 'batch') if lost == 1 else f'{lost:,} batches'} of an earlier version had been added up "
             "before days were kept: they count in the answer of the state, and are not watched."
         )
+    mixed = [
+        batch for batch in known.batches if batch.key is None and len({_named(None, [f], 0) for f in batch.files}) > 1
+    ]
+    if mixed:
+        notes.append(
+            f"{mixed[0]} were added as one batch, which counts as one day. Add them one by one with `only_new=True`."
+        )
     total = summaries_of(state.moments, state.rewards) if state.question["cluster"] is not None and not lost else None
     return days, total, notes
 
@@ -421,13 +428,14 @@ def _of_state(state: State) -> Days:
 def _of_column(log: Log | Data, day: str, question: dict[str, Any]) -> Days:
     """The days of a column, from one pass over the log."""
     result = evaluate(log, segment=day, **question)
-    days = []
+    days, notes = list[WatchedDay](), list[str]()
     for k, (label, rows) in enumerate(result.segment_rows.items()):
-        summaries = summaries_at(result, place=label)
-        if rows:
-            days.append(WatchedDay(*_named(segment_text(label), {}, k), int(rows), summaries))
-    is_clustered = result.moments.cluster is not None
-    return days, summaries_at(result) if is_clustered else None, []
+        if rows and None in (label or ()):
+            notes.append(f"{counted(rows, 'row')} without a day {'is' if rows == 1 else 'are'} left out.")
+        elif rows:
+            days.append(WatchedDay(*_named(segment_text(label), (), k), rows, summaries_at(result, place=label)))
+    is_clustered = result.moments.cluster is not None and not notes
+    return days, summaries_at(result) if is_clustered else None, notes
 
 
 def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict[str, Any]) -> Days:
