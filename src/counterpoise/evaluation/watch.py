@@ -315,7 +315,7 @@ def watch(
     *,
     target: Targets = None,
     weight: Weight | Columns = None,
-    day: str | None = None,
+    day: Columns = None,
     state: str | PathLike[str] | None = None,
     reference: int | str = REFERENCE,
     alert: str | Sequence[str] | None = None,
@@ -336,7 +336,7 @@ def watch(
     target, weight
         As for `evaluate`, if the log is not a state.
     day
-        The column with the day of every row.
+        The column with the day of every row; or, without a log, the days themselves.
     state
         A file that keeps the sums: files of the log that it does not have are added to it first, each as a batch of its own.
     reference
@@ -363,7 +363,7 @@ def watch(
     question: dict[str, Any] = {"target": target, "weight": weight, "progress": progress, **parts}
     chosen = [name for name, value in question.items() if value is not None and name != "progress"]
     place = state if log is None else log
-    if place is None:
+    if place is None and day is None:
         raise OptionError("`watch` needs a log.", do="Pass a state, a folder of files, or a log and `day=`.")
     if isinstance(place, str | PathLike) and (is_state(place) or log is None):
         if chosen or day is not None or (log is not None and state is not None):
@@ -425,7 +425,7 @@ def _of_state(state: State) -> Days:
     return days, total, notes
 
 
-def _of_column(log: Log | Data, day: str, question: dict[str, Any]) -> Days:
+def _of_column(log: Log | Data, day: Columns, question: dict[str, Any]) -> Days:
     """The days of a column, from one pass over the log."""
     result = evaluate(log, segment=day, **question)
     days, notes = list[WatchedDay](), list[str]()
