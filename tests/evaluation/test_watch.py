@@ -10,7 +10,15 @@ from command_line import shop
 
 import counterpoise as cp
 from counterpoise.display import as_text
-from counterpoise.evaluation.changes import SETTLED, Watched, alarm_limit, dispersion, moderated, scan, weekday_spread
+from counterpoise.evaluation.changes import (
+    SETTLED,
+    Watched,
+    alarm_limit,
+    dispersion,
+    quiet_errors,
+    scan,
+    weekday_spread,
+)
 from counterpoise.evaluation.watch import WatchedDay, watch_days
 
 COLUMNS = {"reward": "click", "propensity": "p", "target": "pi_new"}
@@ -85,11 +93,15 @@ def test_a_weekday_effect_is_shrunk_where_days_are_alike():
     assert min(apart) > 100
 
 
-def test_a_day_without_clicks_is_not_sure_of_itself():
-    errors = np.full(20, 0.1)
-    errors[17] = 0.0
-    own = moderated(errors, np.where(errors > 0, 100.0, 0.0), np.full(20, 50.0), slice(0, 14), 3.8)
-    assert own[17] > 0.1 > 0.99 * own[16]
+def test_a_day_has_the_error_of_its_weekday_in_the_reference_and_its_own_only_if_that_is_wild():
+    errors = np.where(np.array(WEEK) == 6, 0.2, 0.1)
+    errors[[17, 18, 19]] = 0.0, 0.12, 0.9  # no clicks, more clicks, an outlier
+    own = quiet_errors(errors, np.full(30, 1e4), np.full(30, 50.0), WEEK, slice(0, 14), 3.8)
+    assert own[[16, 17, 18]] == pytest.approx(0.1, rel=0.01)
+    assert own[[6, 27]] == pytest.approx(0.2, rel=0.01)
+    assert own[19] == pytest.approx(0.9 / np.sqrt(2), rel=0.01)
+    few = quiet_errors(errors, np.full(30, 5.0), np.full(30, 50.0), WEEK, slice(0, 14), 3.8)
+    assert few[16] > 1.2 * own[16]
 
 
 def test_reference_days_that_differ_by_more_than_their_rows_explain_are_noticed():
