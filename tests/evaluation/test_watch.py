@@ -99,7 +99,7 @@ def test_a_day_has_the_error_of_its_weekday_in_the_reference_and_its_own_only_if
     own = quiet_errors(errors, np.full(30, 1e4), np.full(30, 50.0), WEEK, slice(0, 14), 3.8)
     assert own[[16, 17, 18]] == pytest.approx(0.1, rel=0.01)
     assert own[[6, 27]] == pytest.approx(0.2, rel=0.01)
-    assert own[19] == pytest.approx(0.9 / np.sqrt(2), rel=0.01)
+    assert own[19] == pytest.approx(0.9, rel=0.01)
     few = quiet_errors(errors, np.full(30, 5.0), np.full(30, 50.0), WEEK, slice(0, 14), 3.8)
     assert few[16] > 1.2 * own[16]
 

@@ -103,8 +103,8 @@ def quiet_errors(
 
     A day with more clicks has a larger error of its own, and one without clicks has none at all, so what a day says about itself would
     hide a change or make one up. So the variance of a row comes from the same weekday of the reference, averaged with all of it in
-    proportion to the degrees of freedom (Smyth 2004). A day counts its own only if it has `WILD` times that, as outliers have. Tails
-    are Student's.
+    proportion to the degrees of freedom (Smyth 2004). A day has its own only if that is more than `WILD` times as large: after an outlier,
+    or a change of the weights. Tails are Student's.
     """
     freedom = np.asarray(degrees_of_freedom(carrying), dtype=np.float64)
     of_day = np.eye(7)[np.asarray(weekdays)]
@@ -113,7 +113,8 @@ def quiet_errors(
     of_weekday = (squares @ of_day[reference]) / np.maximum(total @ of_day[reference], 1.0)
     known = freedom[reference] @ of_day[reference]
     per_row = (known * of_weekday + POOLED * of_all) / (known + POOLED)
-    variance = np.maximum(of_day @ per_row / np.maximum(rows, 1.0), errors**2 / WILD)
+    quiet = of_day @ per_row / np.maximum(rows, 1.0)
+    variance = np.where(errors**2 > WILD * quiet, errors**2, quiet)
     wider = np.array([heavier(limit, float(each)) / limit for each in freedom + POOLED])
     return np.asarray(np.sqrt(variance) * wider)
 
