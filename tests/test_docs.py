@@ -188,6 +188,10 @@ def test_the_reference_has_every_part_of_a_log_with_its_type(site):
     assert rows["reward_bounds"] == "Bounds"
 
 
+def test_learning_a_policy_can_be_read_in_five_minutes():
+    assert len((DOCS / "learning.md").read_text(encoding="utf-8").split()) <= 850
+
+
 def test_no_formula_is_left_as_text(site):
     page = (site / "mathematics.html").read_text(encoding="utf-8")
     assert page.count("<math") > 60

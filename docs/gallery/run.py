@@ -1,7 +1,7 @@
 """Run the gallery's pages as a reader would, and keep what they draw.
 
     python docs/gallery/run.py            # every page: its pictures and its notebook, if it has one, written again
-    python docs/gallery/run.py csv home   # two of them; home is the first page, with the report's screenshot (which needs chromium)
+    python docs/gallery/run.py csv home   # two of them; home is the documentation's first page
 
 Blocks of Python share their names, blocks of `sh` run in a shell, and both in one empty folder, where a page saves its pictures.
 """
@@ -121,7 +121,7 @@ def outputs(printed, code):
 
 
 def draw_home():
-    """The pictures of the first page: its answer beside the truth, and its report as a reader first sees it."""
+    """The picture of the first page: its answer beside the truth."""
     names = {}
     for kind, code in cells(HOME):
         if kind == "code":
@@ -131,16 +131,6 @@ def draw_home():
     axes.legend(loc="center")
     axes.figure.savefig("answer.png", dpi=80, bbox_inches="tight")
     shutil.copy("answer.png", HOME.parent / "figures")
-    if shutil.which("chromium"):
-        screen = [
-            "--headless=new",
-            "--no-sandbox",
-            "--hide-scrollbars",
-            "--window-size=1280,900",
-            "--screenshot=report.png",
-        ]
-        subprocess.run(["chromium", *screen, Path("report.html").resolve().as_uri()], capture_output=True, check=True)
-        shutil.copy("report.png", HOME.parent / "figures")
 
 
 def main():
