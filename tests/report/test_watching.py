@@ -50,9 +50,7 @@ def test_it_opens_without_error_request_or_barrier(browser, page, width, dark):
 
 def test_alarms_come_first_and_are_marked(browser, page, watched):
     browser.open(page)
-    listed = browser.run(
-        "return Array.from(document.querySelectorAll('header .verdicts > li')).map(e => e.textContent)"
-    )
+    listed = browser.run("return Array.from(document.querySelectorAll('main li[class^=is-]')).map(e => e.textContent)")
     assert len(listed) == len(watched.alarms) + 2
     assert any("Mean reward of what ran rose from" in each for each in listed[: len(watched.alarms)])
     marks = browser.run("return document.querySelectorAll('.area .mark').length")
