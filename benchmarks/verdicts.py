@@ -948,6 +948,7 @@ class Month:
     turn: float = 0.0  # of the logging policy
     sharp: float = 0.7  # of the two policies
     targets: int = 1
+    purchases: float = 0.0  # the spread of the logarithm of what a click is worth, if that differs
 
 
 CONTEXTS_OF_DAYS, ACTIONS_OF_DAYS, DAYS = 6, 4, 30
@@ -959,6 +960,7 @@ MONTHS = {
     "rare clicks": Month(rows=4_000, rate=0.02),
     "revenue": Month(rows=2_000, revenue=True),
     "thin overlap": Month(rows=2_000, sharp=1.5),
+    "a few large purchases": Month(rows=2_000, rate=0.05, purchases=1.5),
     # looked at once, at the end
     "own: small days": Month(rows=300, rate=0.4, season=0.3),
     "own: three targets, revenue": Month(rows=1_500, revenue=True, season=0.3, targets=3),
@@ -1018,6 +1020,8 @@ def draw_month(month: Month, stage: Stage, shift: str, size: float, random: Rand
         if is_shifted and shift == "weight":
             p = p / (1 + size)  # which is wrong
         reward = (random.random(n) < rate) * 1.0
+        if month.purchases:
+            reward *= np.exp(random.normal(-(month.purchases**2) / 2, month.purchases, n))
         if month.revenue:
             reward = rate + (random.gamma(0.5, 2.0, n) - 1) * 0.5 * rates[context, action]
         logged = {"day": np.full(n, day), "reward": reward, "p": p} | {f"t{k}": pi[k] for k in range(len(pi))}

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,16 +16,23 @@ from conftest import absent
 from counterpoise.engines import ENGINES
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import INTERVALS
+from counterpoise.log.parts import PARTS
 from counterpoise.models.propensity import ERRORS
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
 FENCE = re.compile(r"^```(\S*)([^\n]*)\n(.*?)^```", flags=re.S | re.M)
 DATA = ROOT.parent / "shared" / "obd"
 
 
 def blocks(page):
     return FENCE.findall(page.read_text(encoding="utf-8"))
+
+
+def built(site, page):
+    """The page of the site that a page of the documentation becomes."""
+    return (site / page.relative_to(DOCS)).with_suffix(".html")
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +51,9 @@ def _registries():
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(b[0] == "python" for b in blocks(page))], ids=lambda p: p.stem
+    "page",
+    [page for page in PAGES if page.parent.name != "gallery" and any(b[0] == "python" for b in blocks(page))],
+    ids=lambda p: p.stem,
 )
 def test_code_runs(page, tmp_path, monkeypatch):
     """The blocks of a page one after the other, as a reader would run them."""
@@ -69,8 +79,8 @@ def test_code_runs(page, tmp_path, monkeypatch):
 
 
 def test_each_thing_of_ones_own_takes_less_than_15_lines():
-    mine = [code for language, _, code in blocks(ROOT / "docs" / "extending.md") if language == "python"][1:]
-    mine += [code for _, _, code in blocks(ROOT / "docs" / "learning.md") if "objectives.register" in code]
+    mine = [code for language, _, code in blocks(DOCS / "extending.md") if language == "python"][1:]
+    mine += [code for _, _, code in blocks(DOCS / "learning" / "objectives.md") if "objectives.register" in code]
     assert len(mine) == 6
     for code in mine:
         assert len([line for line in code.splitlines() if line.strip()]) < 15
@@ -84,7 +94,7 @@ def test_the_errors_of_propensity_models_are_called_as_in_the_code():
 
 def test_only_other_libraries_code_is_not_run():
     shown = {(page.name, language) for page in PAGES for language, _, _ in blocks(page)}
-    assert {language for _, language in shown} <= {"python", "py", "sh", ""}
+    assert {language for _, language in shown} <= {"python", "py", "sh", "text", ""}
     assert {name for name, language in shown if language == "py"} == {"obp.md"}
     assert sum(language == "python" for page in PAGES for language, _, _ in blocks(page)) >= 12
 
@@ -94,18 +104,18 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
-    assert built.returncode == 0, built.stderr
+    build = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert build.returncode == 0, build.stderr
     return folder
 
 
 def test_every_page_is_built(site):
     for page in PAGES:
-        assert (site / f"{page.stem}.html").is_file()
+        assert built(site, page).is_file()
 
 
 def test_every_link_leads_to_a_page_or_file_of_the_site(site):
-    for page in site.glob("*.html"):
+    for page in site.rglob("*.html"):
         if page.stem == "404":  # its links are for a server's root
             continue
         for link in re.findall(r'(?:href|src)="([^"#?]+)', page.read_text(encoding="utf-8")):
@@ -114,15 +124,68 @@ def test_every_link_leads_to_a_page_or_file_of_the_site(site):
                 assert (page.parent / link).exists(), (page.name, link)
 
 
+def test_a_link_to_another_page_is_one_in_folders_too(site):
+    page = (site / "gallery" / "csv.html").read_text(encoding="utf-8")
+    assert 'href="../command_line.html"' in page
+    assert "in the repository" not in page
+
+
 def test_the_home_page_lists_every_other_page():
-    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    assert {page.name for page in PAGES if f"({page.name})" not in home} == {"index.md"}
+    home = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert {page.name for page in PAGES if page.parent == DOCS and f"({page.name})" not in home} == {"index.md"}
+    for page in PAGES:
+        if page.parent != DOCS and page.stem != "index":  # its folder's own page does
+            name = page.relative_to(DOCS).as_posix()
+            beside = [page.parent / "index.md", page.parent.with_suffix(".md")]
+            texts = [one.read_text(encoding="utf-8") for one in beside if one.is_file()]
+            assert any(f"({link})" in text for text in texts for link in (page.name, name)), name
 
 
 def test_the_reference_has_what_users_call(site):
-    page = (site / "api.html").read_text(encoding="utf-8")
-    for name in ("evaluate", "compare", "rank", "plan", "doctor", "sql", "from_sums", "PolicyLearner", "load_policy"):
-        assert re.search(rf'<h\d id="[\w.]*\b{name}"', page), name
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html")}
+    homes = {
+        "verbs": [
+            "evaluate",
+            "compare",
+            "rank",
+            "sensitivity",
+            "ab_test",
+            "backtest",
+            "plan",
+            "doctor",
+            "watch",
+            "sql",
+            "from_sums",
+        ],
+        "results": [
+            "Result",
+            "Comparison",
+            "Estimate",
+            "Verdict",
+            "Ranked",
+            "ABTest",
+            "Plan",
+            "Examination",
+            "WatchedLog",
+        ],
+        "estimators": ["beta_ips", "optimal_dr", "Anytime", "Clip", "Cascade", "Reward", "Propensity"],
+        "learning": ["learn_policy", "PolicyLearner", "RankingLearner", "Schedule"],
+        "policies": ["load_policy", "export_onnx", "TwoTower", "Objective"],
+        "environments": ["SyntheticBandit", "OpenBanditLog", "LogError"],
+        "log": ["Log", "Chosen", "Always", "ActionGroup", "Probabilities", "record"],
+    }
+    assert set(homes) == set(pages)
+    for page, names in homes.items():
+        for name in names:
+            assert re.search(rf'<h\d id="[\w.]*\b{name}"', pages[page]), name
+
+
+def test_the_reference_has_every_part_of_a_log_with_its_type(site):
+    page = (site / "api" / "log.html").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"<tr>\s*<td><code>(\w+)</code></td>\s*<td><code>(.*?)</code></td>", page))
+    assert set(PARTS) <= set(rows)
+    assert rows["reward"] == "Columns"
+    assert rows["reward_bounds"] == "Bounds"
 
 
 def test_no_formula_is_left_as_text(site):
@@ -130,7 +193,7 @@ def test_no_formula_is_left_as_text(site):
     assert page.count("<math") > 60
     text = re.sub(r"<pre.*?</pre>|<code.*?</code>|<script.*?</script>", "", page, flags=re.S)
     assert "$" not in text
-    reference = (site / "api.html").read_text(encoding="utf-8")
+    reference = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
     assert reference.count("<math") >= 10
     for left in (".. math::", "\\frac", "\\hat"):
         assert left not in text + reference
@@ -144,11 +207,27 @@ def browser():
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(DOCS).as_posix())
 def test_opens_without_error_request_or_barrier(browser, site, page, dark):
     for width in (1280, 390):
-        browser.open(site / f"{page.stem}.html", width=width, dark=dark)
+        browser.open(built(site, page), width=width, dark=dark)
         assert browser.errors() == []
         assert [url for url in browser.requests() if not url.startswith(site.resolve().as_uri())] == []
         assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.violations() == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_search_works_from_disk(browser, site, dark):
+    browser.open(site / "api" / "log.html", dark=dark)
+    browser.run("document.querySelector('.md-search__input').focus()")
+    browser.type(".md-search__input", "propensities")
+    deadline = time.monotonic() + chromium.PATIENCE
+    links = []
+    while not links and time.monotonic() < deadline:
+        links = browser.run("return [...document.querySelectorAll('.md-search-result__link')].map(link => link.href)")
+        time.sleep(0.1)
+    assert links[0].split("?")[0] == (site / "propensities.html").resolve().as_uri()
+    assert [url for url in browser.requests() if not url.startswith(site.resolve().as_uri())] == []
+    assert browser.errors() == []
     assert browser.violations() == []

@@ -46,11 +46,13 @@ def report(path: str) -> None:
     log, truth, _ = simulate()
     device = np.array(["phone", "tablet", "desktop"])[np.random.default_rng(1).integers(0, 3, ROWS)]
     shop = {**log, "device": device}
-    result = evaluate(shop, reward="click", propensity="propensity", target="new", segment="device")
+    targets = {"new": "new", "half way": "(new + propensity) / 2", "at random": f"0 * new + {1 / ACTIONS}"}
+    result = evaluate(shop, reward="click", propensity="propensity", target=targets, segment="device")
     written = result.report(
         path,
         command=f"python -m counterpoise.demo {path}",
-        title=f"A simulated shop, where the new policy truly earns {truth:.4f} clicks per banner",
+        title=f"A simulated shop, where the new policy truly earns {100 * truth:.2f} clicks per 100 banners",
+        unit="banner",
     )
     print(f"Wrote {written}. Open it in a browser.")
 

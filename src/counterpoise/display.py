@@ -12,6 +12,8 @@ from typing import cast, overload
 
 # -- Numbers, and names from a log -------------------------------------------------------------------------------------
 
+_PERCENT = "\N{NO-BREAK SPACE}%"
+
 
 def number(value: float, error: float | None = None) -> str:
     """A value to two digits of its error, or to four of its own.
@@ -69,6 +71,15 @@ def percent_change(share: float, error: float | None = None) -> str:
     written = f"{100 * share:+,.{digits}f}"
     plain = written.lstrip("+-") if float(written.replace(",", "")) == 0 else written
     return f"{plain}\u00a0%".replace("-", "−")
+
+
+def percent_span(lower: float, upper: float, error: float | None = None) -> str:
+    """Both ends of a change in percent.
+
+    >>> percent_span(0.68, 0.87, 0.05).replace("\N{NO-BREAK SPACE}", " ")
+    '+68 to +87 %'
+    """
+    return f"{percent_change(lower, error).removesuffix(_PERCENT)} to {percent_change(upper, error)}"
 
 
 def p_value(p: float) -> str:
@@ -154,6 +165,17 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Percent:
+    """A change in percent, with the error that says how many of its digits to believe."""
+
+    value: float | None
+    error: float | None = None
+
+    def __str__(self) -> str:
+        return "–" if self.value is None else percent_change(self.value, self.error)
+
+
+@dataclass(frozen=True)
 class PValue:
     """A p-value."""
 
@@ -174,7 +196,7 @@ class Worded:
         return self.words
 
 
-Cell = str | int | float | Name | Number | Share | PValue | Worded | None
+Cell = str | int | float | Name | Number | Share | Percent | PValue | Worded | None
 NARROW = 24  # characters of a name in a table that has to fit
 ROWS = 20  # of a table that is printed
 
@@ -197,7 +219,7 @@ def estimate_cells(
 
 def cell_value(cell: Cell) -> object:
     """What a cell holds, for frames and documents."""
-    return cell.value if isinstance(cell, Name | Number | Share | PValue | Worded) else cell
+    return cell.value if isinstance(cell, Name | Number | Share | Percent | PValue | Worded) else cell
 
 
 def cell_text(cell: Cell, limit: int | None = NARROW) -> str:
@@ -229,7 +251,7 @@ def finite(value: object) -> object:
     >>> finite({"a": (1.0, float("inf"))})
     {'a': [1.0, None]}
     """
-    if isinstance(value, Name | Number | Share | PValue | Worded):
+    if isinstance(value, Name | Number | Share | Percent | PValue | Worded):
         return finite(value.value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
@@ -318,6 +340,7 @@ class Phrase:
     """A sentence in which names and numbers are kept apart from the words."""
 
     parts: Sequence[str | Name | Number]
+    is_quiet: bool = False  # beside the answer, not the answer itself
 
     def __str__(self) -> str:
         return "".join(map(str, self.parts))
@@ -336,7 +359,17 @@ class Judged:
         return f"{self.what}{self.word}" + (": " + " ".join(self.reasons) if self.reasons else "")
 
 
-Block = str | Phrase | Table | Judged
+@dataclass(frozen=True)
+class Pointer:
+    """Where there is more to see, in Python's words; the command line has words of its own."""
+
+    words: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+Block = str | Phrase | Table | Judged | Pointer
 
 
 class Display:

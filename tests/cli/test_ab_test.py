@@ -1,6 +1,8 @@
 """`counterpoise ab-test`: the table, the JSON and the page say what the verb says."""
 
 import json
+import re
+from html import unescape
 
 import numpy as np
 import polars as pl
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 import counterpoise as cp
 from counterpoise.cli import app
+from counterpoise.display import number, percent_change
 
 
 @pytest.fixture
@@ -46,6 +49,28 @@ def test_json_and_page(log, tmp_path):
     assert "&lt;b&gt;new&lt;/b&gt;" in page
     assert "MISMATCH" in page
     assert "carry over" in page
+
+
+def test_the_page_has_both_means_the_change_the_decision_and_how_to_make_it_again(log, tmp_path):
+    page = tmp_path / "page.html"
+    run(log, "--against", "old", "--html", str(page), "--unit", "visit", "--title", "March")
+    whole = page.read_text(encoding="utf-8").partition("</style>")[2]
+    words = unescape(re.sub(r"<[^>]+>", "", whole)).replace("\N{NO-BREAK SPACE}", " ")
+    found = cp.ab_test(str(log), arm="arm", against="old", reward="click")
+    for arm in found.arms:
+        assert number(100 * arm.mean, 100 * arm.stderr) in words
+    share = found.relative("<b>new</b>")
+    assert percent_change(share.value, share.stderr).replace("\N{NO-BREAK SPACE}", " ") in words
+    assert "click per visit, <b>new</b> against old · log.parquet · 800 visits" in words
+    assert "Not decided." in words
+    assert "March" in words
+    assert "How to reproduce this" in words
+    assert not re.search(r"\brows?\b", words.split("How to reproduce this")[0].split("What this rests on")[0])
+
+
+def test_a_title_without_a_page_is_refused(log):
+    done = CliRunner().invoke(app, ["ab-test", str(log), "--unit", "visit"])
+    assert done.exit_code == 2
 
 
 def test_text(log):

@@ -206,12 +206,12 @@ def test_the_headline_states_no_value_that_the_verdict_does_not_stand_for(tmp_pa
     for command in ("evaluate", "compare"):
         found = invoke(command, path, "--target", "pi_new")
         assert "pi_new: not identified" in found.stdout
-        assert "cannot say" in found.stdout
-        assert "would have earned " not in found.stdout
+        assert "This log of 1,000 rows cannot say how pi_new compares with what ran." in found.stdout
+        assert "%" not in found.stdout.split("cannot say how")[1].split("intervals")[0].replace("95 %", "")
         doubtful = invoke(command, path, "--target", "pi_old").stdout
         assert "pi_old: caution" in doubtful
-        assert ", but read the caution below first." in doubtful
-        assert "caution below" not in invoke(command, path, "--target", "p").stdout
+        assert "you can rely on it" not in doubtful
+        assert "caution" not in invoke(command, path, "--target", "p").stdout
 
 
 def test_segments_made_of_what_was_chosen_are_said_to_be_none(tmp_path):
@@ -245,15 +245,17 @@ def test_a_state_adds_up_over_days_and_refuses_a_day_twice(tmp_path):
 
 
 def test_the_sentence_comes_first_and_every_number_is_there(log):
-    lines = invoke("evaluate", log, "--target", "pi_new").stdout.splitlines()
+    lines = invoke("evaluate", log, "--target", "pi_new", "--all").stdout.splitlines()
+    assert lines[:5] == invoke("evaluate", log, "--target", "pi_new").stdout.splitlines()[:5]
     result = cp.evaluate(pl.read_parquet(log), reward="click", propensity="p", target="pi_new")
     best = result["pi_new", "beta_ips"]
-    assert f"pi_new would have earned {number(best.value, best.stderr)} per row" in lines[1]
+    assert lines[1] == "click per row, had pi_new run instead of what ran · log.parquet · 2,000 rows"
+    assert re.match(r"pi_new: \+\d+ % click \(\+\d+ to \+\d+ %\), from ", lines[3])
+    assert f" to {number(100 * best.value, 100 * best.stderr)} per 100 rows. Better than what ran" in lines[3]
     for name in ("ips", "snips", "beta_ips"):
         row = next(line for line in lines if line.split()[:2] == ["pi_new", name])
         estimate = result["pi_new", name]
         assert row.split()[2:4] == [number(x, estimate.stderr) for x in (estimate.value, estimate.stderr)]
-    assert lines[-1] == "pi_new: ok"
 
 
 @pytest.mark.parametrize(
@@ -305,6 +307,21 @@ def test_the_report_is_written_whole_and_said(tmp_path, log):
     json.loads(silent.stdout)
     assert f"Report: {path}" in silent.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["log.parquet", "report.html"]
+
+
+def test_a_report_has_the_unit_and_the_title_that_are_typed(tmp_path, log):
+    path = tmp_path / "report.html"
+    found = invoke(
+        "evaluate", log, "--html", path, "--unit", "visit", "--title", "Banners <in> March", "--segment", "country"
+    )
+    assert found.exit_code == 0, found.stderr
+    page = path.read_text(encoding="utf-8")
+    assert "<title>Banners &lt;in&gt; March</title>" in page
+    assert "per 100 visits" in page
+    for option in ("--unit", "--title"):
+        refused = invoke("evaluate", log, option, "visit")
+        assert refused.exit_code == 2
+        assert f"{option} is for the report. Write one with --html report.html." in refused.stderr
 
 
 @pytest.mark.parametrize("place", ["/proc/report.html", "/nowhere/report.html", "FOLDER"])
@@ -359,7 +376,7 @@ def test_several_rewards_are_answered_one_after_the_other(tmp_path, command):
     assert found == {"reward": "click"} | alone[0] | {"others": {"money": {"reward": "money"} | alone[1]}}
     if command == "evaluate":
         jsonschema.validate(found, schema())
-        assert "Estimates: <bdi>money</bdi>" in page
+        assert "Reward: <bdi>money</bdi>" in page
 
 
 @pytest.mark.once
@@ -375,7 +392,8 @@ def test_a_state_of_several_rewards_is_shown_and_reported(tmp_path):
     shown = invoke("state", "show", state)
     assert shown.exit_code == 0, shown.output
     assert "  reward: click, money\n" in shown.stdout
-    assert shown.stdout.endswith(done.stdout.partition("Report: ")[0])
+    answer = done.stdout.partition("Report: ")[0].replace(" · 1.parquet and earlier logs · ", " · ")
+    assert shown.stdout.endswith(answer.replace("  A page for others: --html report.html.", ""))
     found = json.loads(invoke("state", "show", state, "--json").stdout)["answer"]
     jsonschema.validate(found, schema())
     assert found["others"]["money"]["n"] == 2000
@@ -400,7 +418,7 @@ def test_a_weight_by_its_name(tmp_path, typed, weight):
     assert values == {key[:2]: one.value for key, one in result.estimates.items()}
     assert found["verdicts"][0]["verdict"] == "caution"
     page = tmp_path / "report.html"
-    said = invoke("evaluate", log, *asked, "--weight", typed, "--html", page)
+    said = invoke("evaluate", log, *asked, "--weight", typed, "--html", page, "--all")
     assert said.exit_code == 0, said.output
     different = json.loads(invoke("compare", log, *asked, "--weight", typed, "--json").stdout)
     if not result.ladders:

@@ -28,10 +28,14 @@ def state(tmp_path):
 def test_the_answer_of_the_last_run_is_printed_again(state):
     whole = pl.concat([pl.read_parquet(state.parent / f"{day}.parquet") for day in range(3)])
     whole.write_parquet(state.parent / "whole.parquet")
-    expected = invoke("evaluate", state.parent / "whole.parquet", *COLUMNS).stdout
-    shown = invoke("state", "show", state)
-    assert shown.exit_code == 0
-    assert shown.stdout.endswith(expected)
+    for more in ([], ["--all"]):
+        expected = invoke("evaluate", state.parent / "whole.parquet", *COLUMNS, *more).stdout
+        shown = invoke("state", "show", state, *more)
+        assert shown.exit_code == 0
+        # a state has forgotten its logs' names, and writes no page
+        assert expected.startswith("click per row, had pi_new run instead of what ran · whole.parquet · 900 rows\n")
+        answer = expected.partition("\n")[2].replace("  A page for others: --html report.html.", "")
+        assert shown.stdout.endswith(f"click per row, had pi_new run instead of what ran · 900 rows\n{answer}")
 
 
 def test_the_question_and_the_batches_are_printed(state):
@@ -55,7 +59,7 @@ def test_json_has_the_question_every_batch_and_the_answer(state):
 def test_a_state_of_compare_shows_the_differences(tmp_path):
     question = {"reward": "click", "propensity": "p", "target": "pi_new", "against": "pi_old", "segment": "country"}
     result = cp.compare(shop(500), **question, state=tmp_path / "state.json", batch="mon")
-    assert "pi_new would have earned" in invoke("state", "show", tmp_path / "state.json").stdout
+    assert "Better than pi_old" in invoke("state", "show", tmp_path / "state.json").stdout
     found = json.loads(invoke("state", "show", tmp_path / "state.json", "--json").stdout)
     assert found["answer"]["differences"][0]["difference"] == pytest.approx(result.value)
 

@@ -66,7 +66,9 @@ def lines_of(shown):
 
 COMMANDS = {
     "evaluate": ["evaluate", "LOG", "--segment", "country"],
+    "evaluate --all": ["evaluate", "LOG", "--segment", "country", "--all"],
     "compare": ["compare", "LOG", "--segment", "country"],
+    "compare --all": ["compare", "LOG", "--segment", "country", "--all"],
     "doctor": ["doctor", "LOG"],
     "plan": ["plan", "LOG", "--target", "pi_new", "--difference", "0.01", "--actions", "2"],
 }
@@ -84,8 +86,8 @@ def test_output_fits_the_terminal(log, name, columns):
     assert max(map(cell_len, lines_of(shown))) <= columns
     assert "\x07" not in shown
     assert "\x1b[31mred" not in shown
-    if name == "evaluate":
-        numbers = [line for line in lines_of(shown) if " beta_ips " in line]
+    if name == "evaluate --all":
+        numbers = [line for line in lines_of(shown) if " beta_ips  " in line]
         assert len(numbers) == 12  # three targets, the whole log and three segments, and no number cut off
         assert all(len(re.findall(r"[–∞]|\d", line)) >= 4 for line in numbers)
         assert not any("…" in line for line in lines_of(shown))
@@ -119,7 +121,7 @@ def test_a_pipe_gets_plain_whole_lines(log, name, columns):
     assert not any(line != line.rstrip() for line in lines)
     long = [line for line in lines if "a very long name of a segment" in line]
     assert all(line.count("a very long name of a segment") == 10 for line in long)
-    if name == "evaluate":
+    if name == "evaluate --all":
         assert sum(bool(re.match(r"pi_new +a very .* beta_ips +\d", line)) for line in lines) == 1
     if name == "plan":
         assert sum(line.startswith("its difference from the logging policy to ± 0.01 (95 %)  ") for line in lines) == 1

@@ -159,6 +159,43 @@ def test_doubts_are_printed_once():
     assert repr(found).count(str(found["1"].verdict)) == 1
 
 
+@pytest.mark.parametrize(("effect", "adjusted"), [(0.5, False), (-0.7, False), (0.5, True), (-0.7, True)])
+def test_shares_of_the_other_arm_are_covered(effect, adjusted):
+    """The mean reward is 1 without the treatment, so that the effect is its own share."""
+    level, runs, covered = 0.9, 300, 0
+    for seed in range(runs):
+        random = np.random.default_rng(seed)
+        arm, x = random.integers(2, size=400), random.normal(size=400)
+        log = pl.DataFrame({"arm": arm.astype(str), "r": 1 + effect * arm + x + random.normal(size=400), "x": x})
+        test = cp.ab_test(log, arm="arm", reward="r", level=level, **({"baseline": ["x"]} if adjusted else {}))
+        covered += effect in test.relative("1").interval
+        assert test.relative("1").value == pytest.approx(test["1"].value / test.arm("0").mean)
+    error = np.sqrt(level * (1 - level) / runs)
+    assert level - 3 * error < covered / runs
+    assert covered / runs < level + 3 * error or adjusted  # which is careful
+
+
+def test_a_share_of_next_to_nothing_is_not_given():
+    random = np.random.default_rng(0)
+    log = {"arm": ["a", "b"] * 200, "r": random.normal(size=400)}
+    assert cp.ab_test(log, arm="arm", reward="r").relative("b") is None
+
+
+def test_decisions_allow_for_all_arms_and_say_nothing_of_a_mismatch():
+    """Five arms like the control, at level 0.8: any of them is decided in at most a fifth of the tests."""
+    level, runs, decided = 0.8, 150, 0
+    for seed in range(runs):
+        random = np.random.default_rng(seed)
+        log = {"arm": random.integers(6, size=900).astype(str), "r": random.normal(size=900)}
+        test = cp.ab_test(log, arm="arm", reward="r", level=level)
+        decided += any(test.decision(arm) != "not decided" for arm in test.treatments)
+        assert all(test.together(arm).interval.width > test[arm].interval.width for arm in test.treatments)
+    assert decided / runs < 1 - level + 3 * np.sqrt(level * (1 - level) / runs)
+    log = {"arm": ["a"] * 900 + ["b"] * 1100, "r": np.r_[np.zeros(900), np.ones(1100)]}
+    for shares, decision in ((None, "better"), ({"a": 0.5, "b": 0.5}, "cannot say")):
+        assert cp.ab_test(log, arm="arm", reward="r", shares=shares).decision("b") == decision
+
+
 def test_several_arms_are_compared_two_by_two(tmp_path):
     log, _ = simulated(900, 9)
     third = log.with_columns(arm=pl.lit("third"), r=pl.col("r") + 1.0)[:300]

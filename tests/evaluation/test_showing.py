@@ -9,15 +9,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from command_line import invoke, shop
 from report_logs import HOSTILE, crowded, hostile, ordinary
 
 import counterpoise as cp
 from counterpoise.diagnostics import Caveat, Verdict
-from counterpoise.display import Table, breakable, number, signed
+from counterpoise.display import Percent, Table, breakable, number, percent_change, percent_span, signed
 from counterpoise.evaluation.reading import basis, headline, plain, read
 from counterpoise.evaluation.showing import evaluation
+from counterpoise.evaluation.story import story_of
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render
 
@@ -61,54 +63,82 @@ SIZES = [(1, 1), (1, 3), (2, 4), (5, 1), (9, 2), (1, 500), (20, 20), (200, 500)]
 
 @pytest.mark.once
 @pytest.mark.parametrize(("targets", "segments"), SIZES)
-def test_the_text_has_at_most_forty_lines_and_says_how_many_rows_it_leaves_out(targets, segments):
+def test_the_text_has_at_most_forty_lines_and_says_what_it_leaves_out(targets, segments):
     result = enlarged(targets, segments)
     said = repr(result)
     assert said == str(result)
     lines = said.splitlines()
     assert len(lines) <= LINES
-    table = lines[lines.index("") + 2 : lines.index("", lines.index("") + 1)]
-    shown = [line for line in table if not line.startswith("…")]
-    left = re.search(r"… and ([\d,]+) more rows?; see \.table\(\)", said)
-    assert len(shown) + (int(left[1].replace(",", "")) if left else 0) == len(result.estimates)
-    assert len(shown) >= min(len(result.estimates), 10, targets)
+    named = [name for name in result.targets if re.search(rf"^{name} +\d", said, flags=re.M)]
+    left = re.search(r"… and ([\d,]+) more polic(?:y|ies): [\d,]+ not decided", said)
+    assert len(named) + (int(left[1]) if left else 0) == targets
+    assert len(named) >= min(targets, 12)
+    if segments > 1:
+        assert f"By who ({segments})" in said
+        more = re.search(r"… and ([\d,]+) more segments: ", said)
+        assert bool(more) == (segments > 6)
+        assert not more or int(more[1]) == segments - 4
 
 
-def test_a_small_result_is_shown_whole():
-    result = cp.evaluate(ordinary()[1], reward="click", propensity="propensity", target=["new", "bold"])
-    said = repr(result)
-    assert "more row" not in said
-    for target, name, _ in result.estimates:
-        assert re.search(rf"^{target} +{name} ", said, flags=re.M)
+def test_twelve_targets_in_twenty_segments_are_forty_lines_on_the_command_line_and_all_of_them_on_request(tmp_path):
+    log = shop(2000)
+    random = np.random.default_rng(2)
+    log = log.with_columns(place=random.integers(0, 20, 2000))
+    log = log.with_columns(**{f"pi_{k}": 0.5 + (log["pi_new"] - 0.5) * (k - 3) / 10 for k in range(12)})
+    log.write_parquet(tmp_path / "log.parquet")
+    targets = [part for k in range(12) for part in ("--target", f"pi_{k}")]
+    typed = ("evaluate", tmp_path / "log.parquet", *targets, "--segment", "place")
+    short, whole = invoke(*typed).stdout.splitlines(), invoke(*typed, "--all").stdout.splitlines()
+    assert len(short) <= LINES
+    assert sum(line.startswith("pi_") and line.split()[0] != "pi_11:" for line in short) >= 12
+    assert "--all" in short[-1]
+    for target in range(12):
+        for place in range(20):
+            for estimator in ("ips", "snips", "beta_ips"):
+                assert any(line.split()[:3] == [f"pi_{target}", str(place), estimator] for line in whole)
 
 
-@pytest.mark.once
+def test_segments_show_their_lift_over_what_ran_there_and_dates_come_in_order():
+    log = shop(4000).with_columns(day=pl.Series([f"2026-03-0{1 + (3 * k) % 5}" for k in range(4000)]))
+    result = cp.evaluate(log, reward="click", propensity="p", target="pi_new", segment="day")
+    table = [line.split() for line in repr(result).split("By day")[1].splitlines()[2:7]]
+    assert [row[0] for row in table] == [f"2026-03-0{k}" for k in range(1, 6)]
+    for row in table:
+        there = log.filter(pl.col("day") == row[0])
+        assert float(row[4]) == pytest.approx(there["click"].mean(), abs=1e-3)
+        assert row[-1] == f"{there.height:,}"
+    words = " ".join(Card(result._repr_html_()).words)
+    for change in story_of(result).segments():
+        assert str(Percent(change.relative.value, change.points)) in words
+        assert change.span in words
+
+
 def test_the_best_of_many_targets_come_first_in_text_and_card():
-    result = enlarged(200, 500)
-    said = repr(result).splitlines()
-    first = said[said.index("") + 2]
-    assert first.split()[:3] == ["pi_199", "(all)", "beta_ips"]
-    assert said[0].startswith("Of 200 targets, pi_199 has the highest estimate: it would have earned")
-    assert "… and 194 more targets: " in repr(result)
-    assert "<bdi>pi_199</bdi>" in result._repr_html_()
-    assert "<bdi>pi_1</bdi>" not in result._repr_html_()
+    random = np.random.default_rng(5)
+    taste = random.random(3000) < 0.5
+    log = {"r": (random.random(3000) < np.where(taste, 0.6, 0.2)).astype(float), "p": np.full(3000, 0.5)}
+    log |= {f"pi_{k}": 0.5 + np.where(taste, 1, -1) * (k - 10) / 50 for k in range(25)}
+    result = cp.evaluate(log, reward="r", propensity="p", target=[f"pi_{k}" for k in range(25)])
+    lines = repr(result).splitlines()
+    assert lines[2].startswith("pi_24, the best of 25: +")
+    first = next(k for k, line in enumerate(lines) if line.startswith("target"))
+    assert [line.split()[0] for line in lines[first + 1 : first + 21]] == [f"pi_{k}" for k in range(24, 4, -1)]
+    assert lines[first + 21].startswith("what ran")
+    assert lines[first + 22] == "… and 5 more policies: 5 worse"
+    assert "<bdi>pi_24</bdi>" in result._repr_html_()
+    assert "<bdi>pi_0</bdi>" not in result._repr_html_()
 
 
-def test_all_segments_are_shown_before_other_estimators_where_they_fit():
+def test_print_and_card_show_the_same_rows():
     result, _ = ordinary()
-    made = result._repr_html_()
-    assert made.count("<bdi>beta_ips</bdi>") == 2 * 5
-    assert all(f"<bdi>{country}</bdi>" in made for country in ("DE", "FR", "JP", "US"))
-
-
-def test_the_largest_segments_are_shown_after_the_whole_log():
-    _, log = ordinary()
-    log["country"] = np.where(np.arange(4000) % 7 < 4, "large", np.arange(4000) % 50)
-    result = cp.evaluate(log, reward="click", propensity="propensity", target="new", segment="country")
-    places = [line.split()[1] for line in repr(result).splitlines()[4:] if line.startswith("new ")]
-    estimators = len({name for _, name, _ in result.estimates})
-    assert places[:estimators] == ["(all)"] * estimators
-    assert places[estimators] == "large"
+    card = " ".join(breakable(" ".join(Card(result._repr_html_()).words)).split())
+    tables = [block for block in result.blocks() if isinstance(block, Table)]
+    assert len(tables) == 2
+    for table in tables:
+        for row in table.cells():
+            cells = r"\s+".join(re.escape(breakable(cell)) for cell in row if cell)
+            assert re.search(cells, repr(result))
+            assert re.search(cells, card)
 
 
 @pytest.mark.once
@@ -159,14 +189,14 @@ def test_the_card_shows_hostile_names_as_text(make):
 @pytest.mark.parametrize(("targets", "segments"), SIZES)
 def test_the_card_is_short_whatever_the_result(targets, segments):
     made = enlarged(targets, segments)._repr_html_()
-    assert made.count("<tr>") <= 11
-    assert len(made) < 30_000
+    assert made.count("<tr>") <= 22
+    assert len(made) < 40_000
 
 
 def test_the_card_has_the_headline_the_verdicts_and_the_numbers():
     result, _ = ordinary()
     words = "".join(Card(result._repr_html_()).words)
-    assert plain(headline(read(result))) in words.replace("\N{NO-BREAK SPACE}", " ")
+    assert breakable(str(story_of(result).sentence())) in breakable(words)
     for target in result.targets:
         assert result.verdict(target).verdict in words
         assert f"{result[target, 'beta_ips'].value:.4f}" in words
@@ -185,12 +215,15 @@ SENTENCES = {
 
 @pytest.mark.once
 @pytest.mark.parametrize("make", SENTENCES.values(), ids=SENTENCES)
-def test_text_card_and_report_have_the_same_headline(make):
+def test_text_card_and_document_have_the_same_sentence(make):
     result = make()
-    sentence = plain(headline(read(result)))
-    assert repr(result).startswith(sentence)
-    for page in (result._repr_html_(), render(result)):
-        assert sentence in unescape(re.sub(r"<[^>]+>", "", page)).replace("\N{NO-BREAK SPACE}", " ")
+    story = story_of(result)
+    asked, sentence = breakable(str(story.asked())), breakable(str(story.sentence()))
+    assert repr(result).startswith(f"{asked}\n\n{sentence}\n")
+    card = breakable(unescape(re.sub(r"<[^>]+>", "", result._repr_html_())))
+    assert asked in card
+    assert sentence in card
+    assert result.document()["answer"] == sentence
 
 
 @pytest.mark.once
@@ -198,14 +231,14 @@ def test_text_card_and_report_have_the_same_headline(make):
 def test_the_command_line_has_the_same_words(command, tmp_path):
     shop(900).write_parquet(tmp_path / "log.parquet")
     printed = invoke(command, tmp_path / "log.parquet", "--target", "pi_new").stdout
-    reading = read(getattr(cp, command)(shop(900), reward="click", propensity="p", target="pi_new"))
-    assert plain(headline(reading)) in printed
-    assert plain([basis(reading)]) in printed
+    result = getattr(cp, command)(shop(900), reward="click", propensity="p", target="pi_new")
+    assert breakable(str(story_of(result).sentence())) in printed
+    assert plain([basis(read(result))]) in printed
 
 
 def test_a_result_without_an_answer_says_so_everywhere():
     result = SENTENCES["no overlap"]()
-    assert repr(result).startswith("This log of 3 rows cannot say what target would have earned.")
+    assert "\nThis log of 3 rows cannot say how target compares with what ran.\n" in repr(result)
     assert "nan" not in repr(result) + result._repr_html_()
 
 
@@ -329,6 +362,41 @@ def test_every_result_has_pictures(pyplot, make):
         result.plot_segments()
 
 
+def by_day(days=6, **parts):
+    log = shop(6000).with_columns(day=pl.Series([f"2026-03-{1 + (5 * k) % days:02d}" for k in range(6000)]))
+    verb = cp.compare if "against" in parts else cp.evaluate
+    return verb(
+        log, reward="click", propensity="p", target=["pi_new", "pi_old"][: 2 - len(parts)], segment="day", **parts
+    )
+
+
+def test_a_plot_over_time_has_the_lift_of_every_date_in_order(pyplot):
+    result = by_day()
+    axes = result.plot_over_time()
+    axes.figure.canvas.draw()
+    assert [label.get_text() for label in axes.get_xticklabels()] == [f"2026-03-0{k}" for k in range(1, 7)]
+    drawn = {tuple(line.get_xdata()): line.get_ydata() for line in axes.get_lines()}
+    for k, change in enumerate(story_of(result).segments("pi_new")):
+        assert drawn[k, k] == pytest.approx([100 * end for end in change.relative.interval])
+        assert drawn[(k,)] == pytest.approx([100 * change.relative.value])
+    assert axes.get_ylabel() == "change of click, %"
+    _, own = pyplot.subplots()
+    assert result.plot_over_time("pi_old", own) is own
+    many = by_day(45).plot_over_time()
+    assert len(many.get_xticks()) <= 30
+    against = by_day(against="pi_old").plot_over_time()
+    assert against.get_ylabel() == "difference in click per row"
+
+
+def test_a_plot_over_time_needs_dates_and_a_known_target(pyplot):
+    with pytest.raises(cp.OptionError, match=r"needs segments that are dates.*'US' and others.*segment="):
+        ordinary(400)[0].plot_over_time()
+    with pytest.raises(cp.OptionError, match=r"dates.*it has none"):
+        SENTENCES["one target"]().plot_over_time()
+    with pytest.raises(cp.OptionError, match="no target 'nwe'"):
+        by_day().plot_over_time("nwe")
+
+
 def test_an_unknown_target_has_no_picture(pyplot):
     with pytest.raises(cp.OptionError, match="no target 'nwe'"):
         ordinary(400)[0].plot_segments("nwe")
@@ -400,8 +468,9 @@ def test_an_answer_has_the_same_digits_printed_in_a_notebook_on_the_command_line
         log, reward="click", propensity="p", target="pi_new", estimator=["beta_ips", "lift"], segment="country"
     )
     page = unescape(re.sub(r"<[^>]+>", " ", render(result)))
-    written = [repr(result), str(result.table()), " ".join(Card(result._repr_html_()).words), invoke(*typed).stdout]
-    for row in json.loads(invoke(*typed, "--json").stdout)["estimates"]:
+    written = [str(result.table()), " ".join(Card(result.table()._repr_html_()).words), invoke(*typed, "--all").stdout]
+    document = json.loads(invoke(*typed, "--json").stdout)
+    for row in document["estimates"]:
         value, error, low, high = numbers_of(row, is_signed=row["estimator"] == "lift")
         cells = [row["segment"] or "(all)", row["estimator"], value, error, low, high]
         pattern = r"\s+".join(map(re.escape, cells))
@@ -409,6 +478,38 @@ def test_an_answer_has_the_same_digits_printed_in_a_notebook_on_the_command_line
             assert re.search(pattern, text), (cells, text)
         if row["estimator"] == "beta_ips":
             assert re.search(rf"{re.escape(value)}\s+{re.escape(low)}\s+(to )?{re.escape(high)}", page), cells
+    values = {
+        row["segment"]: numbers_of(row, is_signed=False)
+        for row in document["estimates"]
+        if row["estimator"] == "beta_ips"
+    }
+    written = [
+        repr(result),
+        " ".join(Card(result._repr_html_()).words),
+        invoke(*typed).stdout,
+        invoke(*typed, "--all").stdout,
+    ]
+    for row in document["changes"]:
+        value, error, _, _ = values[row["segment"]]
+        cells = [row["segment"] or "pi_new", value, f"± {error}"]
+        if row["segment"] is not None:
+            cells += [number(row["logged"], row["difference"]["stderr"])]
+        cells += change_of(row)
+        for text in map(breakable, written):
+            assert re.search(r"\s+".join(map(re.escape, cells)), text), (cells, text)
+
+
+def change_of(row):
+    """The change of a row of a document, its interval, decision and trust, as the one rule writes them."""
+    share, difference = row["relative"], row["difference"]
+    if row["decision"] == "cannot say":
+        return [row["decision"]]
+    if share is None:
+        size, *ends = (signed(difference[name], difference["stderr"]) for name in ("value", "lower", "upper"))
+        return [size, " to ".join(ends), row["decision"], row["verdict"]]
+    size = percent_change(share["value"], share["stderr"])
+    span = percent_span(share["lower"], share["upper"], share["stderr"])
+    return [breakable(size), breakable(span), row["decision"], row["verdict"]]
 
 
 def test_a_difference_has_the_same_digits_everywhere(tmp_path):
@@ -418,10 +519,14 @@ def test_a_difference_has_the_same_digits_everywhere(tmp_path):
     page = unescape(re.sub(r"<[^>]+>", " ", render(result)))
     typed = ("compare", log, "--target", "pi_new", "--against", "pi_old")
     (row,) = json.loads(invoke(*typed, "--json").stdout)["differences"]
-    cells = numbers_of(row, is_signed=True)
-    texts = [repr(result), str(result.table()), repr(cp.rank(result)), " ".join(Card(result._repr_html_()).words)]
-    for text in [*texts, invoke(*typed).stdout]:
+    value, error, low, high = cells = numbers_of(row, is_signed=True)
+    texts = [str(result.table()), repr(cp.rank(result)), " ".join(Card(result.table()._repr_html_()).words)]
+    for text in [*texts, invoke(*typed, "--all").stdout]:
         assert re.search(r"\s+".join(map(re.escape, cells)), text), text
+    for text in [repr(result), " ".join(Card(result._repr_html_()).words), invoke(*typed).stdout]:
+        assert re.search(rf"{re.escape(value)}\s+± {error}\s+{re.escape(low)} to {re.escape(high)}\s+better", text), (
+            text
+        )
     assert re.search(rf"{re.escape(cells[0])}\s+{re.escape(cells[2])} to {re.escape(cells[3])}", page)
 
 

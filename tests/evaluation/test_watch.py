@@ -10,7 +10,15 @@ from command_line import shop
 
 import counterpoise as cp
 from counterpoise.display import as_text
-from counterpoise.evaluation.changes import SETTLED, Watched, alarm_limit, dispersion, moderated, scan, weekday_spread
+from counterpoise.evaluation.changes import (
+    SETTLED,
+    Watched,
+    alarm_limit,
+    dispersion,
+    quiet_errors,
+    scan,
+    weekday_spread,
+)
 from counterpoise.evaluation.watch import WatchedDay, watch_days
 
 COLUMNS = {"reward": "click", "propensity": "p", "target": "pi_new"}
@@ -85,11 +93,15 @@ def test_a_weekday_effect_is_shrunk_where_days_are_alike():
     assert min(apart) > 100
 
 
-def test_a_day_without_clicks_is_not_sure_of_itself():
-    errors = np.full(20, 0.1)
-    errors[17] = 0.0
-    own = moderated(errors, np.where(errors > 0, 100.0, 0.0), np.full(20, 50.0), slice(0, 14), 3.8)
-    assert own[17] > 0.1 > 0.99 * own[16]
+def test_a_day_has_the_error_of_its_weekday_in_the_reference_and_its_own_only_if_that_is_wild():
+    errors = np.where(np.array(WEEK) == 6, 0.2, 0.1)
+    errors[[17, 18, 19]] = 0.0, 0.12, 0.9  # no clicks, more clicks, an outlier
+    own = quiet_errors(errors, np.full(30, 1e4), np.full(30, 50.0), WEEK, slice(0, 14), 3.8)
+    assert own[[16, 17, 18]] == pytest.approx(0.1, rel=0.01)
+    assert own[[6, 27]] == pytest.approx(0.2, rel=0.01)
+    assert own[19] == pytest.approx(0.9, rel=0.01)
+    few = quiet_errors(errors, np.full(30, 5.0), np.full(30, 50.0), WEEK, slice(0, 14), 3.8)
+    assert few[16] > 1.2 * own[16]
 
 
 def test_reference_days_that_differ_by_more_than_their_rows_explain_are_noticed():
@@ -295,6 +307,46 @@ def test_batches_without_dates_count_in_the_order_in_which_they_were_added():
     made = watch_days([day_of("mon", 3.0), day_of("2026-06-01", 1.0), day_of("mon", 2.0)])
     assert made.series[0].days == ("mon", "2026-06-01", "mon (2)")
     assert "Some batches have no date" in made.notes[0]
+
+
+def test_rows_without_a_day_are_left_out_and_mentioned():
+    part = month(days=9, rows=60).with_columns(
+        day=pl.when(pl.int_range(pl.len()) % 100 == 0).then(None).otherwise("day")
+    )
+    made = cp.watch(part, **COLUMNS, day="day")
+    assert [day.name for day in made.days] == [dated(k) for k in range(9)]
+    assert made.notes == ("6 rows without a day are left out.",)
+
+
+def test_files_that_were_added_together_are_one_day_and_mentioned(tmp_path):
+    for day in range(3):
+        shop(60, seed=day).write_parquet(tmp_path / f"{dated(day)}.parquet")
+    cp.evaluate(tmp_path / "*.parquet", **COLUMNS, state=tmp_path / "state.json")
+    made = cp.watch(tmp_path / "state.json")
+    assert [day.name for day in made.days] == [dated(2)]
+    assert "and 2 more were added as one batch, which counts as one day" in made.notes[0]
+
+
+def test_times_of_a_day_are_one_day():
+    times = month(days=3, rows=40).with_columns(
+        day=pl.col("day") + pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit(" 08:00")).otherwise(pl.lit(" 17:30"))
+    )
+    made = cp.watch(times, **COLUMNS, day="day")
+    assert [(day.name, day.rows) for day in made.days] == [(dated(k), 40) for k in range(3)]
+
+
+def test_several_loggers_and_a_model_are_watched():
+    part = month(days=9, rows=120).with_columns(
+        who=pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit("a")).otherwise(pl.lit("b"))
+    )
+    several = cp.watch(
+        part, reward="click", propensity={"a": "p", "b": "pi_old"}, logger="who", target="pi_new", day="day"
+    )
+    assert [series.kind for series in several.series] == ["value", "lift", "weight", "propensities", "reward"]
+    with_columns = part.with_columns(q=pl.lit(0.2), v=pl.lit(0.2))
+    modelled = cp.watch(with_columns, **COLUMNS, model_reward="q", model_value="v", day="day")
+    result = cp.evaluate(with_columns.filter(day=dated(0)), **COLUMNS, model_reward="q", model_value="v")
+    assert modelled.series[0].values[0] == pytest.approx(result["pi_new", result.best].value)
 
 
 def test_a_day_that_lacks_a_number_is_left_out_of_its_series():

@@ -250,11 +250,13 @@ def test_a_saved_policy_brings_its_own_context_and_action(shop, tmp_path):
     cp.distribution(frame, **PARTS, target=path)
 
 
-def test_a_saved_policy_brings_its_candidates_too(shop):
+def test_a_saved_policy_asks_for_its_candidates(shop):
     frame, path = shop
     learned(frame, path, candidates="pool")
     expected = cp.evaluate(frame, **PARTS, **COLUMNS, candidates="pool", target=path)
-    same(cp.evaluate(frame, **PARTS, target=path), expected)
+    same(cp.evaluate(frame, **PARTS, candidates="pool", target=path), expected)
+    with pytest.raises(OptionError, match=r"those in the column 'pool'.*Name theirs with candidates="):
+        cp.evaluate(frame, **PARTS, target=path)
 
 
 def test_what_a_saved_policy_does_not_know_is_asked_for(shop):

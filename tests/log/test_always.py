@@ -129,6 +129,12 @@ def test_it_goes_with_models_and_candidates(log):
         expected = cp.evaluate(log, **asked, target={"green": cp.Chosen("green")})
         same(found["green", found.best].value, expected["green", expected.best].value)
         same(found["green", found.best].stderr, expected["green", expected.best].stderr)
+    asked = PARTS | {"context": ["x"], "model": "ridge", "key": "id"}
+    there = cp.evaluate(pytest.importorskip("duckdb").sql("select * from log"), **asked, target=cp.Always("green"))
+    same(
+        there["green", "optimal_dr"].value,
+        cp.evaluate(log, **asked, target=cp.Always("green"))["green", "optimal_dr"].value,
+    )
 
 
 def test_arrays_take_it_next_to_others(log):
@@ -150,8 +156,9 @@ def test_an_action_that_the_log_lacks_in_some_rows_is_missed(log):
     """On one of two days green was never shown: bounds, as for a column of chosen actions."""
     lacking = log.filter((pl.col("day") == "mon") | (pl.col("banner") != "green"))
     lacking = lacking.with_columns(p=pl.when(pl.col("day") == "mon").then(1 / 3).otherwise(1 / 2))
-    for target in (cp.Always("green"), cp.Chosen("green")):
-        verdict = cp.evaluate(lacking, **PARTS, context=["day"], target={"green": target}).verdict()
+    there = pytest.importorskip("duckdb").sql("select * from lacking")
+    for rows, target in ((lacking, cp.Always("green")), (lacking, cp.Chosen("green")), (there, cp.Always("green"))):
+        verdict = cp.evaluate(rows, **PARTS, context=["day"], target={"green": target}).verdict()
         assert "missing-actions" in [caveat.code for caveat in verdict.caveats]
 
 

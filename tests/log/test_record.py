@@ -199,6 +199,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
     with pytest.raises(cp.LogError, match="No space left on device"):
         cp.record(log, **DECISION, id="second")
     monkeypatch.undo()
+    assert [line["id"] for line in lines_of(log)] == ["first"]
     cp.record(log, **DECISION, id="third")
     assert [line["id"] for line in lines_of(log)] == ["first", "third"]
 

@@ -16,9 +16,9 @@ import counterpoise as cp
 from counterpoise.engines import compiled, registry
 from counterpoise.engines import streaming as largest
 from counterpoise.moments.spread import KEPT
-from counterpoise.readers import files
+from counterpoise.readers import files, progress
 from counterpoise.readers.files import scan
-from counterpoise.readers.progress import progress_bar
+from counterpoise.readers.progress import progress_bar, progress_line
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
 
@@ -358,6 +358,29 @@ def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
     with progress_bar(None) as report:
         assert report is None
     with progress_bar(False) as report:
+        assert report is None
+
+
+def test_a_command_in_a_pipe_says_every_ten_seconds_what_it_does(monkeypatch, capsys):
+    assert progress.EVERY == 10.0
+    with progress.told_in_lines(), progress_bar(None, "fitting", "models", 5) as report:
+        report(1)
+    assert capsys.readouterr() == ("", "")  # nothing in less than that
+    monkeypatch.setattr(progress, "EVERY", 0.05)
+    with progress.told_in_lines():
+        with progress_bar(None, "fitting", "models", 5) as report:
+            report(2)
+            with progress_line(None, "reading") as tell:
+                time.sleep(0.2)
+                tell("reading on")
+                time.sleep(0.2)
+            time.sleep(0.2)
+        with progress_bar(False) as silent:
+            assert silent is None
+        time.sleep(0.2)
+    lines = [line.rpartition(" (")[0] for line in capsys.readouterr().err.splitlines()]
+    assert list(dict.fromkeys(lines)) == ["reading", "reading on", "fitting: 2 of 5 models", "working"]
+    with progress_bar(None) as report:
         assert report is None
 
 

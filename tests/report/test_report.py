@@ -5,18 +5,21 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
 import polars as pl
 import pytest
-from report_logs import HOSTILE, hostile, ordinary
+from report_logs import HOSTILE, hostile, ordinary, partial, visits
 
 import counterpoise as cp
 from counterpoise.diagnostics import Diagnostics
-from counterpoise.display import Phrase
+from counterpoise.display import Phrase, percent_change
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.reading import headline, read
+from counterpoise.evaluation.story import story_of
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render, write_report
 from counterpoise.report.background import fingerprint
@@ -26,7 +29,7 @@ from counterpoise.report.profile import profile
 
 VOID = {"meta", "link", "input", "br", "path", "line", "rect", "circle"}
 TAGS = """
-html head meta link title style body a header div h1 h2 h3 button p b bdi span ul li nav main section footer time script
+html head meta link title style body a div h1 h2 h3 button p b i small bdi span ul ol li main footer time script br
 table caption thead tbody tfoot tr th td svg path line circle text figure figcaption
 label input select option output details summary dl dt dd code pre
 """
@@ -141,23 +144,104 @@ def test_many_long_segments_stay_below_five_megabytes():
     assert "Of 1,500 segments, only the 1,000 with the most rows are shown here" in page
 
 
-def test_the_first_sentence_is_the_answer():
+def bare(page):
+    """The words of some HTML."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", "", page)).replace("\N{NO-BREAK SPACE}", " ").split())
+
+
+def part(page, pattern):
+    """The words of what a pattern finds first."""
+    return bare(re.search(pattern, page, flags=re.S)[1])
+
+
+def test_the_first_screen_says_what_the_story_says():
     result, _ = ordinary()
-    words = re.sub(r"<[^>]+>", "", re.search(r'<p class="answer">(.*?)</p>', render(result), flags=re.S)[1])
-    best = max(result.targets, key=lambda name: result[name, "beta_ips"].value)
-    estimate = result[best, "beta_ips"]
-    assert words.startswith(f"Of 2 targets, {best} has the highest estimate")
-    assert f"{estimate.value:.4f} per row" in words
-    assert f"{estimate.interval.lower:.4f} to {estimate.interval.upper:.4f}" in words
-    assert result[best, "lift"].interval.lower > 0
-    assert "that was logged" in words
+    page, story = render(result, unit="visit"), story_of(result, unit="visit")
+    best = story.best
+    size, low, high = (percent_change(x, best.relative.stderr) for x in (best.relative.value, *best.relative.interval))
+    assert part(page, "<h1.*?>(.*?)</h1>") == bare(
+        f"{size} click ({low[:-2]} to {high}, 95 % interval, for both at once)"
+    )
+    ran, value = story.amount(*story.reading.logged_digits), story.amount(best.value.value, best.value.stderr)
+    assert part(page, '<p class="words">(.*?)</p>') == f"From {ran} to {value} per 100 visits with new, the best of 2."
+    assert part(page, '<p class="asked">(.*?)</p>') == bare(str(story.asked()))
+    cards = [bare(card) for card in re.findall('<div class="card">(.*?)</div>', page, flags=re.S)]
+    assert cards[0].startswith("Decision▲ Better than what ran.")
+    assert cards[1].startswith("Can we trust it?✓ ok No problems found")
+    assert all(bare(step) in cards[2] for step in story.next_steps())
+    assert part(page, 'name="description" content="(.*?)"') == bare(str(story.sentence()))  # what links to it show
+    assert part(page, "<title>(.*?)</title>") == bare(f"Click {size}: new")
+
+
+def test_a_title_of_ones_own_stands_above_the_answer():
+    page = render(ordinary()[0], title="March", rows=False)
+    assert part(page, "<title>(.*?)</title>") == part(page, '<p class="title">(.*?)</p>') == "March"
+    assert "<h1" in page
+    with pytest.raises(cp.OptionError, match="such as 'visit'"):
+        render(ordinary()[0], unit=" ")
+
+
+def test_a_policy_that_loses_is_trusted_and_not_called_fine(tmp_path):
+    result = cp.evaluate(visits(tmp_path / "log.parquet"), reward="click", propensity="propensity", target="bad")
+    assert result.verdict().verdict == "ok"
+    page = render(result)
+    assert 'class="change worse"' in page
+    assert "▼ Worse than what ran." in bare(page)
+    assert page.count("✓ ok") == 2  # once on the first screen, once in the checks
+    assert part(page, '<p class="asked">(.*?)</p>').endswith("log.parquet · 20,000 rows · 1–14 March 2026")
+
+
+def test_bounds_and_what_is_missing_lead(tmp_path):
+    result = partial(tmp_path / "log.parquet")
+    page, best = render(result, unit="visit"), story_of(result).best
+    low, high = (percent_change(end, (best.relative.interval.width) / 10) for end in best.relative.interval)
+    assert part(page, "<h1.*?>(.*?)</h1>") == bare(f"Between {low} and {high} sale (bounds, 95 %)")
+    assert part(page, '<p class="words">(.*?)</p>').startswith("20 % of what trains does is not in this log")
+    assert "where country is DE" in part(page, '<p class="words">(.*?)</p>')
+    assert 'class="interval bounds"' in page
 
 
 def test_a_log_without_overlap_gets_no_number():
     result = cp.evaluate(reward=[1, 0, 1], propensity=[0.5, 0.5, 0.5], target=[0.0, 0.0, 0.0])
     page = render(result)
-    assert "This log of 3 rows cannot say what <bdi>target</bdi> would have earned." in page
+    assert part(page, "<h1.*?>(.*?)</h1>") == "This log cannot say how target compares with what ran"
     assert "not identified" in page
+    assert "<svg" not in page  # there is nothing to draw
+
+
+def test_a_model_alone_decides_nothing_and_a_rival_is_named(tmp_path):
+    log = pl.read_parquet(visits(tmp_path / "log.parquet")).with_columns(q=pl.lit(0.06), v=pl.lit(0.09))
+    asked = {"reward": "click", "propensity": "propensity"}
+    alone = cp.evaluate(log, **asked, target="new", model_reward="q", model_value="v", estimator=["dm"])
+    words = bare(render(alone))
+    assert "Not decided. There is no interval of its difference from what ran." in words
+    assert "model only The number comes from a reward model alone" in words
+    page = render(cp.compare(log, **asked, target="new", against="bad"))
+    assert part(page, "<title>(.*?)</title>").endswith(": new against bad")
+    assert "Better than bad." in bare(page)
+
+
+@pytest.mark.parametrize("columns", [{"day": "date"}, {"at": "datetime"}, {"a": "date", "b": "date"}, {}], ids=str)
+def test_dates_are_those_of_the_only_column_of_dates(columns):
+    days = pl.datetime_range(datetime(2025, 12, 30), datetime(2026, 1, 3), "1d", eager=True)
+    log = pl.DataFrame({"r": [1.0, 0.0, 1.0, 0.0, 1.0], "p": [0.5] * 5, "t": [0.5] * 5})
+    log = log.with_columns(**{name: days.dt.date() if kind == "date" else days for name, kind in columns.items()})
+    page = render(cp.evaluate(log, reward="r", propensity="p", target="t"))
+    said = part(page, '<p class="asked">(.*?)</p>')
+    assert ("30 December 2025 – 3 January 2026" in said) == (len(columns) == 1)
+    assert "December" not in render(cp.evaluate(log, reward="r", propensity="p", target="t"), rows=False)
+
+
+def test_dates_are_in_order_and_other_segments_from_least_to_most():
+    _, log = ordinary()
+    log["day"] = np.array(["2026-03-02", "2026-03-10", "2026-03-01"])[np.arange(4000) % 3]
+    for column, order in (("day", sorted(set(log["day"]))), ("country", None)):
+        result = cp.evaluate(log, reward="click", propensity="propensity", target="new", segment=column)
+        table = re.search('<table class="segments.*?</table>', render(result), flags=re.S)[0]
+        shown = re.findall(r'<th scope="row"><bdi>(.*?)</bdi>', table)
+        assert shown == (order or [change.where for change in story_of(result).segments()])
+        rows = dict(zip(shown, re.findall(r'<td class="number" data-value="(\d+)">', table), strict=False))
+        assert {where: int(n) for where, n in rows.items()} == {w: int((log[column] == w).sum()) for w in shown}
 
 
 def test_a_target_that_is_not_identified_does_not_win():
@@ -274,32 +358,34 @@ def test_the_fingerprint_knows_the_segments_and_their_rows():
     assert len(set(codes)) == 3
 
 
-def sections_of(page):
-    """Key and body of every section, without what differs between two pages: addresses, and dates."""
-    found = re.findall(r'<section id="([\w-]+)" .*?</h2>(.*?)</section>', page, re.DOTALL)
-    return {key: body.replace("segment-table-2", "segment-table") for key, body in found}
+def folds_of(page):
+    """What every fold begins with, by its address."""
+    return dict(re.findall(r'<details id="([\w-]+)" class="fold"><summary>(.*?)</summary>', page, re.DOTALL))
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("ask", [cp.evaluate, cp.compare])
-def test_a_report_about_several_rewards_has_the_sections_of_each(ask):
+def test_a_report_about_several_rewards_has_a_first_screen_for_each(ask):
     result = several_rewards(ask)
     page = render(result)
     found = Page(page)
     assert len(set(found.ids)) == len(found.ids)
     links = {value[1:] for _, name, value in found.attributes if name == "href" and value.startswith("#")}
     assert links <= set(found.ids)
-    whole = sections_of(page)
+    whole = folds_of(page)
     for place, (reward, one) in enumerate(result.by_reward.items()):
-        alone = sections_of(render(replace(one, others={})))
+        alone = folds_of(render(replace(one, others={})))
         end = "" if place == 0 else "-2"
         about = [key for key in alone if key not in ("propensities", "glossary", "reproduce")]
-        assert {"estimates", "segments", "weights", "convergence"} <= set(about)
-        assert {key: whole[key + end] for key in about} == {key: alone[key] for key in about}
-        assert join([el("h2", "Reward: ", name_of(reward)), el("p", answer(read(one)), class_="answer")]) in page
-        assert f"Estimates: {name_of(reward)}" in page or f"Difference: {name_of(reward)}" in page
-        assert f"{name_of(reward)}: {one.n:,}" in whole["reproduce"]
-        assert fingerprint(one) in whole["reproduce"]
+        assert {"estimates", "segments", "weights", "convergence", "checks"} <= set(about)
+        for key in about:
+            assert bare(whole[key + end]) == bare(alone[key])  # its answer, too
+        story = story_of(one)
+        assert join([el("p", phrase(story.asked()), class_="asked")]) in page
+        assert f"{name_of(reward)}: {one.n:,}" in page
+        assert fingerprint(one) in page
+    assert bare(whole["reward-2"]).startswith(f"Reward: {HOSTILE[0]}")
+    assert len(re.findall('class="answer', page)) == 2
     assert result.n == 4000 > result.of(HOSTILE[0]).n
     assert "Reward: " not in render(ordinary()[0])
 
@@ -311,7 +397,7 @@ def test_the_demonstration_has_a_report(tmp_path):
     page = path.read_text(encoding="utf-8")
     Page(page)
     assert all(
-        f'id="{name}"' in page for name in ("estimates", "lift", "segments", "weights", "convergence", "glossary")
+        f'id="{name}"' in page for name in ("estimates", "checks", "segments", "weights", "convergence", "glossary")
     )
 
 
@@ -354,9 +440,9 @@ def test_parts_of_the_log_with_wrong_propensities_are_shown():
     }
     named = {"reward": "r", "propensity": "p", "action": "item", "segment": "country"}
     page = render(cp.evaluate(log, **named, target={"p": "pi * 1.0"}))  # a target may be called like a column
-    assert "2 of 6 parts speak against them" in page
+    assert "2 alarms in 6 parts of the log" in page
     assert page.count("too large, p &lt; 1e-12") == 2
     assert "country</bdi> <bdi>fr</bdi>, under <bdi>p</bdi>" in page
     right = render(cp.evaluate(log | {"p": logged[action]}, **named, target="pi"))
-    assert "No part speaks against them" in right
+    assert "no alarm in 6 parts of the log" in right
     assert 'id="propensities"' not in render(cp.evaluate(log, reward="r", propensity="p", target="pi"))

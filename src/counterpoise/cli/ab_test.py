@@ -8,9 +8,21 @@ from typing import Annotated
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import ANSWERED, LOG, Typed, numbers, pairs, table_of, takes
+from counterpoise.cli.options import (
+    ANSWERED,
+    LOG,
+    Title,
+    Typed,
+    Unit,
+    check_page_words,
+    numbers,
+    pairs,
+    table_of,
+    takes,
+)
 from counterpoise.cli.printing import show
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.settings import command_line
 from counterpoise.errors import OptionError
 from counterpoise.log.parts import usual
 
@@ -41,6 +53,8 @@ def ab_test(
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
+    title: Title = None,
+    unit: Unit = None,
 ) -> None:
     """How much more one arm of a randomized test earned than another: in means, adjusted for context, and pooled off-policy.
 
@@ -53,6 +67,7 @@ def ab_test(
       counterpoise ab-test test.parquet --reward click --propensity A=p_a \\
         --propensity B=p_b
     """
+    check_page_words(html, title=title, unit=unit)
     values = typed.arguments()
     if values["reward"] is None:
         values["reward"] = usual("reward", typed.columns)
@@ -65,7 +80,8 @@ def ab_test(
         shares=numbers("shares", pairs("shares", shares)),
     )
     if html is not None:
-        test.report(html)
+        command = command_line()
+        test.report(html, command=command, title=title, unit=unit)
     show(typed, test)
 
 

@@ -5,22 +5,36 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import ANSWER, ANSWERED, ASKED, OUTPUT, TARGETS, Typed, takes
+from counterpoise.cli.options import (
+    ANSWER,
+    ANSWERED,
+    ASKED,
+    OUTPUT,
+    TARGETS,
+    Title,
+    Typed,
+    Unit,
+    check_page_words,
+    takes,
+)
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.settings import command_line
-from counterpoise.display import Display, counted, visible
+from counterpoise.display import ROWS, Display, counted, visible
 from counterpoise.errors import OptionError
 from counterpoise.log.question import LOGGING
+from counterpoise.readers.progress import progress_line
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.result import Comparison, Result
+
+Answer = TypeVar("Answer", bound="Result")
 
 
 @ends_at_once
@@ -32,6 +46,8 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.", rich_help_panel=OUTPUT),
     ] = None,
+    title: Title = None,
+    unit: Unit = None,
 ) -> None:
     """What target policies would have earned on a log, how sure that is, and whether to believe it.
 
@@ -51,14 +67,16 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
+    check_page_words(html, title=title, unit=unit)
     if html is not None:
         check_free(html, such_as="report.html")
     result = _answer(cp.evaluate, typed, typed.question())
     checks = _checks(typed, result)
-    result = result.with_tipping_points() if typed["sensitivity"] else result
+    result = _with_tipping_points(typed, result)
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
     if html is not None:
-        result.report(html, command=command_line(), coverage=list(checks.values()))
+        with progress_line(None, "writing the report"):
+            result.report(html, command=command_line(), coverage=list(checks.values()), title=title, unit=unit)
         print(f"Report: {html}", file=sys.stderr if typed["json"] else sys.stdout)
     typed.mention()
     _exit(typed, result)
@@ -101,7 +119,7 @@ def compare(
     """
     result = _answer(cp.compare, typed, typed.question(against=against))
     checks = _checks(typed, result)
-    result = result.with_tipping_points() if typed["sensitivity"] else result
+    result = _with_tipping_points(typed, result)
     show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward), _heaviest(answer, rows)])))
     typed.mention()
     _exit(typed, result)
@@ -141,7 +159,7 @@ def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Displ
     for k, (name, answer) in enumerate(result.by_reward.items()):
         if result.others:
             say(out, Text(f"{chr(10) if k else ''}Reward: {visible(str(name))}", style="bold"))
-        show_blocks(out, answer.blocks(rows=None))
+        show_blocks(out, answer.blocks(rows=None if typed["all"] else ROWS))
         for extra in extras(answer):
             say(out)
             show_blocks(out, extra.blocks(rows=None))
@@ -152,6 +170,14 @@ def _checks(typed: Typed, result: Result) -> dict[str | None, CoverageCheck]:
     if not typed["check_coverage"]:
         return {}
     return {name: answer.check_coverage(typed["coverage_runs"]) for name, answer in result.by_reward.items()}
+
+
+def _with_tipping_points(typed: Typed, result: Answer) -> Answer:
+    """The answer, which also says how wrong propensities must be for it to flip if `--sensitivity` asks for that."""
+    if not typed["sensitivity"]:
+        return result
+    with progress_line(None, "asking how wrong propensities must be"):
+        return result.with_tipping_points()
 
 
 def _exit(typed: Typed, result: Result) -> None:

@@ -237,6 +237,7 @@ FURTHER = {
             help="Add the files that --state does not have yet, each as a batch of its own; done if there are none.",
             panel="state",
         ),
+        _option("all", bool, help="Print every segment and estimator, and not only what matters most."),
         _option("strict", bool, help="Exit 1 if the log does not identify some target (over the whole log)."),
         _option(
             "check_coverage",
@@ -264,7 +265,7 @@ TARGETS = (
     "level",
 )  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
-ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", *CHECKS)
+ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", "all", *CHECKS)
 _FIRST = ("reward", "propensity", "target", "target_action", "always")  # in help, before a command's own
 
 
@@ -307,6 +308,7 @@ _OF_COMMANDS = (
     "log",
     "json",
     "only_new",
+    "all",
     "strict",
     "check_coverage",
     "coverage_runs",
@@ -511,3 +513,22 @@ _READ: dict[str, Callable[[Any], object]] = {
     "control": lambda texts: numbers("control", pairs("control", texts)),
     "propensity_of": lambda meaning: meaning.replace("-", "_"),
 }
+
+
+# -- What a report is called, and what a row is to its readers ---------------------------------------------------------
+
+Title = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="The title of the report; by default, its answer.", rich_help_panel=OUTPUT),
+]
+Unit = Annotated[
+    str | None,
+    typer.Option(metavar="WORD", help="What a row is to the report's readers, such as visit.", rich_help_panel=OUTPUT),
+]
+
+
+def check_page_words(html: Path | None, **words: str | None) -> None:
+    """The title and the unit of a report make no sense without one."""
+    for name, word in words.items():
+        if html is None and word is not None:
+            raise OptionError(f"`{name}=` is for the report.", do="Write one with `html=report.html`.")

@@ -11,8 +11,21 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from counterpoise.cli.wording import written
-from counterpoise.display import Block, Display, Judged, Number, Table, as_text, breakable, cell_value, visible
+from counterpoise.cli.wording import has_option, written
+from counterpoise.display import (
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Number,
+    Percent,
+    Pointer,
+    Table,
+    as_text,
+    breakable,
+    cell_value,
+    visible,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +34,11 @@ if TYPE_CHECKING:
 COLORS = {"ok": "green", "caution": "yellow", "not identified": "red", "fix": "red", "look": "yellow", "note": ""}
 BAR = 24  # columns of an interval's bar
 WIDE = 110  # columns from which there is room for bars
+MORE = {
+    "all": "Every segment and estimator: --all.",
+    "html": "A page for others: --html report.html.",
+    "json": "For programs: --json.",
+}
 ENDLESS = 1_000_000  # columns of a pipe or file, where nothing has to fit
 
 
@@ -55,6 +73,8 @@ def show_blocks(out: Console, blocks: Iterable[Block]) -> None:
             show_table(out, block)
         elif isinstance(block, Judged):
             _say_verdict(out, block)
+        elif isinstance(block, Pointer):
+            say(out, "  ".join(said for name, said in MORE.items() if has_option(name)))
         else:
             say(out, breakable(written(block)) if isinstance(block, str) else breakable(str(block)))
 
@@ -86,16 +106,24 @@ def show_table(out: Console, table: Table) -> None:
 
 def _bars(table: Table) -> list[str]:
     """An interval for every row, on one scale; none for a difference among values, nor where there are no intervals."""
-    if not {"value", "lower", "upper"} <= set(table.columns):
+    middle = next((name for name in ("change", "value") if name in table.columns), "")
+    if not table.rows or not {middle, "lower", "upper"} <= set(table.rows[0]):
         return []
-    rows = [(row["lower"], row["value"], row["upper"]) for row in table.rows]
-    kinds = [isinstance(value, Number) and value.is_signed for _, value, _ in rows]
+    rows = [(row["lower"], row[middle], row["upper"]) for row in table.rows]
+    kinds = [_kind(value) for _, value, _ in rows]
     values = [[cell_value(cell) for cell in row] for row in rows]
     numbers = [[float(x) if isinstance(x, int | float) else math.nan for x in row] for row in values]
-    drawn = [is_difference == all(kinds) for is_difference in kinds]
+    drawn = [kind == min(kinds) for kind in kinds]
     finite = [x for row, is_drawn in zip(numbers, drawn, strict=True) if is_drawn for x in row if math.isfinite(x)]
     ends = (min(finite), max(finite)) if finite else (0.0, 0.0)
     return [bar(row, *ends) if is_drawn else "" for row, is_drawn in zip(numbers, drawn, strict=True)]
+
+
+def _kind(cell: Cell) -> int:
+    """What a number is, of which kinds only the first in a table shares a scale: a value, a change in percent, a difference, nothing."""
+    if isinstance(cell, Number):
+        return 2 if cell.is_signed else 0
+    return 1 if isinstance(cell, Percent) else 3
 
 
 def print_json(document: object) -> None:

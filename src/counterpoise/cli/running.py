@@ -21,6 +21,7 @@ import typer
 
 from counterpoise.cli.wording import options_are, written
 from counterpoise.errors import CounterpoiseError, OptionError, StateWarning, first_line, masked, render
+from counterpoise.readers.progress import told_in_lines
 from counterpoise.whole_files import unfinished, whole_file
 
 P = ParamSpec("P")
@@ -41,7 +42,7 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with options_are(options):
+        with options_are(options), told_in_lines():
             return told(*args, **kwargs)
 
     def told(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -37,7 +37,7 @@ def _several() -> None:
 @state.command(cls=Command)
 @reads_settings
 @without_traceback
-@takes("level", "interval", "reward_bounds", "tuned_for", "max_weight", "estimator", "json")
+@takes("level", "interval", "reward_bounds", "tuned_for", "max_weight", "estimator", "all", "json")
 def show(
     typed: Typed,
     *,

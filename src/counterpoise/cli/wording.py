@@ -82,6 +82,11 @@ def _option(name: str) -> str | None:
     return None
 
 
+def has_option(name: str) -> bool:
+    """Whether the command that runs has an option of that name."""
+    return name in (_known.get() or ())
+
+
 def _words(name: str, value: object) -> list[str]:
     """What follows the option, each time that it is written."""
     if isinstance(value, list | tuple) and name == "table":

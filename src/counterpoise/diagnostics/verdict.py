@@ -96,6 +96,7 @@ class Caveat:
     numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
     do: str = ""
     unusual_severity: Severity | None = field(default=None, repr=False)  # if it differs from the code's
+    where: str = field(default="", repr=False)  # what most of it is about, such as "country is 'DE'"
 
     def __post_init__(self) -> None:
         for part in ("text", "do"):

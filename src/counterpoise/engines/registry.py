@@ -18,7 +18,7 @@ from counterpoise.engines.query import Frame
 from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
 from counterpoise.engines.streaming import Streaming, prepare_lazily, rows_of_lists
 from counterpoise.engines.summarize import summarize
-from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
+from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.expressions import columns, plan
 from counterpoise.log.groups import CLUSTER
@@ -36,6 +36,7 @@ IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # no need to ask whether they
 
 SHORT = 2_000_000  # bytes of files whose rows may be so few that reading them is faster than planning a query
 LONG = 5_000_000_000  # bytes times targets above which the compiled loop is worth the half second it takes to start
+WAITED_FOR = 100_000_000  # bytes of files from which people may want to know how far the reading is
 STARTED = LONG // 10  # the same once the loop has started
 
 LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
@@ -183,7 +184,7 @@ class Files(LogEngine):
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """By polars' streaming engine, or by the compiled loop where that saves more than it takes to start."""
-        with progress_bar(progress) as report:
+        with progress_bar(progress, total=lambda: _known_rows(question)) as report:
             return self.over_scan(question, lambda scan: _of_scan(scan, question, report))
 
     def over_scan(self, question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
@@ -436,6 +437,18 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
     if is_long and compiled.answers(question):
         return summarize(compiled.OnScan(partial(Streaming, frame, question), question, frame, report), question)
     return summarize(Streaming(frame, question, report), question)
+
+
+def _known_rows(question: Question) -> int | None:
+    """How many rows will be read, for those who wait long; None where only reading them tells."""
+    log = question.log
+    try:
+        size = sum(path.stat().st_size for path in files.files_of(log.data))
+        is_known = log.where is None and files.are_parquet(log.data)
+        is_long = size >= WAITED_FOR or question.needs_python
+        return files.ParquetFiles(log.data).rows if is_known and is_long else None
+    except (OSError, CounterpoiseError):  # which reading the rows will explain
+        return None
 
 
 def _fetch(native: Any) -> pl.LazyFrame:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
+from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.log import Log, as_log, column_name
 from counterpoise.log.parts import Column, Data, LogFields, takes_parts
 from counterpoise.log.question import ask
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 # -- What `ab_test` returns: the effect of every arm by each method, the arms' shares, and what all of it rests on -----
 
 MEANS, ADJUSTED, POOLED = "difference in means", "regression-adjusted", "pooled off-policy"
+SURE = 5.0  # errors above 0 of the other arm's mean, from which a share of it is known
 APART = 3.3  # standard errors between two methods: p = 0.001
 NO_CARRY_OVER = (
     "This assumes that decisions do not carry over between arms: what one arm does must not change what the rows of another earn, "
@@ -126,6 +128,8 @@ class ABTest(Display):
     method: str
     moments: LogMoments
     dropped_rows: int = 0
+    reward: str = "reward"
+    log: str = ""  # a short name of where the rows are
 
     def __getitem__(self, key: str | tuple[str, str]) -> Effect:
         arm, method = key if isinstance(key, tuple) else (key, None)
@@ -149,6 +153,43 @@ class ABTest(Display):
     def treatments(self) -> tuple[str, ...]:
         """The other arms."""
         return tuple(dict.fromkeys(effect.arm for effect in self.effects))
+
+    def arm(self, name: str) -> Arm:
+        """An arm by its name."""
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def decision(self, arm: str) -> Literal["better", "worse", "not decided", "cannot say"]:
+        """Whether an arm is better than the one it is compared with, allowing for looking at all arms; no arm can be if shares are off."""
+        effect = self.together(arm)
+        if self.sample_ratio.is_mismatch or not effect.identified:
+            return "cannot say"
+        return "not decided" if 0.0 in effect.interval else "better" if effect.value > 0 else "worse"
+
+    def together(self, arm: str) -> Estimate:
+        """The effect of an arm by its most certain method, with an interval that holds for all arms at once."""
+        effect, many = self[arm].estimate, len(self.treatments)
+        wider = normal_quantile(1 - (1 - self.level) / many) / normal_quantile(self.level)
+        return _stretched(effect, wider)
+
+    def relative(self, arm: str) -> Estimate | None:
+        r"""The same as a share of what the other arm earned, 0.78 for +78 %; None where that is not clearly above 0.
+
+        .. math:: \operatorname{Var}(\hat\Delta / \bar r_B) \approx \left[\operatorname{Var}(\hat\Delta) +
+            (\rho^2 + 2 \rho) \operatorname{Var}(\bar r_B)\right] / \bar r_B^2, \qquad \rho = \hat\Delta / \bar r_B,
+
+        since a difference in means falls as the other arm's mean rises. Other methods know that mean better, and we leave out the term
+        2ρ where it would help them.
+        """
+        effect, other = self.together(arm), self.arm(self.against)
+        if not other.mean > SURE * other.stderr or not effect.identified or not effect.stderr > 0:
+            return None
+        share = effect.value / other.mean
+        both = share * share + (2 * share if self[arm].method == MEANS else max(2 * share, 0.0))
+        wider = math.sqrt(max(effect.stderr**2 + both * other.stderr**2, 0.0)) / effect.stderr
+        made = _stretched(effect, wider)
+        lower, upper = (end / other.mean for end in made.interval)
+        interval = replace(made.interval, lower=lower, upper=upper)
+        return replace(made, value=share, stderr=wider * effect.stderr / other.mean, interval=interval)
 
     @property
     def assumption(self) -> str:
@@ -199,9 +240,16 @@ class ABTest(Display):
             }
         )
 
-    def report(self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None) -> Path:
-        """Write one HTML file for people to read, and return its path."""
-        return cast("Path", above().write_ab_test(self, path, title=title, command=command))
+    def report(
+        self,
+        path: str | PathLike[str],
+        *,
+        title: str | None = None,
+        unit: str | None = None,
+        command: str | None = None,
+    ) -> Path:
+        """Write one HTML file for people to read, and return its path; a row is a `unit` to them, such as a visit."""
+        return cast("Path", above().write_ab_test(self, path, title=title, unit=unit, command=command))
 
     def headline(self) -> Iterator[str]:
         """A sentence for every arm."""
@@ -250,6 +298,12 @@ def _row(effect: Effect) -> dict[str, Cell]:
         "worth_more_traffic": Worded(effect.worth, said),
         "verdict": effect.verdict.verdict,
     }
+
+
+def _stretched(estimate: Estimate, factor: float) -> Estimate:
+    """An estimate whose interval is wider by a factor."""
+    lower, upper = (estimate.value + factor * (end - estimate.value) for end in estimate.interval)
+    return replace(estimate, interval=replace(estimate.interval, lower=lower, upper=upper))
 
 
 def worth_of(estimate: Estimate, plain: Estimate) -> float:
@@ -340,7 +394,8 @@ def ab_test(
     ratio = sample_ratio({name: groups.n for name, groups in own.items()}, planned, is_clustered=clustered)
     arms = tuple(_arm(name, groups, is_clustered=clustered) for name, groups in own.items())
     dropped = moments.dropped + moments.n - sum(arm.rows for arm in arms)
-    return ABTest(effects, arms, ratio, level, options.method.name, moments, dropped)
+    named = {"reward": whole.reward[0], "log": whole.short_name}
+    return ABTest(effects, arms, ratio, level, options.method.name, moments, dropped, **named)
 
 
 def _with_arm(log: Log, arm: Column) -> Log:

@@ -16,7 +16,8 @@ MONTH = 30  # days, over which the chance of a false alarm is spread
 WIDEST = 28  # days since a change; one that took longer to show was slow
 SETTLED = 7  # days before a change: every weekday once
 LOOKS = 0.12  # the constant of `alarm_limit`: benchmarks/verdicts.py watch-limits
-POOLED = 30.0  # degrees of freedom with which the reference period speaks about a day's error
+POOLED = 30.0  # degrees of freedom with which the whole reference period speaks about the error of a weekday
+WILD = 2.0  # times the variance of quiet days: more than a change of three errors makes of it, even with few clicks
 DISPERSED = 0.01  # how unlikely the spread of the reference days must be before it is believed
 
 
@@ -95,15 +96,25 @@ def dispersion(values: Floats, errors: Floats, weekdays: Sequence[int]) -> float
     return math.sqrt(square / freedom)
 
 
-def moderated(errors: Floats, carrying: Floats, rows: Floats, reference: slice, limit: float) -> Floats:
-    """The errors of days, steadied by the reference period's error per row, and wider where few rows carry them.
+def quiet_errors(
+    errors: Floats, carrying: Floats, rows: Floats, weekdays: Sequence[int], reference: slice, limit: float
+) -> Floats:
+    """The errors that days would have if they were like those of the reference, and wider where few rows carry them.
 
-    A day without clicks has an error of 0, which says nothing. So every day's variance is averaged with what its rows would have had
-    in the reference period, in proportion to the degrees of freedom (Smyth 2004), and tails are Student's.
+    A day with more clicks has a larger error of its own, and one without clicks has none at all, so what a day says about itself would
+    hide a change or make one up. So the variance of a row comes from the same weekday of the reference, averaged with all of it in
+    proportion to the degrees of freedom (Smyth 2004). A day has its own only if that is more than `WILD` times as large: after an outlier,
+    or a change of the weights. Tails are Student's.
     """
-    per_row = float((rows[reference] ** 2 * errors[reference] ** 2).sum() / max(rows[reference].sum(), 1.0))
     freedom = np.asarray(degrees_of_freedom(carrying), dtype=np.float64)
-    variance = (freedom * errors**2 + POOLED * per_row / np.maximum(rows, 1.0)) / (freedom + POOLED)
+    of_day = np.eye(7)[np.asarray(weekdays)]
+    squares, total = (rows * errors)[reference] ** 2, np.maximum(rows[reference], 1.0)
+    of_all = float(squares.sum() / total.sum())
+    of_weekday = (squares @ of_day[reference]) / np.maximum(total @ of_day[reference], 1.0)
+    known = freedom[reference] @ of_day[reference]
+    per_row = (known * of_weekday + POOLED * of_all) / (known + POOLED)
+    quiet = of_day @ per_row / np.maximum(rows, 1.0)
+    variance = np.where(errors**2 > WILD * quiet, errors**2, quiet)
     wider = np.array([heavier(limit, float(each)) / limit for each in freedom + POOLED])
     return np.asarray(np.sqrt(variance) * wider)
 
@@ -156,10 +167,10 @@ class Watched:
         while len(values) - start > self.reference:
             part = slice(start, None)
             reference = slice(0, self.reference)
-            own = moderated(errors[part], carrying[part], rows[part], reference, self.limit(self.reference))
+            week, limit = weekdays[start:], self.limit(self.reference)
+            own = quiet_errors(errors[part], carrying[part], rows[part], week, reference, limit)
             if not (own > 0).all():
                 break
-            week = weekdays[start:]
             wider = dispersion(values[part][reference], own[reference], week[: self.reference])
             own, extra = own * wider, max(extra, wider)
             spread = weekday_spread(values[part][reference], own[reference], week[: self.reference])

@@ -196,11 +196,12 @@ def headline(reading: Reading) -> list[Part]:
 
 
 def basis(reading: Reading) -> str:
-    """What the estimates rest on: rows, the estimator behind the headline, and intervals."""
-    result = reading.result
+    """What the estimates rest on: the estimator behind the answer, and its intervals."""
+    result, targets = reading.result, len(reading.result.targets)
     dropped = f"; {counted(result.dropped_rows, f'bad {reading.unit}')} dropped" if result.dropped_rows else ""
-    intervals = f"{level_of(result.level)} intervals ({result.method}) by {reading.primary}"
-    return f"{counted(result.n, reading.unit)}; {intervals}{dropped}."
+    many = "both" if targets == 2 else f"all {targets:,}"
+    together = f", which hold for {many} policies at once" if targets > 1 else ""
+    return f"{level_of(result.level)} intervals ({result.method}) by {reading.primary}{together}{dropped}."
 
 
 def plain(parts: list[Part]) -> str:

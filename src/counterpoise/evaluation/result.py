@@ -260,11 +260,11 @@ class Result(Display):
         shown = ("target", *(["segment"] if self.moments.segment_columns else []), "estimator", *ESTIMATE, "verdict")
         return Table([self._row(*key) for key in keys], shown=shown)
 
-    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
-        """The headline, the estimates that matter most, and the verdicts."""
+    def blocks(self, *, rows: int | None = ROWS, unit: str | None = None) -> Iterator[Block]:
+        """What was asked, the answer, a row for each target and for the segments that differ most, and what to do next."""
         from counterpoise.evaluation.showing import blocks
 
-        return blocks(self, rows=rows)
+        return blocks(self, rows=rows, unit=unit)
 
     def ladder(self) -> pl.DataFrame:
         """The bias ladder: value and interval of every target over the whole log with each constant of its weight, the unbiased one first.
@@ -344,6 +344,13 @@ class Result(Display):
         """An interval for every segment of one target (the first, unless you name another), largest segments first."""
         return cast("Axes", above().pictures.segments(self, target, ax=ax))
 
+    def plot_over_time(self, target: str | None = None, ax: Axes | None = None) -> Axes:
+        """The lift of one target (the best, unless you name another) over what ran each day, in order, with intervals that hold at once.
+
+        The result must have dates as its one `segment=`. If it has no lifts, these are values.
+        """
+        return cast("Axes", above().pictures.over_time(self, target, ax=ax))
+
     def check_coverage(
         self,
         runs: int = 1000,
@@ -397,18 +404,20 @@ class Result(Display):
         path: str | PathLike[str],
         *,
         title: str | None = None,
+        unit: str | None = None,
         command: str | None = None,
         rows: bool = True,
         coverage: CoverageCheck | Sequence[CoverageCheck] | None = None,
     ) -> Path:
         """Write one HTML file for people to read, and return its path.
 
-        It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows`
-        are read again, for a histogram of the weights, a plot of the estimate as rows come in, and a section on wrong
-        propensities. `coverage` is what `check_coverage` returned, for a section about it (a list, if there are several rewards).
+        It may have a `title`, say what a row is to its readers (``unit="visit"``), and show the `command` to those who want to rerun
+        it. If the result still knows its log, its `rows` are read again, for the log's dates, a histogram of the weights, a plot of
+        the estimate as rows come in, and a section on wrong propensities. `coverage` is what `check_coverage` returned, for a section
+        about it (a list, if there are several rewards).
         """
-        made = above().write_report(self, path, title=title, command=command, rows=rows, coverage=coverage)
-        return cast("Path", made)
+        how = {"title": title, "unit": unit, "command": command, "rows": rows, "coverage": coverage}
+        return cast("Path", above().write_report(self, path, **how))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

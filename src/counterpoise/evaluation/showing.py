@@ -1,120 +1,298 @@
-"""What a result shows of itself: in at most 40 lines of text, with everything on the command line, and as a JSON document."""
+"""What a result shows of itself: the answer in at most 40 lines, everything where that is asked for, and a JSON document."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from counterpoise.diagnostics import WRONG_PROPENSITIES
+from counterpoise.diagnostics.verdict import MISSING
 from counterpoise.display import (
     ESTIMATE,
+    NARROW,
     ROWS,
     Block,
     Cell,
     Judged,
     Name,
     Number,
-    Phrase,
+    Percent,
+    Pointer,
     Share,
     Table,
-    counted,
+    Worded,
+    breakable,
     finite,
+    level_of,
     shortened,
 )
+from counterpoise.errors import Sentence, verbatim
+from counterpoise.estimators import Estimate
 from counterpoise.evaluation.ranking import Driver, drivers, ranking_of
-from counterpoise.evaluation.reading import Reading, basis, headline, read
+from counterpoise.evaluation.reading import Reading, basis
+from counterpoise.evaluation.story import Change, Story, story_of
 from counterpoise.moments.log_moments import Segment, segment_text
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
 
-VERDICTS = 6  # of targets over the whole log
-DOUBTS = 3  # of segments
-JUDGED = 1000  # segments, the largest, among which doubts are looked for
+TARGETS_WITH_SEGMENTS = 12  # rows of targets where segments need some room, too
+PLACES = 6  # segments that are all shown; of more, the least and the most changed
+DOUBTS = 3  # targets whose caveats are read out
+STEPS = 3
+COMPARED = 1000  # segments, the largest, whose changes are compared in a few lines
 DRIVERS = 10  # segments of each target; documents have all
 
-Key = tuple[str, str, Segment]
 
+def blocks(result: Result, *, rows: int | None = ROWS, unit: str | None = None) -> Iterator[Block]:
+    """What `print(result)`, a notebook's card and a command show: what was asked, the answer, a row for each target, and what to do.
 
-def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
-    """What `print(result)` shows, or the command line, which has room for everything.
+    That is at most 40 lines, the same everywhere; with `rows=None` every segment and estimator follows. `unit` is what a row is to its
+    reader.
 
     >>> from counterpoise import evaluate
     >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
     >>> print(evaluate(log, reward="r", propensity="p", target="new", estimator=["ips", "beta_ips"]))
-    new would have earned 0.400 per row (95 % interval: 0.374 to 0.425), a lift of +0.0667 (+20 %) over the 0.3333 that was logged
-    (+0.0605 to +0.0727).
-    1,200 rows; 95 % intervals (student) by beta_ips.
+    r per row, had new run instead of what ran · 1,200 rows
     <BLANKLINE>
-    target  estimator  value  stderr  lower  upper  verdict
-    new     beta_ips   0.400   0.013  0.374  0.425  ok
-    new     ips        0.400   0.017  0.367  0.433  ok
+    new: +20 % r (+18 to +22 %), from 33.33 to 40.0 per 100 rows. Better than what ran, and you can rely on it (ok).
     <BLANKLINE>
-    new: ok
+    target     value  ± error  change  95 % interval  decision  trust
+    new        0.400  ± 0.013   +20 %  +18 to +22 %   better    ok
+    what ran  0.3333
+    95 % intervals (student) by beta_ips.
+    <BLANKLINE>
+    Next: Test it live, and log its propensities: about 1,600 rows, half of them with it, confirm a change of this size.
+    Then: Keep a little exploration, or the next log cannot judge its successor.
+    Every segment and estimator: .table(). A page for others: .report('report.html').
     """
-    reading = read(result)
-    yield Phrase(headline(reading))
-    yield basis(reading)
-    if rows is not None:
-        yield from other_rewards(result)
+    story = story_of(result, unit=unit)
+    yield replace(story.asked(), is_quiet=True)
     yield ""
-    if rows is None and result.against:
-        yield from _comparison(result)
+    yield story.sentence()
+    yield ""
+    is_whole = rows is None
+    yield from _targets(story, is_whole=is_whole)
+    yield from _caveats(story, is_whole=is_whole)
+    yield from _segments(story, is_whole=is_whole)
+    if rows is None:
+        yield from _everything(story.reading)
+    yield ""
+    for k, step in enumerate(story.next_steps()[:STEPS]):
+        yield Sentence(f"{'Then' if k else 'Next'}: {verbatim(step)}")
+    yield Pointer(
+        f"{_other_rewards(result)}Every segment and estimator: .table(). A page for others: .report('report.html')."
+    )
+
+
+def _other_rewards(result: Result) -> str:
+    """Where to find the results for the other rewards; nothing if there is only one reward."""
+    if not result.others:
+        return ""
+    own = f"This is about {shortened(result.reward)}. "
+    names = list(result.others)
+    listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
+    return f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}. "
+
+
+# -- A row for each target, and for each segment -----------------------------------------------------------------------
+
+
+def _targets(story: Story, *, is_whole: bool) -> Iterator[Block]:
+    """The change by every target, best first, and what they rest on."""
+    limit = None if is_whole else TARGETS_WITH_SEGMENTS if story.result.segment_rows else ROWS
+    yield changes_table(story, story.changes[:limit])
+    if left := story.changes[len(story.changes[:limit]) :]:
+        yield f"… and {_counts('more policy', 'more policies', [change.decision for change in left])}"
+    yield basis(story.reading)
+
+
+def changes_table(story: Story, changes: Sequence[Change]) -> Table:
+    """A row for each of these changes over the whole log: value, change, decision and trust; what ran comes last."""
+    rows = [{"target": Name(change.target)} | change_cells(story, change) for change in changes]
+    if not story.reading.is_difference:
+        mean, error = story.reading.logged_digits
+        empty: dict[str, Cell] = dict.fromkeys(rows[0], "")
+        rows.append(empty | {"target": "what ran", "value": Number(mean, error), "lower": None, "upper": None})
+    return _as_table(story, rows, ["target", "value", "error", "change", "interval", "decision", "trust"])
+
+
+def segments_table(story: Story, changes: Sequence[Change], marks: Sequence[str] = ()) -> Table:
+    """A row for each of these segments, against what ran in it; `marks` say why each is shown."""
+    rows = [
+        {
+            "mark": mark,
+            "target": Name(change.target),
+            "segment": Name(change.where),
+            "rows": change.rows,
+            "ran": Number(change.ran, change.value.stderr if change.lift is None else change.lift.stderr),
+        }
+        | change_cells(story, change)
+        for change, mark in zip(changes, marks or [""] * len(changes), strict=True)
+    ]
+    target = ["target"] if len({change.target for change in changes}) > 1 else []
+    ran = [] if story.reading.is_difference else ["ran"]
+    shown = ["mark", *target, "segment", "value", "error", *ran, "change", "interval", "decision", "trust", "rows"]
+    return _as_table(story, rows, shown)
+
+
+def change_cells(story: Story, change: Change) -> dict[str, Cell]:
+    """The cells that every change has, all to the digits of its errors; `lower` and `upper` are the ends of its interval."""
+    value, lift, relative = change.value, change.lift, change.relative
+    is_signed = story.reading.is_difference
+    low, high = (str(Number(end, value.stderr, is_signed)) for end in value.interval)
+    size: Cell = "" if lift is None else Number(_known(lift), lift.stderr, is_signed=True)
+    known = relative or lift
+    if change.decision == "cannot say":
+        size, relative, known = "", None, None
+    return {
+        "value": Worded(None, low) if change.is_bounds else Number(_known(value), value.stderr, is_signed),
+        "error": Worded(None, f"to {high}") if change.is_bounds else _plus_minus(value),
+        "change": size if relative is None else Percent(_known(relative), change.points),
+        "interval": "" if known is None else change.span,
+        "decision": change.decision,
+        "trust": _trust(story, change),
+        "lower": None if known is None else Number(known.interval.lower),
+        "upper": None if known is None else Number(known.interval.upper),
+    }
+
+
+def _known(estimate: Estimate) -> float | None:
+    return estimate.value if estimate.identified else None
+
+
+def _plus_minus(estimate: Estimate) -> Cell:
+    if not estimate.identified or not math.isfinite(estimate.stderr):
+        return ""
+    return Worded(estimate.stderr, f"± {Number(estimate.stderr, estimate.stderr)}")
+
+
+def _trust(story: Story, change: Change) -> str:
+    """The verdict in a word, and the codes of what speaks against it."""
+    word = story.result.verdict_on(change.target, story.reading.primary, change.segment)
+    codes = [caveat.code for caveat in change.verdict.caveats if caveat.severity != "note"]
+    codes.sort(key=lambda code: code != MISSING)
+    more = f" (+{len(codes) - 1})" if len(codes) > 1 else ""
+    return f"{word}: {codes[0]}{more}" if codes and word != "model only" else word
+
+
+def _as_table(story: Story, rows: Sequence[Mapping[str, Cell]], shown: Sequence[str]) -> Table:
+    """The columns that have something to show; a difference is shown once, even where it is no share of anything."""
+    is_share = any(isinstance(row["change"], Percent) for row in rows)
+    twice = ["change"] if story.reading.is_difference and not is_share else []
+    filled = [name for name in shown if name not in twice and any(row[name] != "" for row in rows)]
+    titles = {
+        "mark": "",
+        "value": "difference" if story.reading.is_difference else "value",
+        "error": "± error",
+        "segment": shortened(", ".join(story.result.moments.segment_columns), NARROW),
+        "ran": "what ran",
+        "interval": breakable(f"{level_of(story.result.level)} interval"),
+        "rows": f"{story.unit}s",
+    }
+    return Table(rows, shown=filled, titles=titles)
+
+
+def _segments(story: Story, *, is_whole: bool) -> Iterator[Block]:
+    """How a target changes each segment against what ran there: all segments if there are few, else the least and the most."""
+    result = story.result
+    if not result.segment_rows:
+        return
+    columns, count = shortened(", ".join(result.moments.segment_columns)), len(result.segment_rows)
+    yield ""
+    if count > COMPARED and not is_whole:
+        yield f"By {columns}: {count:,} segments are too many to compare in a few lines; see .table()."
+        return
+    target = "each policy" if is_whole and len(result.targets) > 1 else shortened(story.best.target)
+    together = f"; these intervals hold for all {count:,} at once" if count > 1 else ""
+    yield f"By {columns} ({count:,}), {target} against {story.rival} there{together}:"
+    if is_whole:
+        yield segments_table(story, [each for change in story.changes for each in story.segments(change.target)])
+        yield from _wrong_segments(result)
+        return
+    changes = story.segments()
+    if count <= PLACES:
+        yield segments_table(story, changes)
     else:
-        yield estimates(reading, rows)
+        known = sorted((each for each in changes if each.decision != "cannot say"), key=_size)
+        least, most = known[:2], known[2:][-2:]
+        marks = ["least", ""][: len(least)] + ["", "most"][-len(most) or 2 :]
+        yield segments_table(story, [*least, *most], marks)
+        shown = {each.segment for each in (*least, *most)}
+        rest = [each.verdict.verdict for each in changes if each.segment not in shown]
+        yield f"… and {_counts('more segment', 'more segments', rest)}"
+    yield from _wrong_segments(result)
+
+
+def _size(change: Change) -> float:
+    known = change.relative or change.lift or change.value
+    return known.value if known.identified else known.interval.lower
+
+
+def _counts(one: str, many: str, words: Sequence[str]) -> str:
+    """How many there are, and how many of each kind."""
+    kinds = ", ".join(f"{count:,} {word}" for word, count in Counter(words).items())
+    return f"{len(words):,} {one if len(words) == 1 else many}: {kinds}"
+
+
+# -- Whether to believe it ---------------------------------------------------------------------------------------------
+
+
+def _caveats(story: Story, *, is_whole: bool) -> Iterator[Block]:
+    """What to know about the targets that are not simply to be believed: the one that the answer is about first."""
+    result, best = story.result, story.best
+    others = [change for change in story.changes if change is not best]
+    doubted = [change for change in (best, *others) if change.verdict.caveats]
+    if not doubted:
+        return
     yield ""
-    yield from verdicts(reading, is_whole=rows is None)
-    if rows is None and result.ladders:
+    shown = doubted if is_whole else doubted[:DOUBTS]
+    for change in shown:
+        # what to do about the answer's own caveats follows as its next steps
+        steps = story.next_steps() if change is best and not is_whole else []
+        reasons = [caveat.text if caveat.do in steps else caveat.reason for caveat in change.verdict.caveats]
+        yield Judged(f"{shortened(change.target)}: ", change.verdict.verdict, reasons, is_listed=not is_whole)
+    if left := [result.verdict(change.target).verdict for change in doubted[len(shown) :]]:
+        yield f"… and {_counts('more policy', 'more policies', left)}"
+
+
+# -- Everything --------------------------------------------------------------------------------------------------------
+
+
+def _everything(reading: Reading) -> Iterator[Block]:
+    """Every estimate, what drives a comparison, every segment in doubt, and the bias ladder."""
+    result = reading.result
+    yield ""
+    yield "Every estimate:"
+    yield estimates(reading)
+    if any(map(result.is_model_only, result.estimators)):
+        yield "model only: this rests on the reward model alone, whatever the log shows."
+    if result.against:
+        yield ""
+        yield from _comparison(result)
+    doubts = [key for key in result.verdicts if key[1] is not None and result.verdicts[key].verdict != "ok"]
+    if doubts:
+        yield ""
+    for target, place in doubts:
+        verdict = result.verdicts[target, place]
+        yield Judged(f"{target} in {segment_text(place)}: ", verdict.verdict, verdict.reasons)
+    if result.ladders:
         yield ""
         yield "The bias ladder, from the unbiased weight to the most biased:"
         yield Table([row for ladder in result.ladders.values() for row in ladder.rows()])
 
 
-def other_rewards(result: Result) -> list[str]:
-    """Where to find the results for the other rewards; nothing if there is only one reward."""
-    if not result.others:
-        return []
-    own = f"This is about {shortened(result.reward)}. "
-    names = list(result.others)
-    listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
-    return [f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}."]
-
-
-def estimates(reading: Reading, limit: int | None) -> Table:
-    """The estimates to show if there is room for so many; those of the estimator behind the headline stand out among others."""
-    keys = list(reading.result.estimates) if limit is None else important(reading, limit)
+def estimates(reading: Reading) -> Table:
+    """Every estimate; those of the estimator behind the answer stand out among others."""
+    keys = list(reading.result.estimates)
     is_mixed = len({key[1:] for key in keys}) > 1
     answers = (k for k, (_, name, place) in enumerate(keys) if name == reading.primary and place is None)
-    strong = frozenset(answers) if is_mixed else frozenset()
-    return replace(reading.result.cells(keys), strong=strong, left_out=len(reading.result.estimates) - len(keys))
-
-
-def important(reading: Reading, limit: int) -> list[Key]:
-    """The estimates to show if there is room for so many: all of them, or those that matter most.
-
-    The estimator behind the headline comes first, target by target, with the whole log before its segments and large segments before
-    small ones. The other estimators are shown if there is room for all of them.
-    """
-    result, order = reading.result, reading.foremost(limit)
-    names = sorted(result.estimators, key=lambda name: name != reading.primary)
-    places = sorted({place for _, place in result.verdicts if place is not None}, key=segment_text)
-    first = names[:1]
-    whole, parts = names, names
-    if len(order) * (len(whole) + len(places) * len(parts)) > limit:
-        parts = first
-    if len(order) * (len(whole) + len(places)) > limit >= len(order) * (1 + len(places)):
-        whole = first  # someone who asks for segments would rather see all of them than other estimators
-    if len(order) * len(whole) > (limit / 2 if places else limit):
-        whole = first
-    kept: list[Key] = [(target, name, None) for target in order for name in whole]
-    rest = [(target, name, place) for target in order for place in places for name in parts]
-    rest.sort(key=lambda key: -result.segment_rows[key[2]])
-    rank = {target: k for k, target in enumerate(order)}
-    return sorted([*kept, *rest[: limit - len(kept)]], key=lambda key: (rank[key[0]], key[2] is not None))
+    return replace(reading.result.cells(keys), strong=frozenset(answers) if is_mixed else frozenset())
 
 
 def _comparison(result: Result) -> Iterator[Block]:
@@ -150,29 +328,6 @@ def _drivers(parts: Sequence[Driver], units: str) -> Table:
     return Table(rows)
 
 
-def verdicts(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
-    """The verdict on each target, then on the segments in doubt; if there are many, the first of them and how many more there are."""
-    result = reading.result
-    targets = reading.foremost(len(result.targets))
-    whole: list[tuple[str, Segment]] = [(target, None) for target in targets]
-    places = sorted(result.segment_rows, key=result.segment_rows.__getitem__, reverse=True)
-    judged = ((target, place) for place in places[: None if is_whole else JUDGED] for target in targets)
-    doubts = [key for key in judged if result.verdicts[key].verdict != "ok"]
-    for keys, limit, what in ((whole, VERDICTS, "target"), (doubts, DOUBTS, "segment")):
-        shown = keys if is_whole else keys[:limit]
-        for target, place in shown:
-            names = [target, *([] if place is None else [segment_text(place)])]
-            verdict = result.verdicts[target, place]
-            where = " in ".join(names if is_whole else map(shortened, names))
-            yield Judged(f"{where}: ", verdict.verdict, verdict.reasons)
-        if keys[len(shown) :]:
-            yield _count(result, keys[len(shown) :], what)
-    if not is_whole and places[JUDGED:]:
-        yield f"Only the {JUDGED:,} largest of {len(places):,} segments were judged here; see .table() for all."
-    if is_whole:
-        yield from _wrong_segments(result)
-
-
 def _wrong_segments(result: Result) -> Iterator[str]:
     """What is wrong with segments whose weights do not average 1 although all weights do."""
     tested = {
@@ -186,12 +341,6 @@ def _wrong_segments(result: Result) -> Iterator[str]:
             "Weights have mean 1 in the whole log but not in every segment: a segment must be known before the choice, such as a country. "
             "The action itself, or what came of it, makes right propensities look wrong."
         )
-
-
-def _count(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> str:
-    counts = Counter(result.verdicts[key].verdict for key in keys)
-    said = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
-    return f"… and {counted(len(keys), f'more {what}')}: {said}"
 
 
 # -- Documents: the same in plain values, and null where there is no finite number ---------------------------------------
@@ -215,9 +364,8 @@ def document(result: Result, more: Callable[[Any], dict[str, Any]] | None = None
     """
     each = {}
     for name, answer in result.by_reward.items():
-        named = {"reward": name} if result.others else {}
         written = _compared(answer) if answer.against else evaluation(answer)
-        each[name] = named | written | (more(answer) if more is not None else {})
+        each[name] = written | (more(answer) if more is not None else {})
     first = each.pop(result.reward)
     return first | ({"others": each} if each else {})
 
@@ -247,7 +395,7 @@ def evaluation(result: Result) -> dict[str, Any]:
         for (target, segment), measured in result.all_diagnostics.items()
     ]
     models = {"model": result.model, "propensity_model": result.propensity_model}
-    said = {"n": result.n, "estimates": estimates, "diagnostics": diagnostics} | _rest(result)
+    said = _said(result) | {"n": result.n, "estimates": estimates, "diagnostics": diagnostics} | _rest(result)
     return finite(said | {name: model for name, model in models.items() if model is not None})
 
 
@@ -271,7 +419,50 @@ def _compared(result: Result) -> dict[str, Any]:
         for policy in ranking_of(result)
     ]
     said = {"n": result.n, "against": result.against, "level": result.level, "differences": differences}
-    return finite(said | _rest(result))
+    return finite(_said(result) | said | _rest(result))
+
+
+def _said(result: Result) -> dict[str, Any]:
+    """What both documents begin with: what was asked, the answer in words, and the change by every target, in every segment."""
+    story = story_of(result)
+    mean, error = story.reading.logged
+    places = [change for target in story.changes for change in story.segments(target.target)]
+    return {
+        "reward": result.reward,
+        "log": story.log or None,
+        "unit": story.unit,
+        "answer": breakable(str(story.sentence())),
+        "logged": {"mean": mean, "stderr": error},
+        "changes": [_changed(change) for change in (*story.changes, *places)],
+        "next_steps": [breakable(step) for step in story.next_steps()],
+    }
+
+
+def _changed(change: Change) -> dict[str, Any]:
+    return {
+        "target": change.target,
+        "segment": _segment(change.segment),
+        "n": change.rows,
+        "logged": change.ran,
+        "difference": _ends(change.lift),
+        "relative": _ends(change.relative),
+        "decision": change.decision,
+        "verdict": change.verdict.verdict,
+    }
+
+
+def _ends(estimate: Estimate | None) -> dict[str, float] | None:
+    """An estimate and its interval, which holds for all targets, or for all segments of one, at once."""
+    if estimate is None:
+        return None
+    numbers = (
+        estimate.value,
+        estimate.stderr,
+        estimate.interval.lower,
+        estimate.interval.upper,
+        estimate.interval.level,
+    )
+    return dict(zip((*ESTIMATE, "level"), numbers, strict=True))
 
 
 def _rest(result: Result) -> dict[str, Any]:

@@ -7,16 +7,25 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from counterpoise.diagnostics import Verdict
 from counterpoise.diagnostics.verdict import MISSING
-from counterpoise.display import Name, Number, Phrase, counted, level_of, percent, percent_change, shortened
-from counterpoise.errors import Sentence
+from counterpoise.display import (
+    Name,
+    Number,
+    Phrase,
+    counted,
+    level_of,
+    number,
+    percent,
+    percent_change,
+    percent_span,
+    shortened,
+)
+from counterpoise.errors import Sentence, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient
 from counterpoise.estimators.estimate import estimate_of
 from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
@@ -24,7 +33,6 @@ from counterpoise.evaluation.reading import LIFT, Reading, read
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
-from counterpoise.log.log import without_password
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Segment, segment_text
@@ -37,6 +45,8 @@ Part = str | Name | Number
 
 SURE = 5.0  # errors above 0 of what ran, from which a share of it has an error that the delta method knows
 POWER = 0.8  # of the test that a next step proposes
+NEARLY_ALL = 0.9  # of what is missing
+NEVER = ("no-overlap", "little-support")  # codes that say that the log lacks all or most of what a target does
 FAR = 1000  # times the rows of this log: nobody will collect so many
 DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([ T]\d{2}:\d{2}.*)?)?")
 
@@ -66,6 +76,25 @@ class Change:
         return not self.value.identified and all(map(math.isfinite, self.value.interval))
 
     @property
+    def points(self) -> float | None:
+        """The error to whose digits the share is written everywhere; bounds have their own."""
+        if self.relative is None:
+            return None
+        lower, upper = self.relative.interval
+        is_known = self.relative.identified and math.isfinite(self.relative.stderr)
+        return self.relative.stderr if is_known else (upper - lower) / 10
+
+    @property
+    def span(self) -> str:
+        """The interval of the share, or of the difference where there is no share, as people read it; empty where there is neither."""
+        if self.relative is not None:
+            return percent_span(*self.relative.interval, self.points)
+        if self.lift is None or not any(map(math.isfinite, self.lift.interval)):
+            return ""
+        lower, upper = (Number(end, self.lift.stderr, is_signed=True) for end in self.lift.interval)
+        return f"{lower} to {upper}"
+
+    @property
     def where(self) -> str:
         """The segment as people read it."""
         return segment_text(self.segment)
@@ -93,14 +122,8 @@ class Story:
     @property
     def log(self) -> str:
         """Where the rows are, in a word or two; empty for arrays and frames, which have no name."""
-        question = self.result.question
-        data = None if question is None else question.log.data
-        if question is not None and question.log.table is not None:
-            table = question.log.table
-            return table if isinstance(table, str) else ".".join(table)
-        if isinstance(data, str | PathLike):
-            return Path(without_password(str(data))).name or without_password(str(data))
-        return f"{len(data):,} files" if isinstance(data, list | tuple) else ""
+        name = "" if self.result.question is None else self.result.question.log.short_name
+        return f"{name} and earlier logs" if name and self.result.earlier_rows else name
 
     @property
     def unit(self) -> str:
@@ -222,9 +245,11 @@ class Story:
             return Phrase(
                 [f"This log of {counted(self.rows, self.unit)} cannot say how ", which, f" compares with {self.rival}."]
             )
-        among = (
-            f", the best of {many:,}" if judged == many > 1 else f", the best of the {judged:,} that this log can judge"
-        )
+        among = f", the best of {many:,}"
+        if judged < many:
+            among = (
+                f", the {'only one' if judged == 1 else f'best of the {judged:,}'} of {many:,} that this log can judge"
+            )
         who: list[Part] = [Name(change.target), "" if many == 1 else among, ": "]
         return Phrase([*who, *self._size(change), ". ", *self._trust(change)])
 
@@ -232,11 +257,11 @@ class Story:
         """How large a change is: in percent where that is known, else as a difference, else as a value."""
         reward, level = Name(self.reward), level_of(self.result.level)
         if change.relative is not None:
-            lower, upper = (percent_change(end, _points(change.relative)) for end in change.relative.interval)
             if change.is_bounds:
+                lower, upper = (percent_change(end, change.points) for end in change.relative.interval)
                 return [f"between {lower} and {upper} ", reward, *self._from(change)]
-            size = percent_change(change.relative.value, _points(change.relative))
-            return [f"{size} ", reward, f" ({lower.removesuffix(chr(160) + '%')} to {upper})", *self._from(change)]
+            size, span = percent_change(change.relative.value, change.points), change.span
+            return [f"{size} ", reward, f" ({span})", *self._from(change)]
         if change.lift is not None:
             lower_end, upper_end = (Number(end, change.lift.stderr, is_signed=True) for end in change.lift.interval)
             if not change.lift.identified:
@@ -264,18 +289,16 @@ class Story:
 
     def amount(self, value: float, error: float) -> Number:
         """A value of so many units as `units` says, to the digits of its error."""
-        return Number(self.per * value, self.per * error)
+        written = number(value, error)  # rounded before it is multiplied, so that a tie falls the same way everywhere
+        is_plain = math.isfinite(value) and "e" not in written
+        rounded = float(written.replace(",", "").replace("−", "-")) if is_plain else value
+        return Number(self.per * rounded, self.per * error)
 
     def _trust(self, change: Change) -> list[Part]:
         """Whether a change is decided, and whether to believe it: two things."""
         is_ok = change.verdict.verdict == "ok"
         if change.is_bounds:
-            shares = [caveat.numbers["share"] for caveat in change.verdict.caveats if caveat.code == MISSING]
-            missing = (
-                f"{percent(shares[0])} of its choices are not in this log"
-                if shares
-                else "Some of it is not in this log"
-            )
+            missing = _missing(change)
             decided = {
                 "better": f", and yet it is better than {self.rival}",
                 "worse": f", and yet it is worse than {self.rival}",
@@ -294,25 +317,31 @@ class Story:
     def next_steps(self) -> list[str]:
         """What to do next, most urgent first."""
         change = self.best
-        steps = [caveat.do for caveat in change.verdict.caveats if caveat.do and caveat.severity != "note"]
-        if change.is_bounds or change.decision == "cannot say":
+        caveats = [caveat for caveat in change.verdict.caveats if caveat.severity != "note"]
+        steps = [caveat.do for caveat in caveats if caveat.do and caveat.code != MISSING]
+        if any(caveat.code in (MISSING, *NEVER) for caveat in caveats):
+            where = next((f" where {verbatim(caveat.where)}" for caveat in caveats if caveat.where), "")
             steps.append(
-                Sentence("Let what runs try the missing actions now and then, or ask about the rest with `where=`.")
+                Sentence(
+                    f"Let what runs try the missing actions now and then{where}, or ask about the rest with `where=`."
+                )
             )
+        elif change.decision == "cannot say":
+            steps += [] if steps else [f"Collect more {self.unit}s, and ask again."]
         elif change.decision == "worse":
             steps.append(f"Keep {self.rival}.")
         elif change.decision == "better" and change.verdict.verdict == "ok":
             steps += self._test(change)
         elif change.decision == "not decided" and change.lift is not None:
             steps.append(self._collect(change.lift))
-        return list(dict.fromkeys(steps))
+        return list(dict.fromkeys(steps)) or [f"Collect more {self.unit}s before you rely on it."]
 
     def _test(self, change: Change) -> list[str]:
         """How to confirm a gain: an A/B test of this size, and a log that can judge the next policy."""
         needed = self._tested_rows(change)
-        size = f": about {needed:,} {self.unit}s, half of them each, confirm a change of this size" if needed else ""
+        size = f": about {needed:,} {self.unit}s, half of them with it, confirm a change of this size" if needed else ""
         return [
-            f"Serve it to some of the {self.unit}s, and log its propensities{size}.",
+            f"Test it live, and log its propensities{size}.",
             "Keep a little exploration, or the next log cannot judge its successor.",
         ]
 
@@ -333,7 +362,7 @@ class Story:
             return f"Look for a policy that differs more: this one and {self.rival} earn about the same."
         if growth <= 1:
             return "Collect more rows before you decide."
-        return f"Collect about {_rounded(growth * self.rows):,} {self.unit}s: so many show a difference of this size."
+        return f"Collect about {_rounded(growth * self.rows):,} {self.unit}s: that many would show a difference of this size."
 
 
 def story_of(result: Result, *, unit: str | None = None) -> Story:
@@ -350,6 +379,17 @@ def story_of(result: Result, *, unit: str | None = None) -> Story:
     return Story(read(result), unit)
 
 
+def _missing(change: Change) -> str:
+    """How much of what a target does the log lacks, and where."""
+    lacks = [caveat for caveat in change.verdict.caveats if caveat.code == MISSING]
+    if not lacks:
+        return "Some of it is not in this log"
+    share, there = lacks[0].numbers["share"], lacks[0].numbers.get("share_there", 0.0)
+    most = "nearly all" if there >= NEARLY_ALL else "most"
+    where = f", {most} of them where {lacks[0].where}" if lacks[0].where else ""
+    return f"{percent(share)} of its choices are not in this log{where}"
+
+
 def _order(change: Change) -> tuple[bool, float]:
     """The best change first, and those that say nothing last."""
     known = change.relative or change.lift or change.value
@@ -362,12 +402,6 @@ def _error(change: Change) -> float:
     """The error to whose digits what ran is written: that of the difference."""
     lift = change.lift
     return lift.stderr if lift is not None and math.isfinite(lift.stderr) and lift.stderr > 0 else change.value.stderr
-
-
-def _points(relative: Estimate) -> float:
-    """The error to whose digits a share is written; bounds have their own."""
-    lower, upper = relative.interval
-    return relative.stderr if relative.identified and math.isfinite(relative.stderr) else (upper - lower) / 10
 
 
 def _rounded(rows: float) -> int:
@@ -385,9 +419,10 @@ def _shares(view: View, estimator: Estimator) -> Callable[[Estimate, int], Estim
     The interval of the difference is stretched by what that adds to its error, so that it keeps its kind and its level.
     """
     ran = view.whole.center + view.whole.average("s")
-    alone, ratio = (_spread(view, estimator, is_share=is_share) for is_share in (False, True))
-    factor = np.where(alone > 0, ratio * np.abs(ran) / np.where(alone > 0, alone, 1.0), 1.0)
-    error = _spread(view, None, is_share=False)
+    with np.errstate(invalid="ignore", over="ignore"):  # a place all of whose rows are in one group has no others
+        alone, ratio = (_spread(view, estimator, is_share=is_share) for is_share in (False, True))
+        factor = np.where(alone > 0, ratio * np.abs(ran) / np.where(alone > 0, alone, 1.0), 1.0)
+        error = _spread(view, None, is_share=False)
 
     def share(lift: Estimate, k: int) -> Estimate | None:
         mean, stretch = float(ran[k]), float(factor[k])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import polars as pl
@@ -286,19 +286,20 @@ class Missing:
         )
         if others:
             text += f" ({percent(by_action[first] / n)}) and {others:,} other action{'s' if others > 1 else ''}"
-        where = self._where(mass, there) if segment is None else ""
+        where, share_there = self._where(mass, there) if segment is None else ("", 0.0)
         if (self.taken.logged[there] == first).any():  # somewhere else
             text += f" where {where}" if where else " where the target does"
         elif where:
             text += f"; the target does so above all where {where}"
         text = f"{text}.".replace("\N{NO-BREAK SPACE}", " ")
         upper = min(share + 2.0 * math.sqrt(share * (1.0 - share) / n), 1.0)
-        numbers = {"share": share, "share_upper": upper}
-        return Caveat(MISSING, text, numbers, unusual_severity="not identified" if share >= UNSUPPORTED else None)
+        numbers = {"share": share, "share_upper": upper} | ({"share_there": share_there} if where else {})
+        severity: Literal["not identified"] | None = "not identified" if share >= UNSUPPORTED else None
+        return Caveat(MISSING, text, numbers, unusual_severity=severity, where=where)
 
-    def _where(self, mass: Floats, there: NDArray[np.bool_]) -> str:
-        """The value of a column where most is missing, if one stands out."""
-        best, said = 0.0, ""
+    def _where(self, mass: Floats, there: NDArray[np.bool_]) -> tuple[str, float]:
+        """The value of a column where most is missing, if one stands out, and how much of it."""
+        best, said, most = 0.0, "", 0.0
         for place in self.places:
             width = len(place.said)
             at = np.where(place.at >= 0, place.at, width)
@@ -307,8 +308,8 @@ class Missing:
             share, of_rows = missing / mass.sum(), rows / max(rows.sum(), 1)
             for k in np.flatnonzero((share >= 0.5) & (share >= 1.25 * of_rows)):
                 if share[k] - of_rows[k] > best:
-                    best, said = float(share[k] - of_rows[k]), place.said[int(k)]
-        return said
+                    best, said, most = float(share[k] - of_rows[k]), place.said[int(k)], float(share[k])
+        return said, most
 
 
 # -- what is left of an answer -----------------------------------------------------------------------------------------

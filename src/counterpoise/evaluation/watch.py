@@ -315,7 +315,7 @@ def watch(
     *,
     target: Targets = None,
     weight: Weight | Columns = None,
-    day: str | None = None,
+    day: Columns = None,
     state: str | PathLike[str] | None = None,
     reference: int | str = REFERENCE,
     alert: str | Sequence[str] | None = None,
@@ -336,7 +336,7 @@ def watch(
     target, weight
         As for `evaluate`, if the log is not a state.
     day
-        The column with the day of every row.
+        The column with the day of every row; or, without a log, the days themselves.
     state
         A file that keeps the sums: files of the log that it does not have are added to it first, each as a batch of its own.
     reference
@@ -363,7 +363,7 @@ def watch(
     question: dict[str, Any] = {"target": target, "weight": weight, "progress": progress, **parts}
     chosen = [name for name, value in question.items() if value is not None and name != "progress"]
     place = state if log is None else log
-    if place is None:
+    if place is None and day is None:
         raise OptionError("`watch` needs a log.", do="Pass a state, a folder of files, or a log and `day=`.")
     if isinstance(place, str | PathLike) and (is_state(place) or log is None):
         if chosen or day is not None or (log is not None and state is not None):
@@ -414,20 +414,28 @@ def _of_state(state: State) -> Days:
             f"{counted(lost, 'batch') if lost == 1 else f'{lost:,} batches'} of an earlier version had been added up "
             "before days were kept: they count in the answer of the state, and are not watched."
         )
+    mixed = [
+        batch for batch in known.batches if batch.key is None and len({_named(None, [f], 0) for f in batch.files}) > 1
+    ]
+    if mixed:
+        notes.append(
+            f"{mixed[0]} were added as one batch, which counts as one day. Add them one by one with `only_new=True`."
+        )
     total = summaries_of(state.moments, state.rewards) if state.question["cluster"] is not None and not lost else None
     return days, total, notes
 
 
-def _of_column(log: Log | Data, day: str, question: dict[str, Any]) -> Days:
+def _of_column(log: Log | Data, day: Columns, question: dict[str, Any]) -> Days:
     """The days of a column, from one pass over the log."""
     result = evaluate(log, segment=day, **question)
-    days = []
+    days, notes = list[WatchedDay](), list[str]()
     for k, (label, rows) in enumerate(result.segment_rows.items()):
-        summaries = summaries_at(result, place=label)
-        if rows:
-            days.append(WatchedDay(*_named(segment_text(label), {}, k), int(rows), summaries))
-    is_clustered = result.moments.cluster is not None
-    return days, summaries_at(result) if is_clustered else None, []
+        if rows and None in (label or ()):
+            notes.append(f"{counted(rows, 'row')} without a day {'is' if rows == 1 else 'are'} left out.")
+        elif rows:
+            days.append(WatchedDay(*_named(segment_text(label), (), k), rows, summaries_at(result, place=label)))
+    is_clustered = result.moments.cluster is not None and not notes
+    return days, summaries_at(result) if is_clustered else None, notes
 
 
 def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict[str, Any]) -> Days:

@@ -30,6 +30,7 @@ from counterpoise.learn.rows import Batch, batches
 from counterpoise.learn.softmax import USUAL, Arithmetic
 from counterpoise.learn.source import Inspection, Source, without_fold
 from counterpoise.learn.steps import ALONE, LoggedActions, Machine, Step
+from counterpoise.readers.progress import progress_line
 from counterpoise.threads import threads
 
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
@@ -335,7 +336,8 @@ def copy_of(module: nn.Module) -> dict[str, Tensor]:
 def _progress(wanted: bool | None, doing: str, batches: int) -> Iterator[Callable[..., object]]:
     """A function that moves the progress bar and says what is being done; it does nothing unless somebody is watching."""
     if not (sys.stderr.isatty() if wanted is None else wanted):
-        yield lambda **_: None
+        with progress_line(wanted, doing) as tell:  # where standard error is a command's pipe
+            yield lambda description=None, **_: tell(description) if tell and description else None
         return
     from rich.console import Console
     from rich.progress import Progress

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, fields, replace
 from numbers import Integral
 from os import PathLike
 from os.path import exists
+from pathlib import Path
 from typing import Any, Self, Unpack
 from urllib.parse import unquote
 
@@ -195,6 +196,16 @@ class Log:
     def __init__(self, data: Data = None, **parts: Unpack[LogFields]) -> None:
         check_known("Log", parts, PARTS)
         self._fill(data, parts)
+
+    @property
+    def short_name(self) -> str:
+        """Where the rows are, in a word or two; empty for arrays and frames, which have no name."""
+        if self.table is not None:
+            return self.table if isinstance(self.table, str) else ".".join(self.table)
+        if isinstance(self.data, str | PathLike):
+            shown = without_password(str(self.data))
+            return Path(shown).name or shown
+        return f"{len(self.data):,} files" if isinstance(self.data, list | tuple) else ""
 
     def _fill(self, data: Data | Arrays, parts: Mapping[str, object]) -> None:
         # a table without a database is one that only its owner can reach: see `sql`

@@ -8,15 +8,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
+from importlib.util import find_spec
 from os import PathLike
 from uuid import uuid4
 
 from counterpoise.errors import LogError, OptionError
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks; its appends are not shared
-    fcntl = None  # type: ignore[assignment]
 
 Action = str | int
 ROUNDED = (
@@ -25,6 +22,7 @@ ROUNDED = (
 OWN = ("id", "time", "policy", "action", "propensity", "candidates", "probabilities")
 FIRST = b'{"id": '  # how every line of ours begins
 BLOCK = 65_536
+LOCKS = import_module("fcntl") if find_spec("fcntl") else None  # which Windows lacks
 
 
 def record(
@@ -233,8 +231,8 @@ def _locked(path: str | PathLike[str]) -> Iterator[int]:
     """The file, opened to append; nobody else who records can write to it meanwhile."""
     file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
     try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        if LOCKS is not None:
+            LOCKS.flock(file, LOCKS.LOCK_EX)
         yield file
     finally:
         os.close(file)

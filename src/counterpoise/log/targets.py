@@ -293,16 +293,16 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
 
 
 def as_remembered(log: Log, targets: Sequence[Target]) -> Log:
-    """The log with the context, action and candidates that policies were learned from, where it names none itself.
+    """The log with the context and the action that policies were learned from, where it names none itself.
 
-    A propensity model needs the context that the logging policy looked at, which is another one.
+    Candidates differ from log to log, so they are asked for. A propensity model needs the context that the logging policy looked at, which is another one.
     """
     is_estimated = isinstance(log.propensity, Unlogged) or log.propensity == MODEL
     policies = {target.name: _policy_of(target.source) for target in targets if target.is_policy}
     if log.is_arrays or is_estimated:
         return log
     parts: dict[str, Any] = {}
-    for part in ("context", "action", "candidates"):
+    for part in ("context", "action"):
         known = {name: kept for name, policy in policies.items() if (kept := getattr(policy, f"{part}_", None))}
         if not known or getattr(log, part):
             continue

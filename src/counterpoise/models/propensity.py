@@ -29,7 +29,7 @@ from counterpoise.models.folds import CrossFit
 from counterpoise.models.quality import QUANTILES, PropensityQuality, calibration_of, effective_rows
 from counterpoise.models.reward import SAMPLE, check_count, identity_of, lean_question
 from counterpoise.moments import Floats
-from counterpoise.readers.progress import progress_bar
+from counterpoise.readers.progress import progress_bar, progress_line
 from counterpoise.threads import threads
 
 CLASSIFIERS = ("logistic", "boosted")
@@ -268,7 +268,8 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
     if not isinstance(unfitted, UnfittedPropensity) or isinstance(unfitted, FittedPropensity):
         return question
     propensity, action = unfitted.model, str(question.log.action)
-    rows, logged = _rows(question, unfitted)
+    with progress_line(progress, "reading the rows that the propensity model learns from"):
+        rows, logged = _rows(question, unfitted)
     actions = actions_of(rows.select(exactly(action)).to_series(), None)
     unlogged = "" if unfitted.column is None else f" without a propensity in {unfitted.column!r}"
     _check_actions(actions, action, unlogged)
@@ -280,7 +281,8 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
     count = len(actions.levels)
     shares = np.bincount(codes, minlength=count) / len(codes)
     classifiers = []
-    with threads(x.size), progress_bar(progress, "fitting the propensity model", "models") as report:
+    fitting = progress_bar(progress, "fitting the propensity model", "models", propensity.folds)
+    with threads(x.size), fitting as report:
         for fold in range(propensity.folds):
             others = folds != fold
             _check_seen(actions, codes, others, fold, unlogged)

@@ -44,7 +44,7 @@ from counterpoise.models.folds import FOLD, CrossFit, draw_actions
 from counterpoise.models.quality import Quality, quality_of
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import ActionTable, add_policies, checked, chosen, has_table, read_by, table_of
-from counterpoise.readers.progress import Report, progress_bar
+from counterpoise.readers.progress import Report, progress_bar, progress_line
 from counterpoise.threads import threads
 
 SAMPLE = 200_000  # rows to fit a model on, spread over the log, unless the user says otherwise
@@ -368,10 +368,10 @@ def fit_batches(
                 x = context.numbers(rows, is_native=design.is_native)
                 _fit_batch(models, design, x, rows, question, extra)
                 count += rows.height
+                if report is not None:
+                    report(rows.height)
 
     engine_of(question.log).over_rows(question, learn, None)
-    if report is not None:
-        report(folds)
     return models, count
 
 
@@ -443,7 +443,8 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
         return question
     reward = unfitted.model
     learned = lean_question(question, question.targets if reward.mrdr else ())
-    rows = good_rows(engine_of(learned.log).sampled(learned, reward.sample), question)
+    with progress_line(progress, "reading the rows that the reward model learns from"):
+        rows = good_rows(engine_of(learned.log).sampled(learned, reward.sample), question)
     rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
     estimator = estimator_of(reward.estimator, rewards)
     check_rewards(estimator, rewards)
@@ -456,7 +457,8 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
     folds, weights = rows.get_column(FOLD).to_numpy(), row_weights(rows, question) if reward.mrdr else None
     fits: list[Fit] = []
     predictions = np.full(len(rewards), np.nan)
-    with threads(_work(design, x)), progress_bar(progress, "fitting the reward model", "models") as report:
+    of = ("rows", None) if reward.stream else ("models", reward.folds)
+    with threads(_work(design, x)), progress_bar(progress, "fitting the reward model", *of) as report:
         models: list[Predictor] = []
         count = len(rewards)
         if reward.stream:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
-from counterpoise.display import Cell, Name, Number, Table, level_of
-from counterpoise.evaluation.ab_test import MEANS, ABTest, Effect, worth_text
+import numpy as np
+
+from counterpoise import __version__
+from counterpoise.display import Cell, Name, Number, Table, counted, level_of, number, shortened
+from counterpoise.errors import in_units
+from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, Effect, worth_text
 from counterpoise.evaluation.backtest import Backtest, Replayed
+from counterpoise.evaluation.story import FAR, POWER
+from counterpoise.intervals.method import normal_quantile
+from counterpoise.report.first_screen import (
+    Opening,
+    PictureRow,
+    Scale,
+    all_of,
+    check_unit,
+    decided,
+    first_screen,
+    written,
+)
 from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, forest_axis
 from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table
@@ -16,26 +33,144 @@ OUTCOMES = "What we would have said, and what was measured"
 
 
 def write_ab_test(
-    test: ABTest, path: str | os.PathLike[str], *, title: str | None = None, command: str | None = None
+    test: ABTest,
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    unit: str | None = None,
+    command: str | None = None,
 ) -> Path:
     """Write a test as one HTML file that opens anywhere, and return the file's path."""
-    doubts = [*([str(test.sample_ratio)] if test.sample_ratio.is_mismatch else []), *test.disagreements]
-    head = join(
-        [
-            *(el("p", el("bdi", said), class_="answer") for said in test.headline()),
-            el("ul", *(el("li", el("bdi", said)) for said in doubts)) if doubts else "",
-        ]
+    what = check_unit(unit) or "row"
+    opening = _opening(test, what)
+    best = opening.rows[0]
+    reward = test.reward[:1].upper() + test.reward[1:]
+    shares = (
+        "a mismatch" if test.sample_ratio.is_mismatch else ", ".join(f"{arm.name} {arm.rows:,}" for arm in test.arms)
     )
+    doubts = el("ul", *(el("li", el("bdi", said)) for said in _doubts(test))) if _doubts(test) else Safe("")
     parts = [
-        Section("effects", "Effects", _effects(test)),
-        Section("arms", "Arms", _arms(test)),
-        Section("assumptions", "What this rests on", el("p", test.assumption)),
-        *([Section("reproduce", "How to reproduce this", el("pre", el("code", command)))] if command else []),
+        Section("effects", "Methods", _effects(test, what), test[best.name].method),
+        Section("arms", "Arms", _arms(test, what), shares[:100]),
+        Section("checks", "Checks", doubts, f"{len(_doubts(test))} to read"),
+        Section("assumptions", "What this rests on", el("p", test.assumption), "decisions do not carry over"),
+        Section("reproduce", "How to reproduce this", _reproduce(test, what, command), f"counterpoise {__version__}"),
     ]
-    return write(Path(path), assemble(head, parts, title or "A/B test"))
+    of = f" on {test.log}" if test.log else ""
+    tab = title or f"{reward} {best.change}: {best.name} against {test.against}{of}"
+    return write(
+        Path(path), assemble(first_screen(opening), parts, tab, " ".join(test.headline()), is_shown=bool(title))
+    )
 
 
-def _effects(test: ABTest) -> Safe:
+def _opening(test: ABTest, unit: str) -> Opening:
+    """What the first screen says of a test."""
+    relative = {arm: test.relative(arm) for arm in test.treatments}
+    scale: Scale = "difference" if None in relative.values() else "share"
+    drawn = {arm: (scale == "share" and relative[arm]) or test.together(arm) for arm in test.treatments}
+    order = sorted(drawn, key=lambda arm: -drawn[arm].value)
+    best, against, reward = order[0], test.arm(test.against), name_of(test.reward, 60)
+    per = 100 if _is_share(test) else 1
+    units = unit if per == 1 else f"{per} {unit}s"
+
+    def amount(arm: Arm) -> str:
+        return number(per * arm.mean, per * arm.stderr)
+
+    rows = []
+    for arm in order:
+        said, span = written(drawn[arm], scale)
+        verdict = "caution" if test.sample_ratio.is_mismatch else test[arm].verdict.verdict
+        earns = amount(test.arm(arm))
+        rows.append(PictureRow(arm, drawn[arm], said, span, earns, test.decision(arm), verdict))
+    first, many = rows[0], len(order)
+    who = name_of(best, 60) if many == 1 else f"each of {many:,} arms"
+    together = f", for {all_of(many)} arms at once" if many > 1 else ""
+    question = [reward, f" per {unit}, ", who, " against ", name_of(test.against, 60)]
+    question += [*([" · ", name_of(test.log)] if test.log else []), f" · {counted(test.n, unit)}"]
+    words = ["From ", amount(against), " with ", el("b", name_of(test.against, 60)), " to ", amount(test.arm(best))]
+    adjusted = "" if test[best].method == MEANS else f" The change is {test[best].method}."
+    words += [f" per {units} with ", el("b", name_of(best, 60)), f", by the arms’ means.{adjusted}"]
+    doubts = _doubts(test)
+    fine = "No problems found in the shares of the arms or in the rewards."
+    why = "The arms are not the groups that were randomized." if test.sample_ratio.is_mismatch else ""
+    caption = [
+        "Change in ",
+        reward,
+        " against ",
+        name_of(test.against, 60),
+        f": {amount(against)} per {units} (the dashed line)",
+    ]
+    return Opening(
+        question=join(question),
+        change=join([first.change, " ", reward, "" if scale == "share" else f" per {unit}"]),
+        certainty=f"{first.span}, {level_of(test.level)} interval{together}",
+        words=join(words),
+        decision=first.decision,
+        decided=decided(first.decision, shortened(test.against), [each.decision for each in rows], why_not=why),
+        trust=el("p", badge(first.verdict), " ", el("bdi", doubts[0]) if doubts else fine),
+        steps=_steps(test, best, unit),
+        caption=join(caption),
+        rows=rows,
+        axis=forest_axis([drawn[arm] for arm in order], [True] * many, 0.0),
+        scale=scale,
+    )
+
+
+def _is_share(test: ABTest) -> bool:
+    """Whether rewards lie between 0 and 1."""
+    low, high = (
+        float(pick(ends)) for pick, ends in ((np.nanmin, test.moments.reward_min), (np.nanmax, test.moments.reward_max))
+    )
+    return low >= 0.0 and high <= 1.0
+
+
+def _doubts(test: ABTest) -> list[str]:
+    """What speaks against the test."""
+    shares = [str(test.sample_ratio)] if test.sample_ratio.is_mismatch else []
+    verdicts = [reason for arm in test.treatments for reason in test[arm].verdict.reasons]
+    return list(dict.fromkeys([*shares, *test.disagreements, *verdicts]))
+
+
+def _steps(test: ABTest, best: str, unit: str) -> list[str]:
+    """What to do next."""
+    effect, decision = test.together(best), test.decision(best)
+    if decision == "cannot say" and not test.sample_ratio.is_mismatch:
+        return [f"Collect more {unit}s of every arm."]
+    if decision == "cannot say":
+        return ["Find out why the shares of the arms are off, and run the test again."]
+    if decision == "worse":
+        return [f"Keep {shortened(test.against)}."]
+    if decision == "better":
+        return [
+            f"Roll out {shortened(best)}, to a few first.",
+            f"Keep a few {unit}s on {shortened(test.against)} for a while, to see that it lasts.",
+        ]
+    reach = (normal_quantile(test.level) + normal_quantile(2 * POWER - 1)) * effect.stderr
+    growth = (reach / effect.value) ** 2 if effect.value else math.inf
+    if not growth < FAR:
+        return [f"Stop the test: {shortened(best)} and {shortened(test.against)} earn about the same."]
+    return [
+        f"Let the test run on: about {float(f'{growth * test.n:.2g}'):,.0f} {unit}s show a difference of this size."
+    ]
+
+
+def _reproduce(test: ABTest, unit: str, command: str | None) -> Safe:
+    """The command, and what was asked of which log."""
+    facts = {
+        "Version": f"counterpoise {__version__}",
+        "Log": name_of(test.log) if test.log else "in memory",
+        "Reward": name_of(test.reward),
+        in_units("Rows", unit): f"{test.n:,}",
+        in_units("Dropped rows", unit): f"{test.dropped_rows:,}",
+        "Intervals": f"{test.method}, level {level_of(test.level)}",
+    }
+    listed = el("dl", *(join([el("dt", name), el("dd", value)]) for name, value in facts.items()), class_="facts")
+    return join(
+        [el("pre", el("code", el("bdi", command)), tabindex=0, aria_label="Command") if command else "", listed]
+    )
+
+
+def _effects(test: ABTest, unit: str) -> Safe:
     """A forest plot of every arm and method, which doubles as a table."""
     axis = forest_axis([effect.estimate for effect in test.effects], [True] * len(test.effects), 0.0)
     groups: list[Group] = [
@@ -46,7 +181,7 @@ def _effects(test: ABTest) -> Safe:
         "The dashed line marks no difference. “Worth” says how much more traffic the difference in means would need for the same error. "
         "Bold marks the method behind the headline."
     )
-    caption = f"How much more every arm earned per row than {test.against}"
+    caption = f"How much more every arm earned per {unit} than {test.against}"
     heads = ["Method", f"Difference and {level_of(test.level)} interval"]
     return join([el("p", lead, class_="lead"), forest(groups, axis, 0.0, caption, heads)])
 
@@ -65,17 +200,17 @@ def _effect(effect: Effect, test: ABTest) -> ForestRow:
     )
 
 
-def _arms(test: ABTest) -> Safe:
+def _arms(test: ABTest, unit: str) -> Safe:
     rows: list[dict[str, Cell]] = [
         {
             "Arm": Name(arm.name),
-            "Rows": arm.rows,
+            in_units("Rows", unit): arm.rows,
             "Mean reward": Number(arm.mean, arm.stderr),
             "Standard error": Number(arm.stderr, arm.stderr),
         }
         for arm in test.arms
     ]
-    return join([el("p", str(test.sample_ratio)), page_table(Table(rows), "The arms")])
+    return join([el("p", in_units(str(test.sample_ratio), unit)), page_table(Table(rows), "The arms")])
 
 
 # -- A backtest --------------------------------------------------------------------------------------------------------
@@ -91,13 +226,18 @@ def write_backtest(
 ) -> Path:
     """Write a backtest as one HTML file that opens anywhere, and return the file's path."""
     parts = [
-        *([Section("calibration", "Predicted and measured", _figure(backtest))] if backtest.known else []),
         Section("tests", "Test by test", page_table(backtest.cells(), OUTCOMES)),
         Section("assumptions", "What this rests on", el("p", RESTS_ON)),
-        *([Section("reproduce", "How to reproduce this", el("pre", el("code", command)))] if command else []),
+        Section("reproduce", "How to reproduce this", el("pre", el("code", command)) if command else Safe("")),
     ]
-    head = join(el("p", said, class_="answer") for said in backtest.headline())
-    return write(Path(path), assemble(head, parts, title or "Backtest of earlier A/B tests"))
+    first, *more = backtest.headline()
+    head = join(
+        [el("h1", el("bdi", first), class_="answer"), *(el("p", el("bdi", said), class_="words") for said in more)]
+    )
+    head = join([head, _figure(backtest) if backtest.known else ""])
+    return write(
+        Path(path), assemble(head, parts, title or "Backtest of earlier A/B tests", first, is_shown=bool(title))
+    )
 
 
 def _figure(backtest: Backtest) -> Safe:

@@ -9,22 +9,23 @@ import numpy as np
 
 from counterpoise.display import level_of
 from counterpoise.errors import in_units, masked
-from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.result import Result
+from counterpoise.evaluation.story import Story
 from counterpoise.log.question import Question
 from counterpoise.moments import Moments
 from counterpoise.report.glossary import GLOSSARY, glossary, term
 from counterpoise.report.markup import Safe, el, join, name_of, text
 
 
-def words(reading: Reading) -> Safe:
+def words(story: Story) -> Safe:
     """The glossary."""
+    reading = story.reading
     names = list(dict.fromkeys(name for _, name, _ in reading.result.estimates))
     names += [reading.lift_estimator] if reading.lifts and reading.lift_estimator not in names else []
     return join(
         [
             el("p", "What every number on this page means. Click a term to open it.", class_="lead"),
-            glossary(names, reading.result.interval_method, reading.unit),
+            glossary(names, reading.result.interval_method, story.unit),
         ]
     )
 
@@ -64,21 +65,21 @@ def _each(result: Result, say: Callable[[Result], str]) -> Safe:
     return join(join([", " if k else "", name_of(name), ": ", text]) for k, (name, text) in enumerate(said.items()))
 
 
-def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
+def reproduce(story: Story, command: str | None, version: str) -> Safe:
     """The command, the version and the fingerprint of the data."""
-    result, log = reading.result, reading.result.moments
+    result, log, unit = story.result, story.result.moments, story.unit
     facts: list[tuple[object, object]] = [
         ("Version", f"counterpoise {version}"),
-        (term("n", in_units(GLOSSARY["n"].term, reading.unit)), _each(result, lambda answer: f"{answer.n:,}")),
+        (term("n", in_units(GLOSSARY["n"].term, unit)), _each(result, lambda answer: f"{answer.n:,}")),
         (
-            term("dropped", in_units(GLOSSARY["dropped"].term, reading.unit)),
+            term("dropped", in_units(GLOSSARY["dropped"].term, unit)),
             _each(result, lambda answer: f"{answer.dropped_rows:,}"),
         ),
         ("Targets", _listed(log.targets)),
         *_asked(result.question),
         *([] if log.weight.mean_is_one else [("Weights", el("code", name_of(log.weight)))]),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
-        (term("cluster"), name_of(log.cluster) if log.cluster else f"none: {reading.unit}s are treated as independent"),
+        (term("cluster"), name_of(log.cluster) if log.cluster else f"none: {unit}s are treated as independent"),
         *_effective_clusters(result),
         ("Intervals", f"{result.method}, level {level_of(result.level)}"),
         (term("fingerprint"), el("code", _each(result, fingerprint))),

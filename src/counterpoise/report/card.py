@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from counterpoise.display import Block, Display, Judged, Phrase, Table, counted
+from counterpoise.display import Block, Display, Judged, Phrase, Pointer, Table, counted
 from counterpoise.report.markup import Safe, el, join, phrase
 
 ROWS = 10
@@ -31,7 +31,7 @@ def card(answer: Display) -> Safe:
 
     >>> from counterpoise import evaluate
     >>> made = card(evaluate(reward=[1, 0, 1], propensity=[0.5] * 3, target={"<b>": [0.0] * 3}))
-    >>> made[:5], "cannot say what <bdi>&lt;b&gt;</bdi> would have earned" in made
+    >>> made[:5], "cannot say how <bdi>&lt;b&gt;</bdi> compares with what ran" in made
     ('<div ', True)
     """
     return el("div", *(part for block in answer.blocks(rows=ROWS) for part in _block(block)), style=CARD)
@@ -46,9 +46,9 @@ def _block(block: Block) -> Iterator[Safe]:
         said = [" ".join(block.reasons)] if block.reasons else []
         yield el("p", badge, el("b", el("bdi", block.what)), *said, style=LINE)
     elif isinstance(block, Phrase):
-        yield el("p", phrase(block), style=ANSWER)
+        yield el("p", phrase(block), style=QUIET if block.is_quiet else ANSWER)
     elif block:
-        yield el("p", block, style=LINE)
+        yield el("p", str(block), style=QUIET if isinstance(block, Pointer) else LINE)
 
 
 def table_card(table: Table) -> Safe:

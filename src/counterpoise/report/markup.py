@@ -96,38 +96,49 @@ def left_out(count: int, shown: int, what: str, which: str, how: str = "shown") 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: its address, its heading, and its content."""
+    """A folded section of the page: its address, its heading, its answer in a few words, and its content."""
 
     key: str
     words: str | Safe
     body: Safe
+    answer: str | Safe = ""
 
 
-def assemble(answer: Safe, parts: Sequence[Section], title: str) -> str:
-    """One page: what it says first, and its sections."""
+def folds(parts: Sequence[Section], heading: str = "h2") -> Safe:
+    """Sections that open when their headings are clicked; those without content are left out."""
+    return join(
+        el(
+            "details",
+            el("summary", el(heading, part.words), " ", el("span", part.answer, class_="gist") if part.answer else ""),
+            el("div", part.body, class_="inside"),
+            id=part.key,
+            class_="fold",
+        )
+        for part in parts
+        if part.body
+    )
+
+
+def assemble(first: Safe, parts: Sequence[Section], title: str, summary: str, *, is_shown: bool = False) -> str:
+    """One page: its first screen, and what is folded below it; a title that is shown stands above both.
+
+    The summary, a sentence, is what others show of a link to the page.
+    """
     folder = files("counterpoise.report")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     now = datetime.now(UTC)
     return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
         title=text(title),
+        summary=text(summary),
+        heading=el("p", el("bdi", title), class_="title") if is_shown else "",
         version=text(__version__),
         date=el("time", f"{now:%Y-%m-%d %H:%M} UTC", datetime=f"{now:%Y-%m-%dT%H:%MZ}"),
         style=style,
         script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        answer=answer,
-        contents=join(el("li", el("a", part.words, href=f"#{part.key}")) for part in parts),
-        sections=join(
-            el(
-                "section",
-                el("h2", part.words, id=f"{part.key}-title"),
-                part.body,
-                id=part.key,
-                aria_labelledby=f"{part.key}-title",
-            )
-            for part in parts
-        ),
+        first=first,
+        sections=folds(parts),
     )
 
 

@@ -30,7 +30,8 @@
   document.querySelectorAll("table.sortable").forEach(function (table) {
     var heads = Array.from(table.tHead.rows[0].cells), body = table.tBodies[0];
     heads.forEach(function (head, column) {
-      head.querySelector("button").addEventListener("click", function () {
+      var button = head.querySelector("button");
+      if (button) button.addEventListener("click", function () {
         var down = head.getAttribute("aria-sort") === "ascending";
         heads.forEach(function (other) { other.removeAttribute("aria-sort"); });
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
@@ -60,10 +61,10 @@
 
   function open() {
     var entry = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (entry && entry.tagName === "DETAILS") {
-      entry.open = true;
-      entry.querySelector("summary").focus();
+    for (var fold = entry; fold; fold = fold.parentElement) {
+      if (fold.tagName === "DETAILS") { fold.open = true; }
     }
+    if (entry && entry.tagName === "DETAILS") { entry.querySelector("summary").focus(); }
   }
   addEventListener("hashchange", open);
   open();

@@ -1,22 +1,33 @@
-"""`write_report`: puts the sections together into one HTML file, written completely or not at all."""
+"""`write_report`: puts the first screen and the sections together into one HTML file, written completely or not at all."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from counterpoise import __version__
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import OptionError
-from counterpoise.evaluation.audit import audit_of
+from counterpoise.evaluation.audit import Audit, audit_of
 from counterpoise.evaluation.coverage import CoverageCheck
-from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
+from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
+from counterpoise.evaluation.story import Story, story_of
 from counterpoise.report import background, propensities, sections, weights
-from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
-from counterpoise.report.profile import Profile, profile
+from counterpoise.report.first_screen import (
+    check_unit,
+    first_screen,
+    on_scale,
+    opening_of,
+    scale_of,
+    title_of,
+    written,
+)
+from counterpoise.report.markup import Section, assemble, folds, join, name_of, write
+from counterpoise.report.profile import Profile, dates_of, profile
 from counterpoise.weights import Ratio
 
 Checks = CoverageCheck | Sequence[CoverageCheck] | None
@@ -28,6 +39,7 @@ def write_report(
     *,
     command: str | None = None,
     title: str | None = None,
+    unit: str | None = None,
     rows: bool = True,
     coverage: Checks = None,
 ) -> Path:
@@ -42,10 +54,12 @@ def write_report(
     command
         The command that made the result, shown to readers who want to rerun it.
     title
-        The heading.
+        The heading and the title of the tab; by default, the answer itself.
+    unit
+        What a row is to its readers, such as ``"visit"``.
     rows
-        Whether to read the log again, for a histogram of the weights, the estimate as rows come in, and a section on wrong
-        propensities. A result from stored moments has no log to read, and one that includes a state's earlier logs has only the
+        Whether to read the log again, for a histogram of the weights, the estimate as rows come in, the log's dates, and a section on
+        wrong propensities. A result from stored moments has no log to read, and one that includes a state's earlier logs has only the
         last of them.
     coverage
         What `check_coverage` returned, for a section about it; with several rewards, a list of what it returned for each.
@@ -58,7 +72,8 @@ def write_report(
     ...     write_report(result, folder + "/report.html").name
     'report.html'
     """
-    return write(Path(path), render(result, command=command, title=title, rows=rows, coverage=coverage))
+    page = render(result, command=command, title=title, unit=unit, rows=rows, coverage=coverage)
+    return write(Path(path), page)
 
 
 def render(
@@ -66,26 +81,44 @@ def render(
     *,
     command: str | None = None,
     title: str | None = None,
+    unit: str | None = None,
     rows: bool = True,
     coverage: Checks = None,
 ) -> str:
     """The report as text; the arguments are those of `write_report`."""
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
-    readings = [read(answer) for answer in result.by_reward.values()]
+    story, *others = [story_of(answer, unit=check_unit(unit)) for answer in result.by_reward.values()]
     checked = {check.reward: check for check in _checks(coverage)}
+    dates = _dates(result) if rows else ""
+    audit = _audit(result) if rows else None  # the same for every reward
+    further = [_further(other, place, dates, rows, checked) for place, other in enumerate(others, start=2)]
     shown = [
-        part
-        for place, reading in enumerate(readings)
-        for part in _about(reading, place, len(readings), rows, checked.get(reading.result.reward))
+        *further,
+        *_about(story, "", rows, checked.get(story.result.reward)),
+        Section(
+            "propensities", "Propensities, part by part", propensities.propensities(audit), propensities.gist(audit)
+        ),
+        Section("glossary", "What the numbers mean", background.words(story), "every term in plain words"),
+        Section(
+            "reproduce",
+            "How to reproduce this",
+            background.reproduce(story, command, __version__),
+            f"counterpoise {__version__}",
+        ),
     ]
-    audited = _propensities(readings[0]) if rows else Safe("")  # the same for every reward
-    shown += [Section("propensities", "Propensities, part by part", audited)] if audited else []
-    shown += [
-        Section("glossary", "What the numbers mean", background.words(readings[0])),
-        Section("reproduce", "How to reproduce this", background.reproduce(readings[0], command, __version__)),
-    ]
-    return assemble(_heads(readings), shown, title or "Off-policy evaluation")
+    first = first_screen(opening_of(story, dates))
+    return assemble(first, shown, title or title_of(story), str(story.sentence()), is_shown=bool(title))
+
+
+def _further(story: Story, place: int, dates: str, rows: bool, checked: Mapping[str | None, CoverageCheck]) -> Section:
+    """Another reward: its own first screen and sections, folded into one."""
+    change, scale = story.best, scale_of([story.best])
+    said, span = written(on_scale(change, scale), scale)
+    parts = _about(story, f"-{place}", rows, checked.get(story.result.reward))
+    body = join([first_screen(opening_of(story, dates), is_first=False), folds(parts, "h3")])
+    gist = f"{said} ({span}): {change.decision}" if span else change.decision
+    return Section(f"reward-{place}", join(["Reward: ", name_of(story.reward)]), body, gist)
 
 
 def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
@@ -96,25 +129,46 @@ def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
     return checks
 
 
-def _about(reading: Reading, place: int, rewards: int, rows: bool, check: CoverageCheck | None) -> list[Section]:
-    """The sections about one reward; where there are several, its name is in their headings."""
+def _about(story: Story, end: str, rows: bool, check: CoverageCheck | None) -> list[Section]:
+    """The sections about one reward; `end` keeps the addresses of several apart."""
+    reading, best = story.reading, story.best.target
     profiles = _profiles(reading) if rows else {}
     doubts = _doubts(reading) if rows else None
-    end = f"-{place + 1}" if place else ""  # no address twice; the first reward's are those of a single one
+    by = name_of(" / ".join(story.result.moments.segment_columns), 60)
     shown = [
-        Section("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
-        Section("lift", "Lift over the logging policy", sections.lift(reading)),
-        Section("model", "The reward model", sections.model(reading)),
-        Section("ladder", "Bias ladder", sections.ladder(reading)),
-        Section("coverage", "How often such intervals cover", sections.coverage(check)),
-        Section("sensitivity", "If the propensities were wrong", propensities.sensitivity(doubts)),
-        Section("segments", "Segments", sections.segments(reading, f"segment-table{end}")),
-        Section("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
-        Section("propensity-model", "The propensity model", propensities.propensity_model(reading)),
-        Section("convergence", "As rows come in", weights.convergence(reading, profiles)),
+        Section(
+            "segments",
+            join(["By ", by]),
+            sections.segments(story, f"segment-table{end}"),
+            sections.segments_gist(story),
+        ),
+        Section("positions", "By position", sections.positions(story), "what each adds to the value of a list"),
+        Section("checks", "Checks", sections.checks(story), sections.checks_gist(story)),
+        Section(
+            "sensitivity",
+            "If the propensities were wrong",
+            propensities.sensitivity(doubts),
+            propensities.tipping_gist(doubts, best),
+        ),
+        Section("estimates", "Estimators", sections.estimates(story), sections.estimates_gist(reading, best)),
+        Section("weights", "Weights", weights.weights(story, profiles), weights.gist(story)),
+        Section("model", "The reward model", sections.model(reading), sections.model_gist(reading)),
+        Section("ladder", "Bias ladder", sections.ladder(reading), sections.ladder_gist(reading)),
+        Section("coverage", "How often such intervals cover", sections.coverage(check), sections.coverage_gist(check)),
+        Section(
+            "propensity-model",
+            "The propensity model",
+            propensities.propensity_model(reading),
+            propensities.model_gist(reading),
+        ),
+        Section(
+            "convergence",
+            "As rows come in",
+            weights.convergence(story, profiles),
+            weights.convergence_gist(profiles, best),
+        ),
     ]
-    name = join([": ", name_of(reading.result.reward)]) if rewards > 1 else ""
-    return [Section(part.key + end, join([part.words, name]), part.body) for part in shown if part.body]
+    return [replace(part, key=part.key + end) for part in shown]
 
 
 def _profiles(reading: Reading) -> dict[str, Profile]:
@@ -126,12 +180,16 @@ def _profiles(reading: Reading) -> dict[str, Profile]:
     return profile(result.asked(), drawn, rows=result.n, level=result.level)
 
 
-def _propensities(reading: Reading) -> Safe:
+def _audit(result: Result) -> Audit | None:
     """The audit of the propensities; None unless all rows are at hand."""
-    result = reading.result
-    if result.question is None or result.earlier_rows:
-        return Safe("")
-    return propensities.propensities(audit_of(result.asked()))
+    return None if result.question is None or result.earlier_rows else audit_of(result.asked())
+
+
+def _dates(result: Result) -> str:
+    """From which day to which the log goes; empty if it has no column of dates, or several."""
+    if result.question is None or result.earlier_rows or not engine_of(result.question.log).has_order:
+        return ""
+    return dates_of(result.question)
 
 
 def _doubts(reading: Reading) -> Sensitivity | None:
@@ -146,12 +204,3 @@ def _doubts(reading: Reading) -> Sensitivity | None:
         return None
     known = result.targets if reading.is_difference else result.moments.targets
     return result.sensitivity(target=reading.foremost(TARGETS_DRAWN, known))
-
-
-def _heads(readings: Sequence[Reading]) -> Safe:
-    """The answer and the verdicts, reward by reward."""
-    if len(readings) == 1:
-        return sections.head(readings[0])
-    return join(
-        join([el("h2", "Reward: ", name_of(reading.result.reward)), sections.head(reading)]) for reading in readings
-    )

@@ -19,6 +19,7 @@ from counterpoise.evaluation.distribution import Distribution
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
+from counterpoise.evaluation.story import DATE, story_of
 from counterpoise.log.question import LOGGING
 from counterpoise.moments.log_moments import segment_text
 from counterpoise.moments.spread import Tail
@@ -89,6 +90,55 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     title = f"{_what(reading)} of {shortened(name, 40)} in each {by}, by {reading.primary}"
     marks = {"whole log": whole.value} if whole.identified else {}
     return _forest(reading, lines, title, ax, marks, left=len(places) - len(shown))
+
+
+def over_time(result: Result, target: str | None = None, *, ax: Axes | None = None) -> Axes:
+    """The change by one target on every date, in order: in percent of what ran that day, else as a difference, else as a value.
+
+    The intervals hold for all dates at once; the dashed line is no change, or what ran. A date of which the log says nothing has no mark.
+    """
+    story = story_of(result)
+    name = story.best.target if target is None else target
+    result[name, story.reading.primary]  # raises for a target that is not there
+    changes = story.segments(name)
+    if not changes or not all(DATE.fullmatch(change.where) for change in changes):
+        found = f"those of this result are {shortened(changes[0].where, 40)!r} and others" if changes else "it has none"
+        raise OptionError(
+            f"a plot over time needs segments that are dates, such as 2026-03-01; {found}.",
+            do="Evaluate the log with `segment=` and a column of days.",
+        )
+    kinds = ("relative", "lift", "value")
+    kind = next(kind for kind in kinds if any(getattr(change, kind) is not None for change in changes))
+    scale = 100.0 if kind == "relative" else 1.0
+    axes = axes_of(ax, 4.2)
+    for k, change in enumerate(changes):
+        estimate = getattr(change, kind)
+        if estimate is None or change.decision == "cannot say" or not all(map(math.isfinite, estimate.interval)):
+            continue
+        verdict = result.verdict_on(name, story.reading.primary, change.segment)
+        color = COLORS[verdict]
+        axes.plot([k, k], [scale * end for end in estimate.interval], color=color, linewidth=2.2, solid_capstyle="butt")
+        if estimate.identified:
+            axes.plot([k], [scale * estimate.value], MARKERS[verdict], color=color, markersize=6)
+        if kind == "value":
+            axes.plot([k - 0.4, k + 0.4], [change.ran] * 2, color=MARK, linestyle="--", linewidth=1, zorder=0)
+    if kind != "value":
+        axes.axhline(0.0, color=MARK, linestyle="--", linewidth=1, zorder=0)
+    step = -(-len(changes) // MOST)  # dates that can be read beside each other
+    at = range(0, len(changes), step)
+    axes.set_xticks(at, [changes[k].where for k in at], rotation=90 if len(changes) > 8 else 0, parse_math=False)
+    per = f"per {story.unit}"
+    said = {
+        "relative": f"change of {story.reward}, %",
+        "lift": f"difference in {story.reward} {per}",
+        "value": f"{story.reward} {per}",
+    }
+    axes.set_ylabel(shortened(said[kind]), parse_math=False)
+    over = "" if kind == "value" else f" over {story.rival} that day"
+    level = breakable(level_of(result.level))
+    _title(axes, f"{shortened(name, 40)}{over}, with {level} intervals for all {len(changes):,} at once", 0)
+    frame(axes, ("top", "right"))
+    return axes
 
 
 def weights(result: Result, *, ax: Axes | None = None) -> Axes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from counterpoise.estimators import Estimate
@@ -111,6 +111,15 @@ def tick_text(value: float) -> str:
     return f"{value:.6g}".replace("-", "−") if size >= 1e-4 or size == 0 else f"{value:.3g}"
 
 
+def percent_tick(value: float) -> str:
+    """A tick of a change in percent.
+
+    >>> percent_tick(0.4).replace("\N{NO-BREAK SPACE}", " "), percent_tick(-0.125).replace("\N{NO-BREAK SPACE}", " ")
+    ('+40 %', '−12.5 %')
+    """
+    return f"{'+' if value > 0 else ''}{tick_text(round(100 * value, 9))}\N{NO-BREAK SPACE}%"
+
+
 # -- Charts, and the strips of a forest plot ---------------------------------------------------------------------------
 
 HEIGHT = 220  # of a chart's area, in pixels
@@ -174,36 +183,42 @@ def chart(
 
 
 def strip(value: float, interval: tuple[float, ...], axis: Axis, reference: float, kind: str) -> Safe:
-    """One row of a forest plot: a dot with its interval, and an arrow if the interval continues off the axis."""
+    """One row of a forest plot: a dot with its interval, or bounds alone, and an arrow if they continue off the axis."""
     parts = []
     lower, upper = interval
+    if math.isnan(lower + upper):
+        return Safe("")
     if 0 <= axis.share(reference) <= 1:
         at = _across(axis.share(reference))
         parts.append(el("line", x1=at, x2=at, y1=0, y2="100%", class_="mark"))
-    if not math.isnan(value):
-        left, right = axis.share(max(lower, -1e300)), axis.share(min(upper, 1e300))
-        if right > 0 and left < 1:
-            parts.append(
-                el("line", x1=_across(max(left, 0)), x2=_across(min(right, 1)), y1=12, y2=12, class_="interval")
-            )
-        for beyond, at, path in ((left < 0, "0%", "M0 12l9 -5v10z"), (right > 1, "100%", "M0 12l-9 -5v10z")):
-            if beyond:
-                parts.append(el("svg", el("path", d=path), x=at, class_="arrow"))
-        if 0 <= axis.share(value) <= 1:
-            parts.append(el("circle", cx=_across(axis.share(value)), cy=12, r=5))
+    left, right = axis.share(max(lower, -1e300)), axis.share(min(upper, 1e300))
+    if right > 0 and left < 1:
+        drawn = "interval bounds" if math.isnan(value) else "interval"
+        parts.append(el("line", x1=_across(max(left, 0)), x2=_across(min(right, 1)), y1=12, y2=12, class_=drawn))
+    for beyond, at, path in ((left < 0, "0%", "M0 12l9 -5v10z"), (right > 1, "100%", "M0 12l-9 -5v10z")):
+        if beyond:
+            parts.append(el("svg", el("path", d=path), x=at, class_="arrow"))
+    if 0 <= axis.share(value) <= 1:
+        parts.append(el("circle", cx=_across(axis.share(value)), cy=12, r=5))
     return el("svg", *parts, class_=f"strip {kind}", width="100%", height=24, aria_hidden="true", focusable="false")
 
 
-def strip_axis(axis: Axis) -> Safe:
+def strip_of(estimate: Estimate | None, axis: Axis, reference: float, kind: str) -> Safe:
+    """The strip of an estimate; empty if there is none."""
+    return Safe("") if estimate is None else strip(estimate.value, tuple(estimate.interval), axis, reference, kind)
+
+
+def strip_axis(axis: Axis, write: Callable[[float], str] = tick_text) -> Safe:
     """The numbers below the strips."""
-    return el("svg", *_ticks(axis, EDGE, wanted=4), class_="x-axis", width="100%", height=20, aria_hidden="true")
+    ticks = _ticks(axis, EDGE, wanted=4, write=write)
+    return el("svg", *ticks, class_="x-axis", width="100%", height=20, aria_hidden="true")
 
 
 def _across(share: float) -> str:
     return f"{100 * (EDGE + (1 - 2 * EDGE) * share):.4g}%"
 
 
-def _ticks(axis: Axis, edge: float, wanted: int = 4) -> list[Safe]:
+def _ticks(axis: Axis, edge: float, wanted: int = 4, write: Callable[[float], str] | None = None) -> list[Safe]:
     drawn = []
     shares = [(tick, axis.share(tick)) for tick in axis.ticks(3 if axis.logarithmic else wanted)]
     inside = [(tick, share) for tick, share in shares if -1e-9 <= share <= 1 + 1e-9]
@@ -211,7 +226,9 @@ def _ticks(axis: Axis, edge: float, wanted: int = 4) -> list[Safe]:
         at = edge + (1 - 2 * edge) * share
         anchor = "start" if at < 0.08 else "end" if at > 0.92 else "middle"
         spare = "inner" if 0 < k < len(inside) - 1 else None  # left out if there is no room
-        drawn.append(el("text", axis.tick_text(tick), x=f"{100 * at:.4g}%", y=14, text_anchor=anchor, class_=spare))
+        drawn.append(
+            el("text", (write or axis.tick_text)(tick), x=f"{100 * at:.4g}%", y=14, text_anchor=anchor, class_=spare)
+        )
     return drawn
 
 

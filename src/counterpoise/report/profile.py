@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterpoise.engines.rows import over_good_rows
+from counterpoise.engines.rows import over_good_rows, rows_of
+from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import Estimate, beta_ips
 from counterpoise.intervals.method import normal
 from counterpoise.log.question import PROPENSITY, Question
@@ -84,3 +86,43 @@ def _count(profile: Profile, w: Floats) -> None:
 def _step(moments: Moments, level: float) -> Estimate:
     estimate = beta_ips(moments)
     return replace(estimate, interval=normal(estimate.value, estimate.stderr, level))
+
+
+# -- The days that a log goes from and to -----------------------------------------------------------------------------
+
+
+def dates_of(question: Question) -> str:
+    """The first and the last day of a log with a single column of dates or times; empty for others.
+
+    >>> from datetime import date
+    >>> from counterpoise import evaluate
+    >>> log = {"r": [1, 0], "p": [0.5, 0.5], "t": [0.5, 0.5], "day": [date(2026, 3, 14), date(2026, 3, 1)]}
+    >>> dates_of(evaluate(log, reward="r", propensity="p", target="t").question)
+    '1–14 March 2026'
+    """
+    import polars as pl
+
+    try:
+        rows = rows_of(question.log)
+        days = [name for name, kind in rows.collect_schema().items() if kind in (pl.Date, pl.Datetime)]
+        if len(days) != 1:
+            return ""
+        column = pl.col(days[0])
+        first, last = rows.select(column.min().alias("first"), column.max().alias("last")).collect().row(0)
+    except (CounterpoiseError, pl.exceptions.PolarsError):
+        return ""  # dates are a courtesy
+    return "" if first is None else days_between(first, last)
+
+
+def days_between(first: date, last: date) -> str:
+    """Two days as people write them.
+
+    >>> days_between(date(2026, 3, 1), date(2026, 4, 2)), days_between(date(2025, 3, 1), date(2025, 3, 1))
+    ('1 March – 2 April 2026', '1 March 2025')
+    """
+    end = f"{last.day} {last:%B %Y}"
+    if (first.year, first.month, first.day) == (last.year, last.month, last.day):
+        return end
+    if (first.year, first.month) == (last.year, last.month):
+        return f"{first.day}–{end}"
+    return f"{first.day} {first:%B}{'' if first.year == last.year else f' {first.year}'} – {end}"

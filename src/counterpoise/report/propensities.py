@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from counterpoise.display import Cell, Table, Worded, p_value, shortened
+from counterpoise.display import Cell, Table, Worded, counted, p_value, shortened
 from counterpoise.evaluation.audit import ALARMS, Audit, Check
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.sensitivity import Bounds, Sensitivity
@@ -26,8 +26,7 @@ def propensities(audit: Audit | None) -> Safe:
     if audit is None or not checks:
         return Safe("")
     shown = checks[:LISTED]
-    alarms = len(audit.alarms)
-    said = "No part speaks against them." if not alarms else f"{alarms:,} of {len(checks):,} parts speak against them."
+    said = f"{gist(audit).capitalize()}."
     lead = (
         "If the propensities are right, the mean weight of every part of the log is 1 (the dashed line): of a segment or a day under a "
         "target, and of 1/propensity where an action was taken, over all rows in which it could be. Intervals are 95 % ones of each part "
@@ -39,6 +38,14 @@ def propensities(audit: Audit | None) -> Safe:
     heads = ["Part", "Mean weight", "What it says"]
     table = forest([(None, rows)], axis, 1.0, caption, heads, label="Mean weights of the parts")
     return join([el("p", lead, said, class_="lead"), table, left_out(len(checks), LISTED, "parts", "first places")])
+
+
+def gist(audit: Audit | None) -> str:
+    """How many parts raise an alarm."""
+    if audit is None or not audit.in_order:
+        return ""
+    alarms, parts = len(audit.alarms), len(audit.in_order)
+    return f"{counted(alarms, 'alarm') if alarms else 'no alarm'} in {counted(parts, 'part')} of the log"
 
 
 def _row(check: Check) -> ForestRow:
@@ -97,6 +104,12 @@ def propensity_model(reading: Reading) -> Safe:
     )
 
 
+def model_gist(reading: Reading) -> str:
+    """What kind of model it is, and how often it had to raise a propensity."""
+    quality = reading.result.propensity_model
+    return "" if quality is None else f"{quality.model} of {', '.join(quality.context)}"[:100]
+
+
 def _share(quantile: float) -> str:
     return {0.0: "smallest", 1.0: "largest"}.get(quantile, f"{100 * quantile:g} %")
 
@@ -123,6 +136,18 @@ def sensitivity(answer: Sensitivity | None) -> Safe:
             el("div", *(_figure(answer, name) for name in known), class_="figures") if known else "",
         ]
     )
+
+
+def tipping_gist(answer: Sensitivity | None, target: str) -> str:
+    """How wrong odds must be before the conclusion is in doubt."""
+    if answer is None or target not in answer.targets:
+        return ""
+    tips = answer.tipping(target)
+    if not math.isfinite(tips.lift) or tips.sure == 1.0:
+        return "there is no conclusion to flip"
+    if math.isinf(tips.sure):
+        return "no error of theirs flips the conclusion"
+    return f"odds must be off by a factor of {tips.sure:.3g} before the conclusion is in doubt"
 
 
 def drawn_bounds(answer: Sensitivity, target: str) -> list[Bounds]:

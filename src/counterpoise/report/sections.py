@@ -1,4 +1,4 @@
-"""The sections of the report on values: the answer with its verdicts, forest plots, the ladder, the reward model, coverage and segments."""
+"""The sections of the report on values: the checks, estimators, segments, positions, the ladder, the reward model and coverage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from counterpoise.display import Phrase, Table, level_of, number, signed
+from counterpoise.display import Cell, Number, Table, level_of, number, percent
 from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.coverage import Coverage, CoverageCheck
@@ -16,13 +16,24 @@ from counterpoise.evaluation.reading import (
     TARGETS_LISTED,
     TARGETS_WITH_ALL_ESTIMATORS,
     Reading,
-    headline,
 )
-from counterpoise.moments.log_moments import Segment, segment_text
+from counterpoise.evaluation.story import Change, Story
+from counterpoise.moments.columns import EXCESS, REWARD
 from counterpoise.report.card import SIGNS
+from counterpoise.report.first_screen import KINDS, Scale, on_scale, scale_of, trust_word, written
 from counterpoise.report.glossary import ESTIMATOR_WORDS, term
-from counterpoise.report.markup import Safe, el, join, left_out, name_of, phrase
-from counterpoise.report.plots import Axis, Line, Mark, chart, forest_axis
+from counterpoise.report.markup import Safe, el, join, left_out, name_of
+from counterpoise.report.plots import (
+    Axis,
+    Line,
+    Mark,
+    chart,
+    forest_axis,
+    percent_tick,
+    strip_axis,
+    strip_of,
+    tick_text,
+)
 from counterpoise.report.tables import (
     ForestRow,
     Group,
@@ -31,48 +42,60 @@ from counterpoise.report.tables import (
     forest,
     page_table,
     scrolled,
-    verdict_class,
 )
 
 
-def head(reading: Reading) -> Safe:
-    """The headline, and the verdict on every target."""
-    result = reading.result
-    verdicts = {target: result.verdict(target) for target in reading.foremost(TARGETS_LISTED)}
+def checks(story: Story) -> Safe:
+    """The verdict on every target, with all of its reasons."""
+    verdicts = {change.target: change for change in story.changes[:TARGETS_LISTED]}
     listed = [
         el(
             "li",
-            el("span", SIGNS[verdict.verdict], " ", verdict.verdict, class_="badge"),
-            " · ",
+            badge(trust_word(story, change)),
+            " ",
             el("b", name_of(target)),
-            ": no problems found in the weights or rewards." if not verdict.reasons else "",
-            el("ul", *(el("li", el("bdi", reason)) for reason in verdict.reasons)) if verdict.reasons else "",
-            class_=verdict_class(verdict.verdict),
+            ": no problems found in the weights or rewards." if not change.verdict.reasons else "",
+            el("ul", *(el("li", el("bdi", in_units(reason, story.unit))) for reason in change.verdict.reasons))
+            if change.verdict.reasons
+            else "",
         )
-        for target, verdict in verdicts.items()
+        for target, change in verdicts.items()
     ]
-    first, rest = listed[:TARGETS_DRAWN], list(verdicts.values())[TARGETS_DRAWN:]
-    shown = [el("p", phrase(Phrase(headline(reading))), class_="answer"), el("ul", *first, class_="verdicts")]
-    if rest:
-        counts = Counter[str](verdict.verdict for verdict in rest)
-        said = ", ".join(f"{counts[name]:,} {name}" for name in SIGNS if counts[name])
-        folded = el("summary", f"The verdicts on {len(rest):,} more targets: {said}")
-        shown.append(el("details", folded, el("ul", *listed[TARGETS_DRAWN:], class_="verdicts"), class_="entry"))
-    shown.append(left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"))
-    return join(shown)
+    note = left_out(len(story.changes), TARGETS_LISTED, "targets", "highest estimates")
+    return join([el("ul", *listed, class_="verdicts"), note])
 
 
-def estimates(reading: Reading) -> Safe:
+def checks_gist(story: Story) -> str:
+    """How many targets have each verdict."""
+    counts = Counter[str](trust_word(story, change) for change in story.changes)
+    if len(story.changes) == 1:
+        return f"{len(story.best.verdict.reasons)} to read" if story.best.verdict.reasons else "nothing found"
+    return ", ".join(f"{counts[word]:,} {word}" for word in SIGNS if counts[word])
+
+
+def estimates_gist(reading: Reading, target: str) -> str:
+    """Whether the estimators agree: whether each lies in the interval of the one behind the headline."""
+    own = {name: reading.result[target, name] for name in reading.estimators}
+    main = own.pop(reading.primary)
+    if not main.identified or not own:
+        return reading.primary
+    off = [name for name, estimate in own.items() if estimate.identified and estimate.value not in main.interval]
+    if not off:
+        return f"{', '.join((reading.primary, *own))} agree"
+    return f"{', '.join(off)} and {reading.primary} do not agree"
+
+
+def estimates(story: Story) -> Safe:
     """A forest plot of all targets and estimators, which doubles as a table."""
-    result = reading.result
+    reading, result = story.reading, story.result
     is_long = len(result.targets) > TARGETS_WITH_ALL_ESTIMATORS and len(reading.estimators) > 1
     names = (reading.primary,) if is_long else reading.estimators
     rows = {target: [result[target, name] for name in names] for target in reading.foremost(TARGETS_LISTED)}
     lead = (
-        f"How much more each target would have earned per {reading.unit} than the policy it is compared with. The dashed line marks no "
+        f"How much more each target would have earned per {story.unit} than the policy it is compared with. The dashed line marks no "
         "difference."
         if reading.is_difference
-        else f"What each target would have earned per {reading.unit}."
+        else f"What each target would have earned per {story.unit}."
         + (
             f" The dashed line marks what the log itself earned: {number(*reading.logged_digits)}."
             if math.isfinite(reading.mark)
@@ -95,29 +118,6 @@ def estimates(reading: Reading) -> Safe:
                 reading, rows, reading.primary, reading.mark, "Estimates of every target", plus=reading.is_difference
             ),
             left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"),
-        ]
-    )
-
-
-def lift(reading: Reading) -> Safe:
-    """A forest plot of the lifts over the logging policy."""
-    if not reading.lifts or reading.is_difference:
-        return Safe("")
-    rows = {target: [reading.lifts[target]] for target in reading.foremost(TARGETS_LISTED, tuple(reading.lifts))}
-    return join(
-        [
-            el(
-                "p",
-                f"How much more each target would have earned per {reading.unit} than the policy that wrote the log (",
-                term("lift"),
-                "). To the right of the dashed line is better than that policy; an interval that crosses the line shows no clear "
-                "difference.",
-                " The intervals hold for all targets at once, so they are wider than each would be alone."
-                if len(rows) > 1
-                else "",
-                class_="lead",
-            ),
-            _forest(reading, rows, reading.lift_estimator, 0.0, "Lift of every target", plus=True),
         ]
     )
 
@@ -171,6 +171,11 @@ def ladder(reading: Reading) -> Safe:
     return join([el("p", lead, class_="lead"), *tables, more])
 
 
+def ladder_gist(reading: Reading) -> str:
+    """The weights that were chosen."""
+    return ", ".join(dict.fromkeys(str(ladder.choice.weight) for ladder in reading.result.ladders.values()))[:100]
+
+
 def _rungs(reading: Reading, ladder: Ladder) -> Safe:
     estimates = [rung.estimate for rung in ladder.rungs]
     unbiased = estimates[0].value
@@ -205,6 +210,12 @@ def model(reading: Reading) -> Safe:
             f" Its log loss is {quality.log_loss:.4g}; that of the mean reward alone is {quality.log_loss_of_mean:.4g}."
         )
     return join([el("p", lead, class_="lead"), el("ul", *_worth(reading)), _calibration(reading)])
+
+
+def model_gist(reading: Reading) -> str:
+    """How much of the rewards' variance the model explains."""
+    quality = reading.result.model
+    return "" if quality is None else f"explains {quality.r2:.1%} of the rewards’ variance"
 
 
 def _worth(reading: Reading) -> Iterator[Safe]:
@@ -283,42 +294,81 @@ def _covering(coverage: Coverage) -> Safe:
     )
 
 
+def coverage_gist(check: CoverageCheck | None) -> str:
+    """How often the first target's intervals covered."""
+    first = next(iter(check.values()), None) if check is not None else None
+    return "" if first is None or not first.can_tell else f"{percent(first.covered)} of {first.runs:,} logs"
+
+
+# -- Lists, position by position -----------------------------------------------------------------------------------------
+
+
+def positions(story: Story) -> Safe:
+    """What each position adds to the best target's value, and its mean weight; empty unless lists keep them apart."""
+    target = story.best.target
+    moments = story.result.moments[target]
+    rewards = [name for name in moments.columns if name.startswith(REWARD)]
+    if not rewards or story.reading.is_difference:
+        return Safe("")
+    rows: list[dict[str, Cell]] = []
+    for name in rewards:
+        at = name.removeprefix(REWARD)
+        error = math.sqrt(max(float(moments.covariance(name, name)), 0.0) / max(moments.n, 1))
+        mean, excess = float(moments.average(name)), EXCESS + at
+        weight = Number(1.0 + float(moments.average(excess)), 0.01) if excess in moments.columns else Number(None)
+        rows.append(
+            {"Position": int(at), "Adds": Number(mean, error), "Error": Number(error, error), "Mean weight": weight}
+        )
+    lead = join(
+        [
+            "What the items at each position add to a list’s value under ",
+            name_of(target),
+            ", by ips; the sum over positions is the value. ",
+        ]
+    )
+    return join(
+        [el("p", lead, "Every mean weight should be 1.", class_="lead"), page_table(Table(rows), "By position")]
+    )
+
+
 # -- Segments: a table that sorts and filters -------------------------------------------------------------------------------
 
 SEGMENTS_LISTED = 1000
 
 
-def segments(reading: Reading, address: str = "segment-table") -> Safe:
-    """A table of segments that sorts and filters, under its own address."""
-    result = reading.result
-    keys = [key for key in result.verdicts if key[1] is not None]
-    if not keys:
+def segments(story: Story, address: str = "segment-table") -> Safe:
+    """A forest plot of the change in every segment against what ran there: a table that sorts and filters, under its own address."""
+    result, unit = story.result, story.unit
+    every = len(result.segment_rows)
+    if not every:
         return Safe("")
-    every = len({segment for _, segment in keys})
     # every segment of as many targets as fit: a few segments of all targets would not help anybody
-    targets = set(reading.foremost(max(1, SEGMENTS_LISTED // every)))
-    shown = sorted(
-        ((target, segment) for target, segment in keys if target in targets),
-        key=lambda key: -result.segment_rows[key[1]],
-    )[:SEGMENTS_LISTED]
-    names = (*(("Target",) if len(result.targets) > 1 else ()), " / ".join(result.moments.segment_columns))
-    heads = [(name_of(name, 40), False) for name in names] + [
-        (in_units("Rows", reading.unit), True),
-        ("Difference" if reading.is_difference else "Value", True),
-        ("From", True),
-        ("To", True),
-        *(() if reading.is_comparison else (("Effective sample", True),)),
-        ("Verdict", False),
+    targets = [change.target for change in story.changes][: max(1, SEGMENTS_LISTED // every)]
+    largest = set(sorted(result.segment_rows, key=lambda place: -result.segment_rows[place])[:SEGMENTS_LISTED])
+    shown = [change for target in targets for change in story.segments(target) if change.segment in largest]
+    scale = scale_of(shown)
+    pairs = [(on_scale(change, scale), change.verdict.verdict == "ok") for change in shown]
+    drawn = [(estimate, is_ok) for estimate, is_ok in pairs if estimate is not None]
+    axis = forest_axis([estimate for estimate, _ in drawn], [is_ok for _, is_ok in drawn], 0.0)
+    by = " / ".join(result.moments.segment_columns)
+    heads = [
+        *([("Target", "")] if len(result.targets) > 1 else []),
+        (name_of(by, 40), ""),
+        (in_units("Rows", unit), "number"),
+        ("", "plot"),
+        ("Change", "number"),
+        *([] if story.reading.is_difference else [("Value", "number")]),
+        ("Decision", ""),
+        ("Verdict", ""),
     ]
-    header = el(
-        "tr",
-        *(
-            el("th", el("button", title, type="button"), scope="col", class_="number" if right else None)
-            for title, right in heads
-        ),
-    )
-    body = [_segment_row(reading, target, segment, len(names) > 1) for target, segment in shown]
-    words = sorted({result.verdict_on(target, reading.primary, segment) for target, segment in shown})
+    header = [
+        el("th", el("button", title, type="button") if title else "Plot", scope="col", class_=kind or None)
+        for title, kind in heads
+    ]
+    body = [_segment_row(story, change, scale, axis, len(result.targets) > 1) for change in shown]
+    write = percent_tick if scale == "share" else tick_text
+    foot = [el("td", strip_axis(axis, write) if kind == "plot" else "", class_=kind or None) for _, kind in heads]
+    words = sorted({trust_word(story, change) for change in shown})
     controls = el(
         "div",
         el("label", "Filter", el("input", type="search", placeholder="type to filter")),
@@ -330,53 +380,64 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
     )
     lead = el(
         "p",
-        f"Each {'/'.join(map(str, result.moments.segment_columns))[:100]} on its own, by {reading.primary}. ",
-        "Click a heading to sort. With many ",
-        term("segment", "segments"),
-        ", some differ by chance.",
+        "Each ", name_of(by), f" on its own against {story.rival} there (the dashed line), by {story.reading.primary}. With many ",
+        term("segment", "segments"), f", some differ by chance, so the intervals of the change are wide enough to hold for all {every:,}. ",
+        "Click a heading to sort.",
         class_="lead",
-    )
+    )  # fmt: skip
     table = el(
         "table",
-        el("caption", f"{len(shown):,} rows, largest first"),
-        el("thead", header),
+        el("caption", "From the least change to the most; dates in order"),
+        el("thead", el("tr", *header)),
         el("tbody", *body),
+        el("tfoot", el("tr", *foot), aria_hidden="true"),
         class_="segments sortable",
         id=address,
     )
-    region = scrolled(table, "Segments")
-    count = len(result.targets)
     return join(
         [
             lead,
             controls,
-            region,
-            left_out(count, len(targets), "targets", "highest estimates"),
-            left_out(every, SEGMENTS_LISTED, "segments", f"most {reading.unit}s"),
+            scrolled(table, "Segments"),
+            left_out(len(result.targets), len(targets), "targets", "highest estimates"),
+            left_out(every, SEGMENTS_LISTED, "segments", f"most {unit}s"),
         ]
     )
 
 
-def _segment_row(reading: Reading, target: str, segment: Segment, with_target: bool) -> Safe:
-    result = reading.result
-    estimate = result.estimates[target, reading.primary, segment]
-    verdict = result.verdict_on(target, reading.primary, segment)
-    write = signed if reading.is_difference else number
-    low, high = estimate.interval
-    numbers = [
-        (estimate.value, write(estimate.value, estimate.stderr)),
-        (low, write(low, estimate.stderr)),
-        (high, write(high, estimate.stderr)),
-    ]
-    if not reading.is_comparison:
-        effective = result.all_diagnostics[target, segment].effective_sample_size
-        numbers.append((effective, f"{effective:,.0f}"))
+def segments_gist(story: Story) -> str:
+    """From where to where the best target's change goes, and how many segments are decided."""
+    changes = story.segments() if len(story.result.segment_rows) <= SEGMENTS_LISTED else ()
+    scale = scale_of(changes)
+    known = [on_scale(change, scale) for change in changes]
+    values = sorted((each for each in known if each is not None and each.identified), key=lambda each: each.value)
+    if not values:
+        return ""
+    low, high = (written(each, scale)[0] for each in (values[0], values[-1]))
+    counts = Counter(change.decision for change in changes)
+    better = f"better in {counts['better']:,} of {len(changes):,}"
+    return f"{low} to {high}; {better}" + (f", worse in {counts['worse']:,}" if counts["worse"] else "")
+
+
+def _segment_row(story: Story, change: Change, scale: Scale, axis: Axis, with_target: bool) -> Safe:
+    estimate, verdict, own = on_scale(change, scale), trust_word(story, change), change.value
+    said, span = written(estimate, scale)
+    size = math.nan if estimate is None else estimate.value
+    drawn = strip_of(estimate, axis, 0.0, KINDS[change.decision])
     return el(
         "tr",
-        el("td", name_of(target)) if with_target else "",
-        el("th", name_of(segment_text(segment)), scope="row"),
-        el("td", f"{estimate.n:,}", class_="number", data_value=estimate.n),
-        *(el("td", said, class_="number", data_value=f"{value:.9g}") for value, said in numbers),
+        el("td", name_of(change.target)) if with_target else "",
+        el("th", name_of(change.where), scope="row"),
+        el("td", f"{change.rows:,}", class_="number", data_value=change.rows),
+        el("td", drawn, class_="plot"),
+        el("td", said, " ", el("span", span, class_="range"), class_="number size", data_value=f"{size:.9g}"),
+        ""
+        if story.reading.is_difference
+        else el(
+            "td", *estimate_text(own.value, own.stderr, own.interval), class_="number", data_value=f"{own.value:.9g}"
+        ),
+        el("td", change.decision, class_="said"),
         el("td", badge(verdict)),
+        class_=KINDS[change.decision],
         data_verdict=verdict,
     )

@@ -38,19 +38,21 @@ def forest(
     label: str | None = None,
 ) -> Safe:
     """A plot that doubles as a table; `heads` are those of the labels, of what is said, and of further cells."""
-    bodies = []
+    bodies, is_drawn = [], False
     for name, rows in groups:
         lines = [] if name is None else [el("tr", el("th", name, scope="rowgroup", colspan=3))]
+        strips = [strip(row.value, tuple(row.interval), axis, reference, row.kind) for row in rows]
+        is_drawn = is_drawn or any(strips)
         lines += [
             el(
                 "tr",
                 el("th", row.label, scope="row", title=row.title),
-                el("td", strip(row.value, tuple(row.interval), axis, reference, row.kind), class_="plot"),
+                el("td", drawn, class_="plot"),
                 el("td", *row.said, class_="number"),
                 *(el("td", cell) for cell in row.more),
                 class_=row.kind,
             )
-            for row in rows
+            for row, drawn in zip(rows, strips, strict=True)
         ]
         bodies.append(el("tbody", *lines, class_="group"))
     first, said, *more = heads
@@ -62,17 +64,23 @@ def forest(
         el("caption", caption),
         el("thead", el("tr", *columns)),
         *bodies,
-        el("tfoot", el("tr", *foot), aria_hidden="true"),
+        el("tfoot", el("tr", *foot), aria_hidden="true") if is_drawn else "",
         class_="forest",
     )
     return scrolled(table, label or str(caption))
 
 
 def estimate_text(value: float, error: float, interval: Iterable[float], *, is_signed: bool = False) -> list[object]:
-    """A value and its interval, to the digits of the error."""
+    """A value and its interval, or bounds alone, to the digits of the error."""
+    ends = list(interval)
+    cells = estimate_cells(value, error, ends, is_signed=is_signed)
     if math.isnan(value):
-        return ["not identified"]
-    cells = estimate_cells(value, error, interval, is_signed=is_signed)
+        is_known = all(map(math.isfinite, ends))
+        return (
+            [el("span", f"{cells['lower']} to {cells['upper']}", class_="range"), " (bounds)"]
+            if is_known
+            else ["not identified"]
+        )
     return [cells["value"], " ", el("span", f"{cells['lower']} to {cells['upper']}", class_="range")]
 
 

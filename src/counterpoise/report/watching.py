@@ -25,14 +25,26 @@ def write_watch(
 ) -> Path:
     """Write a watched log as one HTML file that opens anywhere, and return the file's path."""
     parts = [
-        Section("estimates", "Day by day", _figures(watched)),
-        Section("series", "Where every series stands", page_table(watched.overview(), "The series")),
-        Section("days", "All days", page_table(watched.by_day(), "Every series on every day")),
-        Section("method", "How alarms are raised", _method(watched)),
-        *([Section("reproduce", "How to reproduce this", el("pre", el("code", command)))] if command else []),
+        Section(
+            "series",
+            "Where every series stands",
+            page_table(watched.overview(), "The series"),
+            f"{len(watched.series):,} series",
+        ),
+        Section(
+            "days", "All days", page_table(watched.by_day(), "Every series on every day"), f"{len(watched.days):,} days"
+        ),
+        Section(
+            "method",
+            "How alarms are raised",
+            _method(watched),
+            f"{level_of(1 - watched.level)} false alarms a month",
+        ),
+        Section("reproduce", "How to reproduce this", el("pre", el("code", command)) if command else Safe("")),
     ]
     named = f"{len(watched.days):,} days of {watched.source}" if watched.source else f"{len(watched.days):,} days"
-    return write(Path(path), assemble(_head(watched), parts, title or named))
+    first = join([_head(watched), _figures(watched)])
+    return write(Path(path), assemble(first, parts, title or named, watched.headline(), is_shown=bool(title)))
 
 
 def _head(watched: WatchedLog) -> Safe:
@@ -62,7 +74,7 @@ def _head(watched: WatchedLog) -> Safe:
     ]
     listed = el("ul", *alarms, *alerts, class_="verdicts") if alarms or alerts else ""
     notes = [el("p", el("bdi", note), class_="note") for note in watched.notes]
-    return join([el("p", el("bdi", watched.headline()), class_="answer"), listed, *notes])
+    return join([el("h1", el("bdi", watched.headline()), class_="answer long"), listed, *notes])
 
 
 def _figures(watched: WatchedLog) -> Safe:

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from counterpoise.diagnostics import Diagnostics, judge
-from counterpoise.display import Name, Number, Table, level_of, number, percent
+from counterpoise.display import Name, Number, Table, cell_text, level_of, number, percent
 from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
+from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED
+from counterpoise.evaluation.story import Story
 from counterpoise.moments.spread import Tail
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -31,15 +32,25 @@ HEADINGS = {
 }
 
 
-def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
+def gist(story: Story) -> str:
+    """What the weights leave of the rows, and the largest of them."""
+    diagnostics = story.result.all_diagnostics.get((story.best.target, None))
+    if diagnostics is None:
+        return ""
+    cells = diagnostics.cells()
+    worth, largest = (cell_text(cells[name]) for name in ("effective_sample_size", "max_weight"))
+    return f"worth {worth} of {diagnostics.n:,} {story.unit}s; the largest is {largest}"
+
+
+def weights(story: Story, profiles: Mapping[str, Profile]) -> Safe:
     """The diagnostics of the weights, their tail, and how much of the total weight the largest ones carry."""
-    result = reading.result
+    reading, result = story.reading, story.result
     targets = [target for target in result.moments.targets if (target, None) in result.all_diagnostics]
-    parts = [_diagnostics(reading, reading.foremost(TARGETS_LISTED, targets))]
+    parts = [_diagnostics(story, reading.foremost(TARGETS_LISTED, targets))]
     parts.append(left_out(len(targets), TARGETS_LISTED, "targets", "highest estimates"))
     for target in reading.foremost(TARGETS_DRAWN, targets):
         tail = Tail.total(result.moments.tails.get((target, ""), ()))
-        figures = _weight_figures(target, tail, result.diagnostics(target))
+        figures = _weight_figures(target, tail, result.diagnostics(target), f"{story.unit}s")
         if target in profiles:
             figures.append(_histogram(target, profiles[target]))
         if any(figures):
@@ -49,25 +60,25 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
         said = in_units(
             f"{result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the state keeps only sums. Plots of single "
             "rows would show the last log alone, so there are none here.",
-            reading.unit,
+            story.unit,
         )
         parts.append(el("p", said, class_="note"))
     return join(parts)
 
 
-def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
+def _diagnostics(story: Story, targets: Sequence[str]) -> Safe:
     rows = []
     for target in targets:
-        diagnostics = reading.result.diagnostics(target)
+        diagnostics = story.result.diagnostics(target)
         unknown = {"carrying_rows": Number(None)} if judge(diagnostics).verdict == "not identified" else {}
         rows.append({"target": Name(target), **diagnostics.cells(), **unknown})
-    titles = {"target": term("target"), "n": term("n", in_units("Rows", reading.unit))}
+    titles = {"target": term("target"), "n": term("n", in_units("Rows", story.unit))}
     titles |= {key: term(key, words) for key, words in HEADINGS.items()}
     return page_table(Table(rows), "Checks on the weights", titles)
 
 
-def _weight_figures(target: str, tail: Tail, diagnostics: Diagnostics) -> list[Safe]:
-    weights, n, units = tail.weights[tail.weights > 0], diagnostics.n, f"{diagnostics.unit}s"
+def _weight_figures(target: str, tail: Tail, diagnostics: Diagnostics, units: str) -> list[Safe]:
+    weights, n = tail.weights[tail.weights > 0], diagnostics.n
     if len(weights) < 2 or n < 2:  # sums alone know the largest weight and no tail
         return []
     survival = thinned([(float(w), (k + 1) / n) for k, w in enumerate(weights)])
@@ -113,7 +124,7 @@ def _weight_figures(target: str, tail: Tail, diagnostics: Diagnostics) -> list[S
         el(
             "figcaption",
             f"Where the estimate comes from: {percent(edge)} of the {units} carry {percent(curve[-1][1])} of the total weight. "
-            f"The dashed line shows what it would look like if every {diagnostics.unit} counted the same.",
+            f"The dashed line shows what it would look like if all {units} counted the same.",
         ),
     )
     return [first, second]
@@ -147,13 +158,23 @@ def _histogram(target: str, profile: Profile) -> Safe:
     )
 
 
-def convergence(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
+def convergence_gist(profiles: Mapping[str, Profile], target: str) -> str:
+    """The estimate half way and at the end."""
+    known = [step for step in profiles[target].steps if step.identified] if target in profiles else []
+    if not known:
+        return ""
+    half = min(known, key=lambda step: abs(step.n - known[-1].n / 2))
+    write = known[-1].stderr
+    return f"{number(half.value, write)} after half of them, {number(known[-1].value, write)} after all"
+
+
+def convergence(story: Story, profiles: Mapping[str, Profile]) -> Safe:
     """Plots of the estimate as more and more rows come in."""
-    figures = [_converging(target, profile.steps, reading.result.n) for target, profile in profiles.items()]
+    figures = [_converging(target, profile.steps, story.result.n) for target, profile in profiles.items()]
     figures = [figure for figure in figures if figure]
     if not figures:
         return Safe("")
-    level = level_of(reading.result.level)
+    level = level_of(story.result.level)
     lead = f"beta_ips after the first rows, after more, and finally after all, with {level} intervals that treat rows as independent. "
     return join(
         [el("p", lead, term("convergence", "What to look for."), class_="lead"), el("div", *figures, class_="figures")]
