@@ -34,17 +34,17 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 200,
-    "lines of code": 33_500,
+    "files": 198,
+    "lines of code": 34_800,
     "modules with one importer": 21,
     "own imports inside functions": 39,
     "… that escape a cycle": 0,
     "deepest chain of imports": 20,
     "class names used twice": 1,
     "Any per 1,000 lines": 3.6,
-    "casts": 58,
+    "casts": 59,
     "type: ignore": 25,
-    "vague names": 7,
+    "vague names": 6,
     "functions with more than 9 parameters": 4,
     "files of evaluate on Parquet, printed": 39,
     "opens of the log by evaluate --html": 2,

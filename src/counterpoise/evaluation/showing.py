@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from counterpoise.diagnostics import WRONG_PROPENSITIES
 from counterpoise.diagnostics.verdict import MISSING
@@ -114,7 +114,7 @@ def _targets(story: Story, *, is_whole: bool) -> Iterator[Block]:
 
 def changes_table(story: Story, changes: Sequence[Change]) -> Table:
     """A row for each of these changes over the whole log: value, change, decision and trust; what ran comes last."""
-    rows = [{"target": Name(change.target)} | change_cells(story, change) for change in changes]
+    rows: list[dict[str, Cell]] = [{"target": Name(change.target), **change_cells(story, change)} for change in changes]
     if not story.reading.is_difference:
         mean, error = story.reading.logged_digits
         empty: dict[str, Cell] = dict.fromkeys(rows[0], "")
@@ -124,15 +124,15 @@ def changes_table(story: Story, changes: Sequence[Change]) -> Table:
 
 def segments_table(story: Story, changes: Sequence[Change], marks: Sequence[str] = ()) -> Table:
     """A row for each of these segments, against what ran in it; `marks` say why each is shown."""
-    rows = [
+    rows: list[dict[str, Cell]] = [
         {
             "mark": mark,
             "target": Name(change.target),
             "segment": Name(change.where),
             "rows": change.rows,
             "ran": Number(change.ran, change.value.stderr if change.lift is None else change.lift.stderr),
+            **change_cells(story, change),
         }
-        | change_cells(story, change)
         for change, mark in zip(changes, marks or [""] * len(changes), strict=True)
     ]
     target = ["target"] if len({change.target for change in changes}) > 1 else []
@@ -357,7 +357,7 @@ DIAGNOSTICS = (
 )
 
 
-def document(result: Result, more: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
+def document(result: Result, more: Callable[[Result], dict[str, object]] | None = None) -> dict[str, object]:
     """A result as the command line prints it in JSON; with several rewards, the first one's, and the others' by name.
 
     `more` is what a command adds to the document of each.
@@ -370,7 +370,7 @@ def document(result: Result, more: Callable[[Any], dict[str, Any]] | None = None
     return first | ({"others": each} if each else {})
 
 
-def evaluation(result: Result) -> dict[str, Any]:
+def evaluation(result: Result) -> dict[str, object]:
     """What `counterpoise evaluate --json` prints about one reward; `schema` describes it.
 
     >>> from counterpoise import evaluate
@@ -399,7 +399,7 @@ def evaluation(result: Result) -> dict[str, Any]:
     return finite(said | {name: model for name, model in models.items() if model is not None})
 
 
-def _compared(result: Result) -> dict[str, Any]:
+def _compared(result: Result) -> dict[str, object]:
     """What `counterpoise compare --json` prints about one reward: the ranking, and what drives each difference."""
     differences = [
         {
@@ -422,7 +422,7 @@ def _compared(result: Result) -> dict[str, Any]:
     return finite(_said(result) | said | _rest(result))
 
 
-def _said(result: Result) -> dict[str, Any]:
+def _said(result: Result) -> dict[str, object]:
     """What both documents begin with: what was asked, the answer in words, and the change by every target, in every segment."""
     story = story_of(result)
     mean, error = story.reading.logged
@@ -438,7 +438,7 @@ def _said(result: Result) -> dict[str, Any]:
     }
 
 
-def _changed(change: Change) -> dict[str, Any]:
+def _changed(change: Change) -> dict[str, object]:
     return {
         "target": change.target,
         "segment": _segment(change.segment),
@@ -465,7 +465,7 @@ def _ends(estimate: Estimate | None) -> dict[str, float] | None:
     return dict(zip((*ESTIMATE, "level"), numbers, strict=True))
 
 
-def _rest(result: Result) -> dict[str, Any]:
+def _rest(result: Result) -> dict[str, object]:
     """What both documents end with; the bias ladder only where the log chose a weight's constant."""
     rungs = [row for ladder in result.ladders.values() for row in ladder.rows()]
     verdicts = [
@@ -475,7 +475,7 @@ def _rest(result: Result) -> dict[str, Any]:
     return {"verdicts": verdicts, "dropped_rows": result.dropped_rows} | ({"ladder": rungs} if rungs else {})
 
 
-def schema() -> dict[str, Any]:
+def schema() -> dict[str, object]:
     """The JSON schema of `evaluation`."""
     text = files("counterpoise").joinpath("schema", "evaluate.schema.json").read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]

@@ -88,7 +88,8 @@ class Change:
     def span(self) -> str:
         """The interval of the share, or of the difference where there is no share, as people read it; empty where there is neither."""
         if self.relative is not None:
-            return percent_span(*self.relative.interval, self.points)
+            low, high = self.relative.interval
+            return percent_span(low, high, self.points)
         if self.lift is None or not any(map(math.isfinite, self.lift.interval)):
             return ""
         lower, upper = (Number(end, self.lift.stderr, is_signed=True) for end in self.lift.interval)
@@ -260,8 +261,8 @@ class Story:
             if change.is_bounds:
                 lower, upper = (percent_change(end, change.points) for end in change.relative.interval)
                 return [f"between {lower} and {upper} ", reward, *self._from(change)]
-            size, span = percent_change(change.relative.value, change.points), change.span
-            return [f"{size} ", reward, f" ({span})", *self._from(change)]
+            size = percent_change(change.relative.value, change.points)
+            return [f"{size} ", reward, f" ({change.span})", *self._from(change)]
         if change.lift is not None:
             lower_end, upper_end = (Number(end, change.lift.stderr, is_signed=True) for end in change.lift.interval)
             if not change.lift.identified:

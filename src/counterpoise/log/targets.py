@@ -295,7 +295,8 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
 def as_remembered(log: Log, targets: Sequence[Target]) -> Log:
     """The log with the context and the action that policies were learned from, where it names none itself.
 
-    Candidates differ from log to log, so they are asked for. A propensity model needs the context that the logging policy looked at, which is another one.
+    Candidates differ from log to log, so they are asked for. A propensity model needs the context that the logging policy looked at, which
+    is another one.
     """
     is_estimated = isinstance(log.propensity, Unlogged) or log.propensity == MODEL
     policies = {target.name: _policy_of(target.source) for target in targets if target.is_policy}

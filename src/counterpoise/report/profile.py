@@ -48,20 +48,20 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
     def pass_over(batches: Iterator[pl.DataFrame]) -> dict[str, Profile]:
         profiles = {target: Profile() for target in targets}
         running = {target: Moments.empty() for target in targets}
-        seen, every, center = 0, max(1, -(-rows // CHECKPOINTS)), None
+        done, every, center = 0, max(1, -(-rows // CHECKPOINTS)), None
         for batch in batches:
             r = batch.get_column(reward).to_numpy()
             p = batch.get_column(PROPENSITY).to_numpy() if question.weight.needs_propensity else r
             center = float(r.mean()) if center is None and len(r) else center
-            for part in _parts(len(r), seen, every):
-                seen += part.stop - part.start
+            for part in _parts(len(r), done, every):
+                done += part.stop - part.start
                 for target, column in chosen.items():
                     w = question.weight.weight(batch.get_column(column).to_numpy()[part], p[part])
                     running[target] += Moments.of(w, r[part], center=center)
                     _count(profiles[target], w)
-                    if seen % every == 0:
+                    if done % every == 0:
                         profiles[target].steps.append(_step(running[target], level))
-        for target in targets if seen % every else ():
+        for target in targets if done % every else ():
             profiles[target].steps.append(_step(running[target], level))
         return profiles
 
