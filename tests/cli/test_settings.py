@@ -109,6 +109,10 @@ def test_what_is_typed_wins(folder):
     assert {one["level"] for one in mine["estimates"]} == {0.9}
     assert "segment" in said
     assert "cluster" not in said
+    assert "level" not in said
+    again, _ = answer("--target", "pi_old", "--segment", "action")  # what may be repeated is replaced, not added to
+    assert {one["target"] for one in again["estimates"]} == {"pi_old"}
+    assert "DE" not in {one["segment"] for one in again["estimates"]}
 
 
 def test_a_typed_log_leaves_out_the_table_of_the_file(folder):

@@ -237,7 +237,7 @@ FURTHER = {
             help="Add the files that --state does not have yet, each as a batch of its own; done if there are none.",
             panel="state",
         ),
-        _option("all", bool, help="Print every segment and estimator, and not only what matters most."),
+        _option("all", bool, help="Print every segment and estimator, and not only what matters most.", panel="output"),
         _option("strict", bool, help="Exit 1 if the log does not identify some target (over the whole log)."),
         _option(
             "check_coverage",

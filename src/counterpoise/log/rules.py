@@ -71,7 +71,7 @@ class Problem:
         broken = f"in {rows} it is not" if rule.expected.startswith("be ") else f"{rows} {do} not"
         where = f"one has {shown}" if self.row is None else f"the first is row {self.row:,} with {shown}"
         said = f"{called} must {rule.expected}: {broken}; {where}. {rule.advice}"
-        is_whole = isinstance(self.value, int | float) and self.value > 1 and self.value == int(self.value)
+        is_whole = isinstance(self.value, int | float) and self.value > 1 and self.value % 1 == 0
         return f"{said} {rule.if_whole}." if rule.if_whole and is_whole else said
 
 
