@@ -104,8 +104,10 @@ def test_the_demo_shows_the_truth_beside_the_estimates(demo):
 
 @pytest.mark.once
 def test_what_the_readme_shows_of_the_demo_is_what_it_prints(demo):
-    (shown,) = (block for block in outputs() if "The truth" in block)
+    (shown,) = (block for block in outputs() if "what ran  " in block)
     assert shown in demo
+    (truth,) = re.findall(r"^The truth, which we know.*$", README.read_text(encoding="utf-8"), flags=re.M)
+    assert truth in demo
 
 
 def test_what_the_readme_shows_of_a_result_is_what_it_prints(capsys):

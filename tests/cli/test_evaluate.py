@@ -318,6 +318,8 @@ def test_a_report_has_the_unit_and_the_title_that_are_typed(tmp_path, log):
     page = path.read_text(encoding="utf-8")
     assert "<title>Banners &lt;in&gt; March</title>" in page
     assert "per 100 visits" in page
+    assert "per 100 visits. Better than what ran" in found.stdout
+    assert " · 2,000 visits\n" in found.stdout
     for option in ("--unit", "--title"):
         refused = invoke("evaluate", log, option, "visit")
         assert refused.exit_code == 2

@@ -73,7 +73,7 @@ def evaluate(
     result = _answer(cp.evaluate, typed, typed.question())
     checks = _checks(typed, result)
     result = _with_tipping_points(typed, result)
-    show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
+    show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])), unit=unit)
     if html is not None:
         with progress_line(None, "writing the report"):
             result.report(html, command=command_line(), coverage=list(checks.values()), title=title, unit=unit)
@@ -144,7 +144,13 @@ def _answer(verb: Callable[..., Result], typed: Typed, question: dict[str, Any])
     return result if files else verb(state=typed["state"], **{name: question[name] for name in ("level", "interval")})
 
 
-def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:
+def show_result(
+    typed: Typed,
+    result: Result,
+    extras: Callable[[Any], list[Display]] = lambda answer: [],
+    *,
+    unit: str | None = None,
+) -> None:
     """The answer about every reward, under its name if there are several, and what else a command has to show."""
     if typed["json"]:
         print_json(
@@ -159,7 +165,7 @@ def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Displ
     for k, (name, answer) in enumerate(result.by_reward.items()):
         if result.others:
             say(out, Text(f"{chr(10) if k else ''}Reward: {visible(str(name))}", style="bold"))
-        show_blocks(out, answer.blocks(rows=None if typed["all"] else ROWS))
+        show_blocks(out, answer.blocks(rows=None if typed["all"] else ROWS, unit=unit))
         for extra in extras(answer):
             say(out)
             show_blocks(out, extra.blocks(rows=None))
