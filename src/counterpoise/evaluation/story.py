@@ -78,11 +78,7 @@ class Change:
     @property
     def points(self) -> float | None:
         """The error to whose digits the share is written everywhere; bounds have their own."""
-        if self.relative is None:
-            return None
-        lower, upper = self.relative.interval
-        is_known = self.relative.identified and math.isfinite(self.relative.stderr)
-        return self.relative.stderr if is_known else (upper - lower) / 10
+        return None if self.relative is None else points_of(self.relative)
 
     @property
     def span(self) -> str:
@@ -389,6 +385,12 @@ def _missing(change: Change) -> str:
     most = "nearly all" if there >= NEARLY_ALL else "most"
     where = f", {most} of them where {lacks[0].where}" if lacks[0].where else ""
     return f"{percent(share)} of its choices are not in this log{where}"
+
+
+def points_of(share: Estimate) -> float:
+    """The error to whose digits a share of what ran is written; bounds have their own."""
+    lower, upper = share.interval
+    return share.stderr if share.identified and math.isfinite(share.stderr) else (upper - lower) / 10
 
 
 def _order(change: Change) -> tuple[bool, float]:

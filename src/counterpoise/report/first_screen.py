@@ -12,7 +12,7 @@ from counterpoise.diagnostics.verdict import MISSING
 from counterpoise.display import cell_text, level_of, number, percent_change, signed
 from counterpoise.errors import OptionError, in_units
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.story import Change, Decision, Story
+from counterpoise.evaluation.story import Change, Decision, Story, points_of
 from counterpoise.report.markup import Safe, el, join, left_out, name_of, phrase
 from counterpoise.report.plots import Axis, forest_axis, percent_tick, strip_axis, strip_of, tick_text
 from counterpoise.report.tables import badge
@@ -162,9 +162,7 @@ PERCENT = "\N{NO-BREAK SPACE}%"
 
 def _write(value: float, estimate: Estimate, scale: Scale) -> str:
     if scale == "share":
-        lower, upper = estimate.interval
-        is_known = estimate.identified and math.isfinite(estimate.stderr)
-        return percent_change(value, estimate.stderr if is_known else (upper - lower) / 10)
+        return percent_change(value, points_of(estimate))
     return (signed if scale == "difference" else number)(value, estimate.stderr)
 
 
