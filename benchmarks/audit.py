@@ -66,8 +66,8 @@ class Ended:
 
     @property
     def is_refusal(self) -> bool:
-        """An error in words."""
-        return self.code == 2 and "Traceback" not in self.err and bool(self.err.strip())
+        """An error in words; a day that is there already has a code of its own."""
+        return self.code in (2, 4) and "Traceback" not in self.err and bool(self.err.strip())
 
 
 class Command:

@@ -35,7 +35,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 198,
-    "lines of code": 34_800,
+    "lines of code": 34_805,
     "modules with one importer": 21,
     "own imports inside functions": 39,
     "… that escape a cycle": 0,
@@ -46,7 +46,7 @@ LIMITS = {
     "type: ignore": 25,
     "vague names": 6,
     "functions with more than 9 parameters": 4,
-    "files of evaluate on Parquet, printed": 39,
+    "files of evaluate on Parquet, printed": 42,
     "opens of the log by evaluate --html": 2,
     "files of PolicyLearner.fit": 54,
     "files of learn_policy": 57,

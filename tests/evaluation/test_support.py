@@ -191,8 +191,8 @@ def test_what_is_shown_says_bounds_and_never_a_point(tmp_path):
     log, _ = a_log(share=0.2)
     result = evaluate(log)
     shown = str(result)
-    assert "between" in shown.splitlines()[0]
-    assert "not in this log" in shown.splitlines()[0]
+    assert "between" in shown.splitlines()[2]  # the sentence, below what was asked
+    assert "not in this log" in shown.splitlines()[2]
     assert "nan" not in shown
     document = json.loads(json.dumps(evaluation(result)))
     assert {one["value"] for one in document["estimates"]} == {None}

@@ -248,7 +248,7 @@ def test_what_does_not_fit_is_refused():
         ({}, rows, "learning to rank needs a log of lists"),
         ({"policy": MLP(3, 8)}, BY_GIVEN, "a ranking policy shows lists; found MLP. Pass policy=PlackettLuce"),
         ({"policy": a_policy(2)}, BY_GIVEN, "shows 2 items, and these lists have up to 3"),
-        ({"norms": "all"}, BY_GIVEN, "not there for lists"),
+        ({"norms": "all"}, BY_GIVEN, "does not work with lists"),
         ({"negatives": 4}, BY_GIVEN, "negatives= does not work with lists"),
         ({"compile": True}, BY_GIVEN, "compile= does not work with lists"),
         ({"objective": "dr"}, BY_GIVEN, "needs a reward model"),
