@@ -327,7 +327,8 @@ def watch(
 
     Alarms compare the last days with the days before them, weekday by weekday. In a quiet month, any false alarm at all, of any
     series, has a chance of at most 1 − level (5 %); a lasting shift of three daily standard errors is found within four days
-    in nine cases of ten, and later where a few large or rare rewards decide. After an alarm, the days since the change are the new reference.
+    in nine cases of ten, and later where a few large or rare rewards decide. After an alarm, the days since the change are the new
+    reference.
 
     Parameters
     ----------
