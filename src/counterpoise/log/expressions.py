@@ -126,7 +126,8 @@ def only(frame: Frame, where: str | None) -> Frame:
         own = [name for name in frame.collect_schema() if not name.startswith("counterpoise ")]
         if isinstance(error, pl.exceptions.ColumnNotFoundError):
             roots_of("where", where, own)  # which says what is not there, and what was meant
-        raise ColumnError(f"`where={where!r}` is not an SQL condition on this log: {first_line(error)}.") from error
+        said = f"`where={where!r}` is not an SQL condition on this log: {first_line(error)}."
+        raise ColumnError(said, do=_quoting("where", where, own)) from error
     except pl.exceptions.PolarsError as error:
         raise ColumnError(
             f"`where={where!r}` does not fit the types of this log: {first_line(error)}.",
@@ -244,7 +245,8 @@ def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
         roots = [back.get(name, name) for name in spelt]
     except pl.exceptions.PolarsError as error:
         if part == "where":
-            raise ColumnError(f"`where={text!r}` is not an SQL condition: {first_line(error)}.") from error
+            said = f"`where={text!r}` is not an SQL condition: {first_line(error)}."
+            raise ColumnError(said, do=_quoting(part, text, available)) from error
         raise missing(part, text, available) from error
     unknown = [name for name in roots if name not in available]
     if unknown and (len(roots) == 1 and roots[0] == text):
@@ -353,14 +355,19 @@ def in_quotes(text: str, available: Sequence[str]) -> str | None:
     return None
 
 
+def _quoting(part: str, text: str, available: Sequence[str]) -> str:
+    """What to do about words without quotes, if there are any."""
+    quoted = in_quotes(text, available)
+    return f"Text needs single quotes: {argument_of(part, quoted)}." if quoted else ""
+
+
 def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
     """The error for a column that does not exist, which suggests the nearest names."""
     near = difflib.get_close_matches(column, available, n=1) or [name for name in (usual(part, available),) if name]
     shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
     hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
     if inside:
-        quoted = in_quotes(inside, available)
-        do = f"Text needs single quotes: {argument_of(part, quoted)}." if quoted else ""
+        do = _quoting(part, inside, available)
         return ColumnError(f"no column {column!r} in {argument_of(part, inside)}{has}", suggestion=hint, do=do)
     value = f"{argument_of(part, near[0])}." if near else f"`{part}=` one of these, or an SQL expression of them."
     return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=f"Pass {value}")
