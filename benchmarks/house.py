@@ -35,7 +35,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 198,
-    "lines of code": 34_806,
+    "lines of code": 34_809,
     "modules with one importer": 21,
     "own imports inside functions": 39,
     "… that escape a cycle": 0,

@@ -139,7 +139,10 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
     try:
         question, today = _sum_up(question, progress)
     except ColumnError as error:
-        raise _explained(error, question) from error
+        explained = _explained(error, question)
+        if explained is error:  # which must not be its own cause
+            raise
+        raise explained from error
     if job is None:
         return RewardMoments(today, question.log.reward, question)
     merged = summaries.finish(job, today, question.log.reward)
