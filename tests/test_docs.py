@@ -225,8 +225,11 @@ def test_opens_without_error_request_or_barrier(browser, site, page, dark):
 def test_search_works_from_disk(browser, site, dark):
     browser.open(site / "api" / "log.html", dark=dark)
     browser.run("document.querySelector('.md-search__input').focus()")
-    browser.type(".md-search__input", "propensities")
     deadline = time.monotonic() + chromium.PATIENCE
+    while "Initializing" in browser.run("return document.querySelector('.md-search-result__meta').textContent"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    browser.type(".md-search__input", "propensities")
     links = []
     while not links and time.monotonic() < deadline:
         links = browser.run("return [...document.querySelectorAll('.md-search-result__link')].map(link => link.href)")

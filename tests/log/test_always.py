@@ -64,8 +64,10 @@ ACTIONS = {
 @pytest.mark.parametrize(
     "source", ["arrays", "pandas", "lazy", "pyarrow", "parquet", "csv", "json lines", "duckdb", "sqlite"]
 )
-def test_every_source_and_type_of_action(log, source, tmp_path):
+def test_every_source_and_type_of_action(log, source, tmp_path, request):
     data = source_of(log, source, tmp_path)
+    if source == "sqlite":
+        request.addfinalizer(data.get_backend().disconnect)
     for column, action, chosen in ACTIONS.values():
         if source == "sqlite" and column == "flag":
             continue  # which has no booleans
