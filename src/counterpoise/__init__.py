@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from counterpoise.log.record import check_decision, record
     from counterpoise.log.targets import ActionGroup, Always, Chosen, Probabilities
     from counterpoise.moments import LogMoments, Moments
+    from counterpoise.readers import read
 
 __version__ = "0.3.0.dev0"
 
@@ -74,6 +75,7 @@ __all__ = [
     "models",
     "plan",
     "rank",
+    "read",
     "record",
     "sensitivity",
     "sql",
@@ -103,6 +105,7 @@ _HOMES = {
     "log.targets": ("ActionGroup", "Always", "Chosen", "Probabilities"),
     "moments": ("LogMoments", "Moments"),
 }
+_ROOMS = {"read": "readers.read"}  # rooms, and the one name that is inside of a room
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
@@ -116,7 +119,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and no name that i
         if name in _HOME:
             value = getattr(import_module(f"counterpoise.{_HOME[name]}"), name)
         elif name in __all__:
-            value = import_module(f"counterpoise.{name}")  # one of the rooms
+            value = import_module(f"counterpoise.{_ROOMS.get(name, name)}")
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

@@ -161,6 +161,10 @@ class StateWarning(UserWarning):
     """Rows that seem to count twice in a state: two of its batches look the same."""
 
 
+class RecordWarning(UserWarning):
+    """Records of another tool's log that make no row, or not all of one: which, and why."""
+
+
 class ResultFileError(CounterpoiseError):
     """A result file that cannot be continued or written: move it away, or name another one."""
 

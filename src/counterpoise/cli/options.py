@@ -7,7 +7,7 @@ part needs no line here, and help says what the library says.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -76,6 +76,7 @@ METAVARS = {
     "where": "SQL",
     "table": "NAME",
     "query": "SQL",
+    "format": "NAME",
     "model": "NAME",
     "items": "FILE",
     "value_samples": "M",
@@ -337,7 +338,8 @@ class Typed(dict[str, Any]):
         from counterpoise.engines.registry import columns_of
 
         place = self["table"] and table_path(self["table"])
-        log = Log(self.data, table=place, query=self["query"], external_access=self["external_access"])
+        access, form = self["external_access"], self.get("format")
+        log = Log(self.data, table=place, query=self["query"], external_access=access, format=form)
         return list(columns_of(log))
 
     def mention(self) -> None:
@@ -358,6 +360,7 @@ class Typed(dict[str, Any]):
         typed = ((name, value) for name, value in self.items() if name not in _OF_COMMANDS)
         values: dict[str, Any] = {name: None if value == [] else value for name, value in typed}
         values |= {name: read(values[name]) for name, read in _READ.items() if values.get(name) is not None}
+        values |= {part: column for part, column in self._own_parts().items() if part in values and not values[part]}
         if "no_cluster" in values:
             values["cluster"] = cluster_of(values.get("cluster"), values.pop("no_cluster"))
         own: dict[str, object] = {name: values.pop(name) for name in ("tuned_for", "max_weight") if name in values}
@@ -365,6 +368,13 @@ class Typed(dict[str, Any]):
             own["reward_bounds"] = values.get("reward_bounds")
             values["interval"] = strategy(values["interval"], is_clustered=False, options=own)
         return values
+
+    def _own_parts(self) -> Mapping[str, object]:
+        """The parts that the columns of another tool's log play, which need not be typed."""
+        from counterpoise.readers import formats
+
+        log = Log(self.data, format=self.get("format"))
+        return formats.opened(log.data, log.format).parts if formats.is_foreign(log) else {}
 
     def question(self, *, against: str | None = None) -> dict[str, Any]:
         """The arguments of a question about targets, with the columns that were not named guessed.

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 from counterpoise.cli.wording import options_are, written
-from counterpoise.errors import CounterpoiseError, OptionError, StateWarning, first_line, masked, render
+from counterpoise.errors import CounterpoiseError, OptionError, RecordWarning, StateWarning, first_line, masked, render
 from counterpoise.readers.progress import told_in_lines
 from counterpoise.whole_files import unfinished, whole_file
 
@@ -32,6 +32,7 @@ CRASHED = 70  # EX_SOFTWARE of sysexits.h: not the user's mistake but ours
 TRACEBACK = "COUNTERPOISE_TRACEBACK"
 MESSAGE = "Interrupted; nothing was left half-written."
 STOPPING = "\nStopping with what there is so far; press Ctrl-C again to end at once.\n"
+SAID = (StateWarning, RecordWarning)  # warnings that are printed as sentences
 PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 
 
@@ -48,7 +49,8 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
     def told(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("always", StateWarning)
+                for ours in SAID:
+                    warnings.simplefilter("always", ours)
                 warnings.showwarning = partial(_show_warning, warnings.showwarning)
                 result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})
             sys.stdout.flush()  # here, while a full disk can still be reported
@@ -81,7 +83,7 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
 
 def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
     """A warning of ours as a sentence, without the line of code that raised it."""
-    if issubclass(category, StateWarning):
+    if issubclass(category, SAID):
         print(f"Warning: {message}", file=sys.stderr)
     else:
         usual(message, category, *where)

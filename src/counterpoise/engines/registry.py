@@ -25,7 +25,7 @@ from counterpoise.log.groups import CLUSTER
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.moments import LogMoments
-from counterpoise.readers import connections, databases, files, frames
+from counterpoise.readers import connections, databases, files, formats, frames
 from counterpoise.readers import spark as spark_frames
 from counterpoise.readers.progress import Report, progress_bar
 from counterpoise.threads import check_threads
@@ -184,11 +184,14 @@ class Files(LogEngine):
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """By polars' streaming engine, or by the compiled loop where that saves more than it takes to start."""
+        formats.check(question.log)
         with progress_bar(progress, total=lambda: _known_rows(question)) as report:
             return self.over_scan(question, lambda scan: _of_scan(scan, question, report))
 
     def over_scan(self, question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
         """The same; `work` is called again if later rows of a text file break what the first ones promise."""
+        if formats.is_foreign(question.log):
+            return _over_foreign(question.log, work)
         numbers = sorted(question.number_columns)
         paths = files.files_of(question.log.data)
         files.check_keys(paths)
@@ -236,7 +239,7 @@ class Files(LogEngine):
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """The scan itself."""
-        return files.scan(log.data)
+        return formats.opened(log.data, log.format).frame if formats.is_foreign(log) else files.scan(log.data)
 
 
 class Elsewhere(LogEngine):
@@ -414,6 +417,14 @@ def _ends(question: Question, parts: Iterable[pl.DataFrame | pl.LazyFrame]) -> t
     return low, high
 
 
+def _over_foreign(log: Log, work: Callable[[pl.LazyFrame], T]) -> T:
+    """What `work` makes of the rows of another tool's files."""
+    try:
+        return work(formats.opened(log.data, log.format).frame)
+    except files.UNREADABLE as error:
+        raise LogError(f"cannot read the files: {first_line(error)}.") from error
+
+
 def _collect(frame: pl.LazyFrame) -> pl.DataFrame:
     return frame.collect(engine="streaming")
 
@@ -444,7 +455,7 @@ def _known_rows(question: Question) -> int | None:
     log = question.log
     try:
         size = sum(path.stat().st_size for path in files.files_of(log.data))
-        is_known = log.where is None and files.are_parquet(log.data)
+        is_known = log.where is None and not formats.is_foreign(log) and files.are_parquet(log.data)
         is_long = size >= WAITED_FOR or question.needs_python
         return files.ParquetFiles(log.data).rows if is_known and is_long else None
     except (OSError, CounterpoiseError):  # which reading the rows will explain

@@ -47,6 +47,7 @@ from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_goo
 from counterpoise.log.sketches import Sketch, row_keys
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
+from counterpoise.readers.formats import check, is_foreign
 
 if TYPE_CHECKING:
     from counterpoise.learn.reward_models import RewardModels
@@ -105,7 +106,10 @@ class Source:
             raise OptionError(
                 "`model_rewards=` only works with a log in memory.", do="Read the files into a frame, and pass that."
             )
-        is_chunked = isinstance(engine, Files) and not in_memory and are_parquet(log.data)
+        if isinstance(engine, Files):
+            check(log)
+        is_plain = isinstance(engine, Files) and not is_foreign(log)
+        is_chunked = is_plain and not in_memory and are_parquet(log.data)
         self.files = ParquetFiles(log.data) if is_chunked else None
         self.id_columns = self._ids_among(engine)
         self.question = self._asked()

@@ -187,6 +187,7 @@ class Log:
     table: str | Sequence[str] | None = None
     query: str | None = None
     external_access: bool = False
+    format: str | None = None
     groups: int | None = None
     max_segments: int | None = None
     reward_bounds: Bounds = None
@@ -228,8 +229,9 @@ class Log:
         return self._with(self.data, dict.fromkeys(parts))
 
     def of(self, data: Data) -> Self:
-        """The same parts, for other data."""
-        return self._with(data, {})
+        """The same parts, for other data; what was read from another tool's files is no longer in its format."""
+        is_files = isinstance(data, str | PathLike | list | tuple)
+        return self._with(data, {} if is_files else {"format": None})
 
     def _with(self, data: Data, changed: Mapping[str, object]) -> Self:
         kept: dict[str, object] = {part: getattr(self, part) for part in PARTS}
@@ -292,10 +294,10 @@ class Log:
         return {**self.__dict__, "data": forgetting_password(self.data) if is_address else self.data}
 
     def __copy__(self) -> Self:
-        return self.of(self.data)  # a copy made through a pickle would lose its password
+        return self._with(self.data, {})  # a copy made through a pickle would lose its password
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return self.of(deepcopy(self.data, memo))
+        return self._with(deepcopy(self.data, memo), {})
 
     def __repr__(self) -> str:
         shown = [_describe(self.data)]
@@ -379,6 +381,8 @@ def _check(log: Log) -> None:
             raise OptionError(f"`{part}=` names a column twice: {', '.join(map(repr, columns))}.")
     _check_known_before(log)
     check_loggers(log.propensity, log.logger, log.shares)
+    if log.format is not None and not isinstance(log.data, str | PathLike | list | tuple):
+        raise OptionError("`format=` is about files, and this log is not in files: leave it out.")
     control, where, most = log.control, log.where, log.max_segments
     if control and log.is_arrays:
         raise OptionError("`control=` names columns: pass them in a log; a mapping of arrays will do.")

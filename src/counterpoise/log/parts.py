@@ -184,6 +184,13 @@ class LogFields(TypedDict, total=False):
     table: Annotated[str | Sequence[str] | None, Part("the database table that is the log", "option")]
     query: Annotated[str | None, Part("the database query that is the log", "option")]
     external_access: Annotated[bool, Part("let DuckDB read other files, as a view over Parquet needs", "option")]
+    format: Annotated[
+        str | None,
+        Part(
+            "the tool that wrote the files, if their names do not say so: vowpal-wabbit, obp, open-bandit, eppo, growthbook or router",
+            "option",
+        ),
+    ]
     groups: Annotated[
         int | None,
         Part(
@@ -295,7 +302,7 @@ LIMITS = {
     "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline"), "is about weights and rewards alone"),
     "sql": Limits(
         "sql",
-        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "reward_bounds"),
+        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "format", "reward_bounds"),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward

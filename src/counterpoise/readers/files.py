@@ -206,7 +206,7 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     kind = formats.pop()
     typed = kind in ("parquet", "ipc")
     return _scan(
-        tuple(files), tuple(map(_stamp, files)), kind, () if typed else tuple(numbers), None if typed else inferred
+        tuple(files), tuple(map(stamp_of, files)), kind, () if typed else tuple(numbers), None if typed else inferred
     )
 
 
@@ -276,7 +276,7 @@ def _open(
 
 def _signs(path: Path, kind: str) -> tuple[str, bool]:
     """What separates the columns of a text file, and whether a comma is the decimal sign, as spreadsheets write it in much of Europe."""
-    return ("\t", False) if kind == "tsv" else _signs_of(path, _stamp(path))
+    return ("\t", False) if kind == "tsv" else _signs_of(path, stamp_of(path))
 
 
 @lru_cache(maxsize=10_000)  # files
@@ -526,7 +526,7 @@ class ParquetFiles:
     """Parquet files that are read part by part and again and again; which files these are is settled when they are opened."""
 
     def __init__(self, log: Paths) -> None:
-        self._stamps = {path: _stamp(path) for path in files_of(log)}
+        self._stamps = {path: stamp_of(path) for path in files_of(log)}
         self._scan = scan(list(self._stamps))
         self.columns = self._scan.collect_schema().names()
         try:
@@ -552,7 +552,7 @@ class ParquetFiles:
 
     def are_untouched(self) -> bool:
         """Whether no file was written to, replaced or removed since it was opened."""
-        return all(_stamp(path) == stamp for path, stamp in self._stamps.items())
+        return all(stamp_of(path) == stamp for path, stamp in self._stamps.items())
 
     def changed(self) -> LogError:
         """The error for rows that are not the same as before."""
@@ -562,11 +562,11 @@ class ParquetFiles:
         )
 
     def _named(self) -> str:
-        touched = [path for path, stamp in self._stamps.items() if _stamp(path) != stamp] or list(self._stamps)
+        touched = [path for path, stamp in self._stamps.items() if stamp_of(path) != stamp] or list(self._stamps)
         return repr(str(touched[0])) + (f" (and {len(touched) - 1:,} more)" if len(touched) > 1 else "")
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
+def stamp_of(path: Path) -> tuple[int, ...] | None:
     """What changes when a file is written or replaced; the last part changes even if somebody sets the times back."""
     try:
         status = path.stat()

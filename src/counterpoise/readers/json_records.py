@@ -1,0 +1,276 @@
+"""JSON lines of other tools: decoded batch by batch, no line lost in silence, and kept as Parquet files for as long as we run."""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count, islice
+from pathlib import Path
+from typing import IO
+
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.log.log import OWN
+from counterpoise.readers.files import UNREADABLE, check_once, shown
+
+BATCH = 8 * 2**20  # bytes of text that are decoded at a time
+SHAPED = 1000  # first records, which say what else there is to read
+DEEPEST = 8  # levels of nesting that become columns
+EXACT = 2**53  # whole numbers beyond it are text: a float would mix them up
+
+LINE, IS_READ = f"{OWN}line", f"{OWN}is read"  # columns beside the record's own
+Type = pl.DataType | DataTypeClass  # polars takes either
+Fields = dict[str, Type]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file."""
+
+    path: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"line {self.line:,} of {shown(self.path)!r}"
+
+
+@dataclass
+class Tally:
+    """How many lines there were of a kind, the first of them, and what was wrong with it."""
+
+    lines: int
+    first: Place
+    why: str = ""
+
+
+@dataclass
+class Records:
+    """The rows that lines became, as Parquet files, and the lines that did not become what they should."""
+
+    parts: list[Path]
+    lines: int = 0
+    malformed: Tally | None = None
+    bare: Tally | None = None  # read, but for what is beside the decision
+    left_out: dict[str, Tally] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the lines of a format are read.
+
+    `fields` are those that every record may have; `beside` finds further ones in the first records; `rows` makes rows of decoded
+    records, with the reason for every record that is left out.
+    """
+
+    fields: Fields
+    beside: Callable[[Sequence[Mapping[str, object]]], Fields]
+    rows: Callable[[pl.DataFrame], tuple[pl.DataFrame, pl.Series]]
+
+
+def convert(files: Sequence[Path], layout: Layout) -> Records:
+    """All lines of all files as rows in Parquet files, in order; a line that cannot be read becomes a row without any value."""
+    check_once(files)
+    first = [record for path in files for record in islice(_objects(path), SHAPED)][:SHAPED]
+    if not first:
+        raise LogError(
+            f"none of the first lines of {shown(files[0])!r} is a JSON object.", do="Check the path and `format=`."
+        )
+    beside = {name: dtype for name, dtype in layout.beside(first).items() if name not in layout.fields}
+    fields = layout.fields | beside
+    folder = Path(tempfile.mkdtemp(dir=_folder()))
+    records = Records([])
+    for path in files:
+        for numbers, lines in _batches(path):
+            frame = _decoded(lines, fields, layout.fields, partial_tally(records, path, numbers))
+            frame = frame.with_columns(pl.Series(LINE, numbers, pl.Int64))
+            records.lines += len(lines)
+            rows, reasons = layout.rows(frame)
+            for reason, line in zip(reasons, numbers, strict=True) if reasons.null_count() < len(reasons) else ():
+                if reason is not None:
+                    _count(records.left_out, reason, Place(path, line))
+            part = folder / f"{len(records.parts):06}.parquet"
+            rows.write_parquet(part)
+            records.parts.append(part)
+    return records
+
+
+def partial_tally(records: Records, path: Path, numbers: Sequence[int]) -> Callable[[int, bool, str], None]:
+    """A function that notes a line of a batch that was read without what is beside the decision, or not at all."""
+
+    def note(k: int, is_read: bool, why: str) -> None:
+        kind = "bare" if is_read else "malformed"
+        known: Tally | None = getattr(records, kind)
+        if known is None:
+            setattr(records, kind, Tally(1, Place(path, numbers[k]), why))
+        else:
+            known.lines += 1
+
+    return note
+
+
+def _count(tallies: dict[str, Tally], reason: str, place: Place) -> None:
+    if reason in tallies:
+        tallies[reason].lines += 1
+    else:
+        tallies[reason] = Tally(1, place)
+
+
+# -- Lines ------------------------------------------------------------------------------------------------------------
+
+
+def _batches(path: Path) -> Iterator[tuple[list[int], list[str]]]:
+    """The lines of a file that are not blank, with their numbers; bytes that are not UTF-8 make a line that is not JSON."""
+    number = count(1)
+    with _opened(path) as file:
+        while lines := file.readlines(BATCH):
+            numbered = [(next(number), line.strip()) for line in lines]
+            whole = [
+                (k, line.decode("utf-8", "replace") if _is_text(line) else "\ufffd") for k, line in numbered if line
+            ]
+            if whole:
+                yield [k for k, _ in whole], [line for _, line in whole]
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")  # type: ignore[return-value]
+
+
+def _objects(path: Path) -> Iterator[dict[str, object]]:
+    """The JSON objects of a file, for a first look; other lines are passed over here, and counted later."""
+    try:
+        with _opened(path) as file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(record, dict):
+                    yield record
+    except (OSError, EOFError) as error:
+        raise LogError(f"cannot read {shown(path)!r}: {first_line(error)}.") from error
+
+
+# -- Decoding ---------------------------------------------------------------------------------------------------------
+
+
+def _decoded(lines: list[str], fields: Fields, least: Fields, note: Callable[[int, bool, str], None]) -> pl.DataFrame:
+    """One row for each line: its fields, or at least those of the decision, or nulls."""
+    null = pl.DataFrame({name: pl.Series(name, [None], dtype) for name, dtype in fields.items()})
+    pieces: list[pl.DataFrame] = []
+
+    def decode(start: int, stop: int) -> None:
+        frame, _ = _frame(lines[start:stop], fields)
+        if frame is None and stop - start > 1:  # something in it is not right: half of it is easier to blame
+            middle = (start + stop) // 2
+            decode(start, middle)
+            decode(middle, stop)
+            return
+        if frame is None:
+            frame, why = _frame(lines[start:stop], least)
+            note(start, frame is not None, why or "what is beside the decision is not like the first records'")
+            is_read = frame is not None
+            frame = (
+                null
+                if frame is None
+                else frame.with_columns(null.get_column(name) for name in fields if name not in least)
+            )
+        else:
+            is_read = True
+        pieces.append(frame.select(list(fields)).with_columns(pl.lit(is_read).alias(IS_READ)))
+
+    decode(0, len(lines))
+    return pl.concat(pieces)
+
+
+def _frame(lines: list[str], fields: Fields) -> tuple[pl.DataFrame | None, str]:
+    """The fields of some lines, or why they cannot be decoded together."""
+    if not all(line.startswith("{") and line.endswith("}") for line in lines):
+        return None, "it is not a JSON object"
+    try:
+        decoded = pl.Series(lines, dtype=pl.String).str.json_decode(pl.Struct(fields))
+    except UNREADABLE as error:
+        return None, first_line(error).removeprefix("error deserializing JSON: ")
+    # polars reads the lines as one array, in which a line with a comma between two objects would be two of them
+    return (decoded.struct.unnest(), "") if len(decoded) == len(lines) else (None, "it is more than one JSON object")
+
+
+# -- What else a record has -------------------------------------------------------------------------------------------
+
+
+_PATTERN = re.compile(r"\*|\^.*\$", re.DOTALL)  # names that polars would take for several
+
+
+def shape_of(values: Iterable[object], depth: int = DEEPEST) -> pl.DataType | None:
+    """The type of a field by its first values: numbers, truth values, text or objects of these; None for anything else.
+
+    >>> shape_of([{"age": 3, "tags": ["a"]}, {"country": "NO"}])
+    Struct({'age': Float64, 'country': String})
+    """
+    present = [value for value in values if value is not None]
+    kinds = {type(value) for value in present}
+    if kinds == {dict} and depth:
+        objects: list[dict[str, object]] = [value for value in present if isinstance(value, dict)]
+        names = dict.fromkeys(name for value in objects for name in value if not _PATTERN.fullmatch(name))
+        shapes = {name: shape_of([value.get(name) for value in objects], depth - 1) for name in names}
+        fields = {name: shape for name, shape in shapes.items() if shape is not None}
+        return pl.Struct(fields) if fields else None
+    if kinds == {bool}:
+        return pl.Boolean()
+    is_long = any(isinstance(value, int) and abs(value) > EXACT for value in present)
+    if kinds and kinds <= {bool, int, float} and not is_long:
+        return pl.Float64()
+    return pl.String() if kinds and kinds <= {bool, int, float, str} else None
+
+
+def flat(expression: pl.Expr, dtype: Type, prefix: str) -> dict[str, pl.Expr]:
+    """The columns of a nested field, under names that join its keys.
+
+    >>> list(flat(pl.col("c"), pl.Struct({"user": pl.Struct({"age": pl.Float64}), "hour": pl.Float64}), "context"))
+    ['context_user_age', 'context_hour']
+    """
+    if not isinstance(dtype, pl.Struct):
+        return {prefix: expression}
+    made: dict[str, pl.Expr] = {}
+    for part in dtype.fields:
+        for name, inner in flat(expression.struct.field(part.name), part.dtype, f"{prefix}_{part.name}").items():
+            made[f"{name}_" if name in made else name] = inner
+    return made
+
+
+# -- Files that live as long as we do ---------------------------------------------------------------------------------
+
+
+@cache
+def _folder() -> Path:
+    """A folder of our own, removed when the process that made it ends; a fork leaves it alone."""
+    try:
+        folder, owner = Path(tempfile.mkdtemp(prefix="counterpoise-")), os.getpid()
+    except OSError as error:
+        raise OptionError(
+            f"there is no place for temporary files: {error.strerror}.", do="Set TMPDIR to one."
+        ) from error
+
+    def remove() -> None:
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
