@@ -134,19 +134,16 @@ def _batches(path: Path) -> Iterator[tuple[list[int], list[str]]]:
     with _opened(path) as file:
         while lines := file.readlines(BATCH):
             numbered = [(next(number), line.strip()) for line in lines]
-            whole = [
-                (k, line.decode("utf-8", "replace") if _is_text(line) else "\ufffd") for k, line in numbered if line
-            ]
+            whole = [(k, _text(line)) for k, line in numbered if line]
             if whole:
                 yield [k for k, _ in whole], [line for _, line in whole]
 
 
-def _is_text(line: bytes) -> bool:
+def _text(line: bytes) -> str:
     try:
-        line.decode("utf-8")
+        return line.decode("utf-8")
     except UnicodeDecodeError:
-        return False
-    return True
+        return "\ufffd"
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -204,12 +201,22 @@ def _frame(lines: list[str], fields: Fields) -> tuple[pl.DataFrame | None, str]:
     """The fields of some lines, or why they cannot be decoded together."""
     if not all(line.startswith("{") and line.endswith("}") for line in lines):
         return None, "it is not a JSON object"
+    # polars reads the lines as one array, so that two halves of an object are one, and a line with a comma may be two: numbers tell
+    numbered = pl.Series([_numbered(k, line) for k, line in enumerate(lines)], dtype=pl.String)
     try:
-        decoded = pl.Series(lines, dtype=pl.String).str.json_decode(pl.Struct(fields))
+        decoded = numbered.str.json_decode(pl.Struct({LINE: pl.Int64(), **fields})).struct.unnest()
     except UNREADABLE as error:
         return None, first_line(error).removeprefix("error deserializing JSON: ")
-    # polars reads the lines as one array, in which a line with a comma between two objects would be two of them
-    return (decoded.struct.unnest(), "") if len(decoded) == len(lines) else (None, "it is more than one JSON object")
+    numbers = decoded.get_column(LINE)
+    if len(numbers) != len(lines) or not numbers.eq_missing(pl.Series(range(len(lines)), dtype=pl.Int64)).all():
+        return None, "it is more or less than one JSON object"
+    return decoded.drop(LINE), ""
+
+
+def _numbered(k: int, line: str) -> str:
+    """An object with its number as the first field."""
+    rest = line[1:].lstrip()
+    return f'{{"{LINE}":{k}{"" if rest == "}" else ","}{rest}'
 
 
 # -- What else a record has -------------------------------------------------------------------------------------------
