@@ -207,7 +207,7 @@ def test_a_context_unlike_the_first_costs_a_record_its_context_and_nothing_else(
     good = records(1200)
     odd = good[1100] | {"c": {"GUser": "somebody"}}
     path = write(tmp_path / "log.dsjson", [*good[:1100], odd, *good[1101:]])
-    with pytest.warns(RecordWarning, match=r"1 of 1,200 records are read without their context.* line 1,101 of"):
+    with pytest.warns(RecordWarning, match=r"1 of 1,200 records is read without the context.* line 1,101 of"):
         log = cp.read.vowpal_wabbit(path)
     rows = rows_of(log)
     assert rows["context_GUser_age"].null_count() == 1
@@ -318,9 +318,7 @@ def test_a_policy_is_learned(dsjson):
     from counterpoise.learn import PolicyLearner
 
     log = cp.read.vowpal_wabbit(dsjson, cluster=False, context=["context_hour"]).but(candidates=None)
-    found, same = (
-        PolicyLearner("ips", epochs=1, fallback="imitate").fit(rows) for rows in (log, log.of(rows_of(log)))
-    )
+    found, same = (PolicyLearner("ips", epochs=1, fallback="imitate").fit(rows) for rows in (log, log.of(rows_of(log))))
     assert found.policy_.n_actions == 4
     assert found.result_.value == pytest.approx(same.result_.value, rel=1e-9)
 

@@ -17,13 +17,25 @@ from counterpoise.errors import ColumnError, LogError, OptionError, RecordWarnin
 from counterpoise.log.log import Log
 from counterpoise.log.parts import PARTS, ids_among
 from counterpoise.readers import files, vowpal_wabbit
-from counterpoise.readers.json_records import IS_READ, LINE, Fields, Layout, Records, Tally, convert, flat, shape_of
+from counterpoise.readers.json_records import (
+    BARE,
+    IS_READ,
+    LINE,
+    MALFORMED,
+    Fields,
+    Layout,
+    Records,
+    Tally,
+    convert,
+    flat,
+    shape_of,
+)
 
 Parts = Mapping[str, object]
 
 
 @dataclass(frozen=True)
-class Opened:
+class ForeignRows:
     """The rows of a log that another tool wrote, the parts that its columns play, and the lines that could not be read."""
 
     frame: pl.LazyFrame
@@ -52,7 +64,7 @@ def format_of(data: files.Paths, name: str | None) -> str | None:
     return next((kind for kind, format in FORMATS.items() if first.endswith(format.endings)), None)
 
 
-def opened(data: files.Paths, name: str | None = None) -> Opened:
+def opened(data: files.Paths, name: str | None = None) -> ForeignRows:
     """The files of another tool, opened once as long as they do not change."""
     kind = format_of(data, name)
     if kind is None:
@@ -62,7 +74,7 @@ def opened(data: files.Paths, name: str | None = None) -> Opened:
 
 
 @lru_cache(maxsize=64)  # logs of a day each, say, that are looked at more than once
-def _opened(kind: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -> Opened:
+def _opened(kind: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -> ForeignRows:
     try:
         return FORMATS[kind].open(paths)
     except files.UNREADABLE as error:
@@ -105,25 +117,22 @@ def _frame_of(records: Records) -> pl.LazyFrame:
 
 
 def _warn(records: Records) -> None:
-    """Say which records make no row, and why."""
-    said = [f"{tally.lines:,} {reason} (the first is {tally.first})" for reason, tally in records.left_out.items()]
-    if said:
-        total = sum(tally.lines for tally in records.left_out.values())
-        verb = "is" if total == 1 else "are"
-        warnings.warn(
-            RecordWarning(f"{total:,} of {records.lines:,} records {verb} left out: {'; '.join(said)}."), stacklevel=2
+    """Say which records make no row, or one without its context, and why."""
+    reasons = {kind: tally for kind, tally in records.tallies.items() if kind not in (MALFORMED, BARE)}
+    if reasons:
+        total = sum(tally.lines for tally in reasons.values())
+        said = "; ".join(f"{tally.lines:,} {reason} (the first is {tally.first})" for reason, tally in reasons.items())
+        said = f"{total:,} of {records.lines:,} records {'is' if total == 1 else 'are'} left out: {said}."
+        warnings.warn(RecordWarning(said), stacklevel=2)
+    if bare := records.tallies.get(BARE):
+        said = (
+            f"{bare.lines:,} of {records.lines:,} records {'is' if bare.lines == 1 else 'are'} read without the context"
         )
-    if records.bare is not None:
-        warnings.warn(
-            RecordWarning(
-                f"{records.bare.lines:,} of {records.lines:,} records are read without their context, which is not like that of the "
-                f"first records; the first is {records.bare.first}."
-            ),
-            stacklevel=2,
-        )
+        said = f"{said}, which is not like that of the first records; the first is {bare.first}."
+        warnings.warn(RecordWarning(said), stacklevel=2)
 
 
-def _vowpal_wabbit(paths: Sequence[Path]) -> Opened:
+def _vowpal_wabbit(paths: Sequence[Path]) -> ForeignRows:
     records = convert(paths, vowpal_wabbit.LAYOUT)
     _warn(records)
     frame = _frame_of(records)
@@ -136,7 +145,7 @@ def _vowpal_wabbit(paths: Sequence[Path]) -> Opened:
         parts |= {"slate": "slate", "position": "position", "propensity_of": "item_given_above"}
     if has_keep:
         parts["keep"] = "keep"
-    return Opened(frame, parts, records.malformed, records.lines)
+    return ForeignRows(frame, parts, records.tallies.get(MALFORMED), records.lines)
 
 
 _TEXTS, _NUMBERS = pl.List(pl.String()), pl.List(pl.Float64())
@@ -164,21 +173,21 @@ def _router_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     pairs = numbered.select("row", "chosen", candidate=pl.col("candidates"), probability=pl.col("probabilities"))
     fits = pairs.filter(pl.col("candidate").list.len() == pl.col("probability").list.len())
     spread = fits.explode("candidate", "probability").filter(pl.col("candidate") == pl.col("chosen"))
-    found = spread.unique("row", keep="first").select("row", propensity="probability")
+    logged = spread.unique("row", keep="first").select("row", propensity="probability")
     made = {"action": pl.col("chosen"), "propensity": pl.col("propensity"), "line": pl.col(LINE)}
     made["n_candidates"] = pl.col("candidates").list.len().cast(pl.Int64)
     for name, dtype in frame.schema.items():
         if name not in ("chosen", LINE, IS_READ):
             made |= flat(pl.col(name), dtype, name)
-    rows = numbered.join(found, on="row", how="left", maintain_order="left").select(**made)
+    rows = numbered.join(logged, on="row", how="left", maintain_order="left").select(**made)
     return rows, pl.Series([None] * frame.height, dtype=pl.String)
 
 
-def _router(paths: Sequence[Path]) -> Opened:
+def _router(paths: Sequence[Path]) -> ForeignRows:
     records = convert(paths, Layout(ROUTER | _MEASURED, _router_fields, _router_rows))
     _warn(records)
     parts = {"reward": "quality", "propensity": "propensity", "action": "action", "candidates": "candidates"}
-    return Opened(_frame_of(records), parts, records.malformed, records.lines)
+    return ForeignRows(_frame_of(records), parts, records.tallies.get(MALFORMED), records.lines)
 
 
 # -- Tables: Eppo, GrowthBook, the Open Bandit Dataset -------------------------------------------------------------------
@@ -256,9 +265,9 @@ def user_of(names: Sequence[str]) -> str | None:
     )
 
 
-def _eppo(paths: Sequence[Path]) -> Opened:
+def _eppo(paths: Sequence[Path]) -> ForeignRows:
     frame = eppo_rows(files.scan(list(paths)))
-    return Opened(frame, eppo_parts(frame))
+    return ForeignRows(frame, eppo_parts(frame))
 
 
 def eppo_parts(frame: pl.LazyFrame) -> dict[str, object]:
@@ -269,9 +278,9 @@ def eppo_parts(frame: pl.LazyFrame) -> dict[str, object]:
     return parts | ({"context": context} if context else {}) | ({"reward": "reward"} if "reward" in names else {})
 
 
-def _growthbook(paths: Sequence[Path]) -> Opened:
+def _growthbook(paths: Sequence[Path]) -> ForeignRows:
     frame = growthbook_rows(files.scan(list(paths)))
-    return Opened(frame, growthbook_parts(frame))
+    return ForeignRows(frame, growthbook_parts(frame))
 
 
 def growthbook_parts(frame: pl.LazyFrame) -> dict[str, object]:
@@ -286,7 +295,7 @@ ITEMS = "item_context.csv"
 _OPEN_BANDIT = {"reward": "click", "propensity": "propensity_score", "action": "item_id"}
 
 
-def _open_bandit(paths: Sequence[Path]) -> Opened:
+def _open_bandit(paths: Sequence[Path]) -> ForeignRows:
     frame = files.scan(list(paths))
     names = frame.collect_schema().names()
     for part, name in _OPEN_BANDIT.items():
@@ -297,7 +306,7 @@ def _open_bandit(paths: Sequence[Path]) -> Opened:
                 do="Pass the folder of one campaign, such as 'random/all', or leave out `format=`.",
             )
     context = [name for name in names if name.startswith("user_feature_")]
-    return Opened(frame, {**_OPEN_BANDIT, "context": context})
+    return ForeignRows(frame, {**_OPEN_BANDIT, "context": context})
 
 
 def _logs_of_campaign(paths: Sequence[Path]) -> list[Path]:
@@ -367,10 +376,10 @@ def load_obp(path: Path) -> dict[str, ArrayLike]:
         ) from error
 
 
-def _obp(paths: Sequence[Path]) -> Opened:
+def _obp(paths: Sequence[Path]) -> ForeignRows:
     frames = [obp_frame(load_obp(path)) for path in paths]
     frame = pl.concat(frames)
-    return Opened(frame.lazy(), obp_parts(frame))
+    return ForeignRows(frame.lazy(), obp_parts(frame))
 
 
 # -- The list ------------------------------------------------------------------------------------------------------------
@@ -380,7 +389,7 @@ def _obp(paths: Sequence[Path]) -> Opened:
 class Format:
     """A tool's way to write logs: how its files are opened, the endings that give it away, and which of a folder's files are logs."""
 
-    open: Callable[[Sequence[Path]], Opened]
+    open: Callable[[Sequence[Path]], ForeignRows]
     endings: tuple[str, ...] = ()
     choose: Callable[[Sequence[Path]], Sequence[Path]] = list
 

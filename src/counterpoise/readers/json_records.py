@@ -12,14 +12,15 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from io import BufferedIOBase
 from itertools import count, islice
 from pathlib import Path
-from typing import IO
 
 import polars as pl
 from polars.datatypes import DataTypeClass
 
 from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.log.expressions import column
 from counterpoise.log.log import OWN
 from counterpoise.readers.files import UNREADABLE, check_once, shown
 
@@ -34,7 +35,7 @@ Fields = dict[str, Type]
 
 
 @dataclass(frozen=True)
-class Place:
+class LineOfFile:
     """A line of a file."""
 
     path: Path
@@ -49,19 +50,28 @@ class Tally:
     """How many lines there were of a kind, the first of them, and what was wrong with it."""
 
     lines: int
-    first: Place
+    first: LineOfFile
     why: str = ""
+
+
+MALFORMED = "malformed"  # lines that cannot be read
+BARE = "bare"  # records of which only the decision can be read
 
 
 @dataclass
 class Records:
-    """The rows that lines became, as Parquet files, and the lines that did not become what they should."""
+    """The rows that lines became, as Parquet files, and how many lines did not become what they should, by the reason."""
 
-    parts: list[Path]
+    parts: list[Path] = field(default_factory=list)
     lines: int = 0
-    malformed: Tally | None = None
-    bare: Tally | None = None  # read, but for what is beside the decision
-    left_out: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+    def count(self, kind: str, path: Path, line: int, why: str = "") -> None:
+        """One more line of a kind."""
+        if kind in self.tallies:
+            self.tallies[kind].lines += 1
+        else:
+            self.tallies[kind] = Tally(1, LineOfFile(path, line), why)
 
 
 @dataclass(frozen=True)
@@ -80,49 +90,25 @@ class Layout:
 def convert(files: Sequence[Path], layout: Layout) -> Records:
     """All lines of all files as rows in Parquet files, in order; a line that cannot be read becomes a row without any value."""
     check_once(files)
-    first = [record for path in files for record in islice(_objects(path), SHAPED)][:SHAPED]
+    first = list(islice((record for path in files for record in _objects(path)), SHAPED))
     if not first:
         raise LogError(
             f"none of the first lines of {shown(files[0])!r} is a JSON object.", do="Check the path and `format=`."
         )
-    beside = {name: dtype for name, dtype in layout.beside(first).items() if name not in layout.fields}
-    fields = layout.fields | beside
-    folder = Path(tempfile.mkdtemp(dir=_folder()))
-    records = Records([])
+    fields = {**layout.beside(first), **layout.fields}
+    records, folder = Records(), Path(tempfile.mkdtemp(dir=_folder()))
     for path in files:
         for numbers, lines in _batches(path):
-            frame = _decoded(lines, fields, layout.fields, partial_tally(records, path, numbers))
-            frame = frame.with_columns(pl.Series(LINE, numbers, pl.Int64))
+            frame, odd = _decoded(lines, fields, layout.fields)
+            for k, (kind, why) in odd.items():
+                records.count(kind, path, numbers[k], why)
+            rows, reasons = layout.rows(frame.with_columns(pl.Series(LINE, numbers, pl.Int64)))
+            for k in reasons.is_not_null().arg_true():
+                records.count(reasons[k], path, numbers[k])
             records.lines += len(lines)
-            rows, reasons = layout.rows(frame)
-            for reason, line in zip(reasons, numbers, strict=True) if reasons.null_count() < len(reasons) else ():
-                if reason is not None:
-                    _count(records.left_out, reason, Place(path, line))
-            part = folder / f"{len(records.parts):06}.parquet"
-            rows.write_parquet(part)
-            records.parts.append(part)
+            records.parts.append(folder / f"{len(records.parts):06}.parquet")
+            rows.write_parquet(records.parts[-1])
     return records
-
-
-def partial_tally(records: Records, path: Path, numbers: Sequence[int]) -> Callable[[int, bool, str], None]:
-    """A function that notes a line of a batch that was read without what is beside the decision, or not at all."""
-
-    def note(k: int, is_read: bool, why: str) -> None:
-        kind = "bare" if is_read else "malformed"
-        known: Tally | None = getattr(records, kind)
-        if known is None:
-            setattr(records, kind, Tally(1, Place(path, numbers[k]), why))
-        else:
-            known.lines += 1
-
-    return note
-
-
-def _count(tallies: dict[str, Tally], reason: str, place: Place) -> None:
-    if reason in tallies:
-        tallies[reason].lines += 1
-    else:
-        tallies[reason] = Tally(1, place)
 
 
 # -- Lines ------------------------------------------------------------------------------------------------------------
@@ -146,15 +132,16 @@ def _text(line: bytes) -> str:
         return "\ufffd"
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")  # type: ignore[return-value]
+def _opened(path: Path) -> BufferedIOBase:
+    is_compressed = path.name.lower().endswith(".gz")
+    return gzip.GzipFile(path, "rb") if is_compressed else path.open("rb")
 
 
 def _objects(path: Path) -> Iterator[dict[str, object]]:
-    """The JSON objects of a file, for a first look; other lines are passed over here, and counted later."""
+    """The JSON objects in the first lines of a file; other lines are passed over here, and counted later."""
     try:
         with _opened(path) as file:
-            for line in file:
+            for line in islice(file, 10 * SHAPED):
                 try:
                     record = json.loads(line)
                 except (ValueError, RecursionError):
@@ -168,10 +155,11 @@ def _objects(path: Path) -> Iterator[dict[str, object]]:
 # -- Decoding ---------------------------------------------------------------------------------------------------------
 
 
-def _decoded(lines: list[str], fields: Fields, least: Fields, note: Callable[[int, bool, str], None]) -> pl.DataFrame:
-    """One row for each line: its fields, or at least those of the decision, or nulls."""
+def _decoded(lines: list[str], fields: Fields, least: Fields) -> tuple[pl.DataFrame, dict[int, tuple[str, str]]]:
+    """One row for each line: its fields, or at least those of the decision, or nulls; and which lines have less, and why."""
     null = pl.DataFrame({name: pl.Series(name, [None], dtype) for name, dtype in fields.items()})
     pieces: list[pl.DataFrame] = []
+    odd: dict[int, tuple[str, str]] = {}
 
     def decode(start: int, stop: int) -> None:
         frame, _ = _frame(lines[start:stop], fields)
@@ -182,19 +170,13 @@ def _decoded(lines: list[str], fields: Fields, least: Fields, note: Callable[[in
             return
         if frame is None:
             frame, why = _frame(lines[start:stop], least)
-            note(start, frame is not None, why or "what is beside the decision is not like the first records'")
-            is_read = frame is not None
-            frame = (
-                null
-                if frame is None
-                else frame.with_columns(null.get_column(name) for name in fields if name not in least)
-            )
-        else:
-            is_read = True
-        pieces.append(frame.select(list(fields)).with_columns(pl.lit(is_read).alias(IS_READ)))
+            odd[start] = (MALFORMED if frame is None else BARE), why
+            frame = null if frame is None else pl.concat([frame, null.drop(list(least))], how="horizontal")
+        is_read = odd.get(start, (BARE,))[0] == BARE
+        pieces.append(frame.select(pl.lit(is_read).alias(IS_READ), *map(column, fields)))
 
     decode(0, len(lines))
-    return pl.concat(pieces)
+    return pl.concat(pieces), odd
 
 
 def _frame(lines: list[str], fields: Fields) -> tuple[pl.DataFrame | None, str]:

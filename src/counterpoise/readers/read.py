@@ -195,9 +195,10 @@ def _frame(data: Any) -> pl.LazyFrame:
     if isinstance(data, Mapping):
         return pl.LazyFrame(dict(data))
     try:
-        return nw.from_native(data).lazy().collect("polars").to_native().lazy()  # type: ignore[no-any-return]
+        frame: pl.DataFrame = nw.from_native(data).lazy().collect("polars").to_native()
     except TypeError as error:
         raise OptionError(f"a table is a frame or the path of a file; found {type(data).__name__}.") from error
+    return frame.lazy()
 
 
 def _with_outcomes(events: pl.LazyFrame, outcomes: pl.LazyFrame, who: str, reward: str) -> pl.LazyFrame:
