@@ -104,8 +104,8 @@ _HOMES = {
     "log.record": ("check_decision", "record"),
     "log.targets": ("ActionGroup", "Always", "Chosen", "Probabilities"),
     "moments": ("LogMoments", "Moments"),
+    "readers": ("read",),  # a module of its room
 }
-_ROOMS = {"read": "readers.read"}  # rooms, and the one name that is inside of a room
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
@@ -117,9 +117,10 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and no name that i
 
     def __getattr__(name):
         if name in _HOME:
-            value = getattr(import_module(f"counterpoise.{_HOME[name]}"), name)
+            home = import_module(f"counterpoise.{_HOME[name]}")
+            value = getattr(home, name) if hasattr(home, name) else import_module(f"{home.__name__}.{name}")
         elif name in __all__:
-            value = import_module(f"counterpoise.{_ROOMS.get(name, name)}")
+            value = import_module(f"counterpoise.{name}")  # one of the rooms
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

@@ -388,9 +388,14 @@ def test_what_is_left_out_is_printed(tmp_path):
     assert invoke("evaluate", bad, "--always", "1", "--no-cluster", "--drop-bad-rows").exit_code == 0
 
 
-def test_a_format_is_for_files():
-    with pytest.raises(cp.OptionError, match="not in files"):
-        cp.Log(pl.DataFrame({"r": [1.0]}), reward="r", format="router")
+def test_a_format_is_for_files(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    rows = pl.DataFrame({"r": [1.0, 0.0], "p": [0.5, 0.5]})
+    with duckdb.connect(tmp_path / "log.duckdb") as connection:
+        connection.execute("CREATE TABLE logs AS SELECT * FROM rows")
+    for log in (rows, cp.Log(tmp_path / "log.duckdb", table="logs")):
+        with pytest.raises(cp.OptionError, match="not in files"):
+            cp.evaluate(log, reward="r", propensity="p", target="p", format="router")
 
 
 # -- The Open Bandit Pipeline and Dataset ------------------------------------------------------------------------------

@@ -371,6 +371,8 @@ class Typed(dict[str, Any]):
 
     def _own_parts(self) -> Mapping[str, object]:
         """The parts that the columns of another tool's log play, which need not be typed."""
+        if not self.get("log"):
+            return {}
         from counterpoise.readers import formats
 
         log = Log(self.data, format=self.get("format"))

@@ -384,6 +384,8 @@ def engine_of(log: Log) -> LogEngine:
     asks_database = log.table is not None or log.query is not None or log.external_access
     if asks_database and not isinstance(engine, Databases):
         connections.check_no_database(log)
+    if log.format is not None and not isinstance(engine, Files):
+        raise OptionError("`format=` only works with files, and this log is not in files: leave it out.")
     return engine
 
 

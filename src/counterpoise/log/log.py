@@ -381,8 +381,6 @@ def _check(log: Log) -> None:
             raise OptionError(f"`{part}=` names a column twice: {', '.join(map(repr, columns))}.")
     _check_known_before(log)
     check_loggers(log.propensity, log.logger, log.shares)
-    if log.format is not None and not isinstance(log.data, str | PathLike | list | tuple):
-        raise OptionError("`format=` is about files, and this log is not in files: leave it out.")
     control, where, most = log.control, log.where, log.max_segments
     if control and log.is_arrays:
         raise OptionError("`control=` names columns: pass them in a log; a mapping of arrays will do.")
