@@ -34,10 +34,10 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 198,
-    "lines of code": 34_809,
-    "modules with one importer": 21,
-    "own imports inside functions": 39,
+    "files": 202,
+    "lines of code": 35_620,
+    "modules with one importer": 23,
+    "own imports inside functions": 40,
     "… that escape a cycle": 0,
     "deepest chain of imports": 20,
     "class names used twice": 1,

@@ -426,6 +426,7 @@ def test_ipw_and_snipw_are_those_of_the_open_bandit_pipeline():
     chosen = new[np.arange(500), data["action"]]
     weight = chosen / data["pscore"]  # as its InverseProbabilityWeighting has it, and its self-normalized form
     log = cp.read.obp(data)
+    assert cp.evaluate(log, target=cp.Always(1)).n == 500
     result = cp.evaluate(log.data.with_columns(new=chosen), target="new", reward="reward", propensity="propensity")
     assert result["new", "ips"].value == pytest.approx((data["reward"] * weight).mean(), rel=1e-12)
     assert result["new", "snips"].value == pytest.approx((data["reward"] * weight / weight.mean()).mean(), rel=1e-12)
@@ -437,7 +438,9 @@ def test_a_bandit_feedback_comes_back_as_it_was(positions):
     if positions:
         data["position"] = np.arange(500) % positions
         data["pi_b"] = np.repeat(data["pi_b"], positions, axis=2) / positions
-    back = cp.read.to_obp(cp.read.obp(data))
+    modeled = cp.read.to_obp(cp.read.obp(data, model="ridge"))
+    np.testing.assert_array_equal(modeled["action_context"], data["action_context"])
+    back = cp.read.to_obp(cp.read.obp(data), action_context=data["action_context"])
     assert back.keys() == data.keys()
     for key, value in data.items():
         if isinstance(value, np.ndarray):

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import narwhals as nw
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.log import Log
@@ -74,6 +75,8 @@ def growthbook(
 def obp(bandit_feedback: Feedback | str | PathLike[str], **parts: Unpack[LogFields]) -> Log:
     """The `bandit_feedback` of the Open Bandit Pipeline: its dict, or a ``.npz`` file with the same arrays.
 
+    With a `model`, ``action_context`` is what it knows about the actions, the log's `items`.
+
     Examples
     --------
     >>> feedback = {"n_rounds": 2, "n_actions": 2, "action": [0, 1], "reward": [1, 0], "pscore": [0.5, 0.5]}
@@ -97,15 +100,17 @@ def obp(bandit_feedback: Feedback | str | PathLike[str], **parts: Unpack[LogFiel
         raise OptionError(
             f"a bandit feedback is a dict, or the path of a .npz file; found {type(bandit_feedback).__name__}."
         )
-    frame, items = formats.obp_frame(feedback), formats.obp_items(feedback)
+    frame = formats.obp_frame(feedback)
+    items = formats.obp_items(feedback) if parts.get("model") is not None else None
     own = formats.obp_parts(frame) | ({} if items is None else {"items": items})
     return Log(frame, **_merged(own, parts))
 
 
-def to_obp(log: Log, *, n_actions: int | None = None) -> dict[str, Any]:
+def to_obp(log: Log, *, n_actions: int | None = None, action_context: ArrayLike | None = None) -> dict[str, Any]:
     """The `bandit_feedback` of a log whose actions are numbers from 0, for the Open Bandit Pipeline; `obp` reads it back.
 
-    The number of actions is that of `pi_b`, of the log's items or of `n_actions`, or else the largest action plus 1.
+    A log knows nothing about actions that nobody took, unless it has `items`: pass `n_actions` and `action_context` if it has none. Without
+    them, the number of actions is that of `pi_b`, or else the largest action plus 1.
     """
     log.need("reward", "propensity", "action")
     frame = _frame(log.data).collect()
@@ -128,15 +133,18 @@ def to_obp(log: Log, *, n_actions: int | None = None) -> dict[str, Any]:
         raise LogError(
             "the actions of a bandit feedback are numbers from 0.", do="Number them, and keep the names beside."
         )
-    items = None if log.items is None else _frame(log.items).collect()
+    if action_context is None and log.items is not None:
+        items = _frame(log.items).collect()
+        action_context = items.select(items.columns[1:]).to_numpy()
     pi_b = frame.get_column("pi_b").to_numpy() if "pi_b" in frame.columns else None
-    sizes = [n_actions, None if pi_b is None else pi_b.shape[1], None if items is None else items.height]
+    sizes = [n_actions, None if pi_b is None else pi_b.shape[1]]
+    sizes += [] if action_context is None else [len(np.asarray(action_context))]
     context = [name for name in log.context if name in frame.columns]
     return {
         "n_rounds": frame.height,
         "n_actions": next((size for size in sizes if size is not None), int(action.max(initial=-1)) + 1),
         "context": frame.select(context).to_numpy() if context else None,
-        "action_context": None if items is None else items.select(items.columns[1:]).to_numpy(),
+        "action_context": None if action_context is None else np.asarray(action_context),
         "action": action,
         "position": arrays["position"],
         "reward": arrays["reward"],
