@@ -172,7 +172,7 @@ def test_the_reference_has_what_users_call(site):
         "learning": ["learn_policy", "PolicyLearner", "RankingLearner", "Schedule"],
         "policies": ["load_policy", "export_onnx", "TwoTower", "Objective"],
         "environments": ["SyntheticBandit", "OpenBanditLog", "LogError"],
-        "log": ["Log", "Chosen", "Always", "ActionGroup", "Probabilities", "record"],
+        "log": ["Log", "Chosen", "Always", "ActionGroup", "Probabilities", "record", "vowpal_wabbit", "to_obp"],
     }
     assert set(homes) == set(pages)
     for page, names in homes.items():
