@@ -11,8 +11,10 @@ from pathlib import Path
 
 import browser as chromium
 import pytest
+import typer
 from conftest import absent
 
+from counterpoise.cli.app import app
 from counterpoise.engines import ENGINES
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import INTERVALS
@@ -186,6 +188,30 @@ def test_the_reference_has_every_part_of_a_log_with_its_type(site):
     assert set(PARTS) <= set(rows)
     assert rows["reward"] == "Columns"
     assert rows["reward_bounds"] == "Bounds"
+
+
+def every_command(group, above=""):
+    """Commands and groups of commands, by where the page has them."""
+    for name, command in group.commands.items():
+        yield f"{above}{name}", command
+        yield from every_command(command, f"{above}{name}-") if hasattr(command, "commands") else ()
+
+
+def test_the_command_line_has_every_command_with_every_option(site):
+    page = (site / "command_line.html").read_text(encoding="utf-8")
+    sections = dict(re.findall(r'<h[34] id="([\w-]+)">(.*?)(?=<h[34] |</article>)', page, flags=re.S))
+    root = typer.main.get_command(app)
+    commands = dict(every_command(root))
+    assert list(sections) == list(commands)
+    for name, command in commands.items():
+        assert f'href="#{name}"' in page
+        options = command.params if not hasattr(command, "commands") else []
+        flags = {flag for option in options if not option.hidden for flag in option.opts if flag[0] == "-"}
+        assert flags <= set(re.findall(r"<td><code>([^ <]+)", sections[name])), name
+        assert ("\b" in command.help) == ("<pre" in sections[name]), name
+    assert {flag for option in root.params for flag in option.opts} <= set(re.findall(r"<td><code>([^ <]+)", page))
+    assert "<td><code>--reward COLUMN</code></td>" in sections["evaluate"]
+    assert not re.search(r"<td><code>[^<]*&lt;", page)  # the types of Python
 
 
 def test_learning_a_policy_can_be_read_in_five_minutes():

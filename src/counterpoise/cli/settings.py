@@ -87,7 +87,15 @@ class Command(TyperCommand):
     """A command that lists its options in groups, and finds what was not typed in the file of settings."""
 
     def format_options(self, ctx: Click, formatter: Click) -> None:
-        """Write the options under their headings, those that matter most first."""
+        """Write the options under their headings."""
+        panels = self.panels(ctx)
+        width = min(30, max(len(option) for panel in panels.values() for option, _ in panel))
+        for title, ((first, said), *others) in panels.items():
+            with formatter.section(title):  # padded, so that all sections line up
+                formatter.write_dl([(first.ljust(width), said), *others])
+
+    def panels(self, ctx: Click) -> dict[str, list[tuple[str, str]]]:
+        """The options by their headings, each as it is typed and what it says, those that matter most first."""
         panels: dict[str, list[tuple[int, tuple[str, str]]]] = {
             "Arguments": [],
             **{title: [] for title in PANELS.values()},
@@ -98,12 +106,11 @@ class Command(TyperCommand):
                 rank = -1 if param.required else FIRST.index(param.name) if param.name in FIRST else len(FIRST)
                 option, said = record
                 panels[heading_of(param)].append((rank, (_TYPE.sub("", option), said)))
-        width = min(30, max(len(record[0]) for panel in panels.values() for _, record in panel))
-        for title, panel in panels.items():
-            if panel:
-                (first, said), *others = (record for _, record in sorted(panel, key=lambda ranked: ranked[0]))
-                with formatter.section(title):  # padded, so that all sections line up
-                    formatter.write_dl([(first.ljust(width), said), *others])
+        return {
+            title: [record for _, record in sorted(panel, key=lambda ranked: ranked[0])]
+            for title, panel in panels.items()
+            if panel
+        }
 
     def collect_usage_pieces(self, ctx: Click) -> list[str]:
         """The words of the usage line: LOG..., where newer versions of Typer write {LOG}...."""
