@@ -80,6 +80,22 @@ def test_code_runs(page, tmp_path, monkeypatch):
         absent(" and ".join(left_out))  # the other blocks of the page ran
 
 
+def test_the_paper_in_ten_minutes_prints_and_draws_what_it_shows(tmp_path, monkeypatch, capsys):
+    page = DOCS / "paper.md"
+    monkeypatch.chdir(tmp_path)
+    names, printed = {}, ""
+    for language, _, text in blocks(page):
+        if language == "python":
+            exec(compile(text, page.name, "exec"), names)
+            printed = capsys.readouterr().out
+        elif language == "text":
+            assert printed == text
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {"paper_variance.png", "paper_estimates.png"}  # `docs/gallery/run.py paper` copies them
+    assert all(f"(figures/{name})" in page.read_text(encoding="utf-8") for name in drawn)
+    assert all((DOCS / "figures" / name).is_file() for name in drawn)
+
+
 def test_each_thing_of_ones_own_takes_less_than_15_lines():
     mine = [code for language, _, code in blocks(DOCS / "extending.md") if language == "python"][1:]
     mine += [code for _, _, code in blocks(DOCS / "learning" / "objectives.md") if "objectives.register" in code]
