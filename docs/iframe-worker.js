@@ -26,3 +26,9 @@ if (location.protocol === "file:") {
     }
   };
 }
+// The search takes a leading dash to mean "without this word" and two of them for a mistake; people who type --target mean the option.
+const post = Worker.prototype.postMessage;
+Worker.prototype.postMessage = function (message, ...others) {
+  const isQuery = typeof message?.data === "string";
+  return post.call(this, isQuery ? { ...message, data: message.data.replace(/(^|\s)-+/g, "$1") } : message, ...others);
+};

@@ -1,7 +1,7 @@
 """Run the gallery's pages as a reader would, and keep what they draw.
 
     python docs/gallery/run.py            # every page: its pictures and its notebook, if it has one, written again
-    python docs/gallery/run.py csv home   # two of them; home is the documentation's first page
+    python docs/gallery/run.py csv home   # two of them; home is the documentation's first page, paper the one about the paper
 
 Blocks of Python share their names, blocks of `sh` run in a shell, and both in one empty folder, where a page saves its pictures.
 """
@@ -21,10 +21,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PAGES = sorted(page for page in HERE.glob("*.md") if page.stem != "index")
-HOME = HERE.parent / "index.md"
+HOME, PAPER = HERE.parent / "index.md", HERE.parent / "paper.md"
 NOTEBOOKS = ("csv", "no_propensities", "pandas_model")
 FENCE = re.compile(r"^```(python|sh)([^\n]*)\n(.*?)^```\n", flags=re.S | re.M)
-PICTURE = re.compile(r"!\[[^\]]*\]\((\w+\.png)\)")
+PICTURE = re.compile(r"!\[[^\]]*\]\(((?:figures/)?\w+\.png)\)")
 DATA = HERE.parents[2] / "shared" / "obd"
 
 
@@ -134,17 +134,17 @@ def draw_home():
 
 
 def main():
-    names = sys.argv[1:] or ["home", *(page.stem for page in PAGES)]
+    names = sys.argv[1:] or ["home", "paper", *(page.stem for page in PAGES)]
     if "home" in names:
         names.remove("home")
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             draw_home()
-    for page in (HERE / f"{name}.md" for name in names):
+    for page in (PAPER if name == "paper" else HERE / f"{name}.md" for name in names):
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             left_out = run_page(page)
             for name in pictures(page.read_text(encoding="utf-8")):
-                if Path(name).is_file():
-                    shutil.copy(name, HERE / name)
+                if Path(Path(name).name).is_file():
+                    shutil.copy(Path(name).name, page.parent / name)
         if page.stem in NOTEBOOKS:
             with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
                 text = json.dumps(notebook(page), indent=1, ensure_ascii=False)

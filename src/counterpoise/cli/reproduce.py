@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +12,15 @@ import typer
 from counterpoise.cli.running import without_traceback
 from counterpoise.errors import OptionError
 
+a_file, a_folder, a_name, a_number, a_scale = (
+    partial(typer.Option, metavar=metavar) for metavar in ("FILE", "FOLDER", "NAME", "N", "SCALE")
+)
 reproduce = typer.Typer(help="Run the paper's experiments again.", no_args_is_help=True, rich_markup_mode=None)
 
-Scale = Annotated[
-    str, typer.Option(help="smoke (seconds), small (minutes: n up to 16,681, 10 seeds) or paper (hours).")
-]
-Out = Annotated[Path, typer.Option(help="Folder for the results and figures; an interrupted run continues there.")]
-Jobs = Annotated[int | None, typer.Option(help="Processes, one thread each; by default one per core.")]
-Published = Annotated[Path | None, typer.Option(help="CSV of published means per cell, drawn as hollow points.")]
+Scale = Annotated[str, a_scale(help="smoke (seconds), small (minutes: n up to 16,681, 10 seeds) or paper (hours).")]
+Out = Annotated[Path, a_folder(help="Folder for the results and figures; an interrupted run continues there.")]
+Jobs = Annotated[int | None, a_number(help="Processes, one thread each; by default one per core.")]
+Published = Annotated[Path | None, a_file(help="CSV of published means per cell, drawn as hollow points.")]
 
 
 @reproduce.command()
@@ -38,12 +40,10 @@ def figure5(scale: Scale = "small", out: Out = Path("results"), jobs: Jobs = Non
 @reproduce.command()
 @without_traceback
 def table1(
-    data: Annotated[Path, typer.Option(help="Open Bandit Dataset: the folder that holds 'random' and 'bts'.")],
-    priors: Annotated[
-        Path | None, typer.Option(help="YAML of Beta priors; by default thompson_priors.yaml in it.")
-    ] = None,
-    scale: Annotated[str, typer.Option(help="5 (smoke), 100 (small) or 1,000 (paper) bootstrap samples.")] = "small",
-    campaign: Annotated[list[str] | None, typer.Option(help="men, women or all; by default each of them.")] = None,
+    data: Annotated[Path, a_folder(help="Open Bandit Dataset: the folder that holds 'random' and 'bts'.")],
+    priors: Annotated[Path | None, a_file(help="YAML of Beta priors; by default thompson_priors.yaml in it.")] = None,
+    scale: Annotated[str, a_scale(help="5 (smoke), 100 (small) or 1,000 (paper) bootstrap samples.")] = "small",
+    campaign: Annotated[list[str] | None, a_name(help="men, women or all; by default each of them.")] = None,
     out: Out = Path("results"),
     jobs: Jobs = None,
 ) -> None:
@@ -66,11 +66,13 @@ def table1(
 @reproduce.command()
 @without_traceback
 def ope(
-    inverse_temperature: Annotated[list[float], typer.Option(help="Of the logging policy; may be repeated.")],
-    actions: Annotated[list[int], typer.Option(help="Number of actions; may be repeated.")],
-    n: Annotated[list[int], typer.Option(help="Rows of the training and of the test batch; may be repeated.")],
-    seeds: Annotated[str, typer.Option(help="One seed, or first:last with last left out, such as 10:20.")],
-    out: Annotated[Path, typer.Option(help="CSV file of the runs; an interrupted run continues it.")],
+    inverse_temperature: Annotated[list[float], a_number(help="Of the logging policy; may be repeated.")],
+    actions: Annotated[list[int], a_number(help="Number of actions; may be repeated.")],
+    n: Annotated[list[int], a_number(help="Rows of the training and of the test batch; may be repeated.")],
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="One seed, or first:last without the last, such as 10:20.")
+    ],
+    out: Annotated[Path, a_file(help="CSV file of the runs; an interrupted run continues it.")],
     jobs: Jobs = None,
 ) -> None:
     """Single cells of Figures 4 and 5: squared error and variance of every estimator, seed by seed."""
@@ -85,10 +87,10 @@ def ope(
 @without_traceback
 def check(
     published: Annotated[Path, typer.Argument(help="CSV of published runs, with the columns that `ope` writes.")],
-    out: Annotated[Path, typer.Option(help="CSV file of our runs; an interrupted check continues it.")] = Path(
+    out: Annotated[Path, a_file(help="CSV file of our runs; an interrupted check continues it.")] = Path(
         "results/check.csv"
     ),
-    digits: Annotated[int, typer.Option(help="Significant digits that must agree.")] = 8,
+    digits: Annotated[int, a_number(help="Significant digits that must agree.")] = 8,
     jobs: Jobs = None,
 ) -> None:
     """Run every published cell again and compare squared error and variance digit by digit; exit 1 if any differs."""
@@ -104,7 +106,7 @@ def check(
 @without_traceback
 def claims(
     results: Annotated[Path, typer.Argument(help="CSV of runs (from `ope` or a figure) or of means per cell.")],
-    published: Annotated[Path | None, typer.Option(help="CSV of published means per cell, to compare with.")] = None,
+    published: Annotated[Path | None, a_file(help="CSV of published means per cell, to compare with.")] = None,
 ) -> None:
     """What results say about the paper's claims: who has the lowest error where, and how often intervals cover."""
     from counterpoise.experiments.claims import claims_text
@@ -150,10 +152,10 @@ def _seeds(text: str) -> range:
 
 # -- The learning experiments --------------------------------------------------------------------------------------------
 
-Learning = Annotated[str, typer.Option(help="smoke (seconds), or paper (32 runs of 250,000 rows: minutes on a GPU).")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Curves = Annotated[Path, typer.Option(help="Folder for the curves and figures; an interrupted run continues there.")]
-PublishedCurves = Annotated[Path | None, typer.Option(help="CSV of published curves, to draw and to compare with.")]
+Learning = Annotated[str, a_scale(help="smoke (seconds), or paper (32 runs of 250,000 rows: minutes on a GPU).")]
+Device = Annotated[str, a_name(help="cpu or cuda.")]
+Curves = Annotated[Path, a_folder(help="Folder for the curves and figures; an interrupted run continues there.")]
+PublishedCurves = Annotated[Path | None, a_file(help="CSV of published curves, to draw and to compare with.")]
 
 
 @reproduce.command()
@@ -194,15 +196,14 @@ def on_policy(scale: Learning = "smoke", device: Device = "cpu", out: Curves = P
 @reproduce.command()
 @without_traceback
 def opl(
-    mode: Annotated[str, typer.Option(help="full_batch, mini_batch or on_policy.")],
+    mode: Annotated[str, typer.Option(metavar="MODE", help="full_batch, mini_batch or on_policy.")],
     method: Annotated[
-        list[str],
-        typer.Option(help="ips, snips, banditnet, banditnet_0.95, beta_ips, running_beta_ips; may be repeated."),
+        list[str], a_name(help="ips, snips, banditnet, banditnet_0.95, beta_ips, running_beta_ips; may be repeated.")
     ],
-    learning_rate: Annotated[list[float], typer.Option(help="Of Adam; may be repeated.")],
-    out: Annotated[Path, typer.Option(help="CSV file of the curves; an interrupted run continues it.")],
-    runs: Annotated[int, typer.Option(min=1, help="Runs that differ in initialization and shuffling.")] = 32,
-    epochs: Annotated[int, typer.Option(min=1)] = 100,
+    learning_rate: Annotated[list[float], typer.Option(metavar="RATE", help="Of Adam; may be repeated.")],
+    out: Annotated[Path, a_file(help="CSV file of the curves; an interrupted run continues it.")],
+    runs: Annotated[int, a_number(min=1, help="Runs that differ in initialization and shuffling.")] = 32,
+    epochs: Annotated[int, a_number(min=1, help="Passes over the rows.")] = 100,
     device: Device = "cpu",
     published: PublishedCurves = None,
 ) -> None:

@@ -87,23 +87,21 @@ class Command(TyperCommand):
     """A command that lists its options in groups, and finds what was not typed in the file of settings."""
 
     def format_options(self, ctx: Click, formatter: Click) -> None:
-        """Write the options under their headings, those that matter most first."""
-        panels: dict[str, list[tuple[int, tuple[str, str]]]] = {
-            "Arguments": [],
-            **{title: [] for title in PANELS.values()},
-        }
-        for param in self.get_params(ctx):
+        """Write the options under their headings."""
+        panels = self.panels(ctx)
+        width = min(30, max(len(option) for panel in panels.values() for option, _ in panel))
+        for title, ((first, said), *others) in panels.items():
+            with formatter.section(title):  # padded, so that all sections line up
+                formatter.write_dl([(first.ljust(width), said), *others])
+
+    def panels(self, ctx: Click) -> dict[str, list[tuple[str, str]]]:
+        """The options by their headings, each as it is typed and what it says, those that matter most first."""
+        panels: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *PANELS.values())}
+        for param in sorted(self.get_params(ctx), key=_rank):
             record = param.get_help_record(ctx)
             if record is not None:
-                rank = -1 if param.required else FIRST.index(param.name) if param.name in FIRST else len(FIRST)
-                option, said = record
-                panels[heading_of(param)].append((rank, (_TYPE.sub("", option), said)))
-        width = min(30, max(len(record[0]) for panel in panels.values() for _, record in panel))
-        for title, panel in panels.items():
-            if panel:
-                (first, said), *others = (record for _, record in sorted(panel, key=lambda ranked: ranked[0]))
-                with formatter.section(title):  # padded, so that all sections line up
-                    formatter.write_dl([(first.ljust(width), said), *others])
+                panels[heading_of(param)].append((_TYPE.sub("", record[0]), record[1]))
+        return {title: panel for title, panel in panels.items() if panel}
 
     def collect_usage_pieces(self, ctx: Click) -> list[str]:
         """The words of the usage line: LOG..., where newer versions of Typer write {LOG}...."""
@@ -127,6 +125,11 @@ class Command(TyperCommand):
             raise typer.Exit(2) from None
         _added.set((*options, *places))
         return super().parse_args(ctx, [*options, *args, *places])  # places last, since a typed -- ends the options
+
+
+def _rank(param: Click) -> int:
+    """Required options come first in their panel, then those that matter most."""
+    return -1 if param.required else FIRST.index(param.name) if param.name in FIRST else len(FIRST)
 
 
 def heading_of(param: Click) -> str:
