@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.errors import Sentence, verbatim
-from counterpoise.log.expressions import column
+from counterpoise.log.expressions import column, sql_name
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
@@ -333,8 +332,7 @@ def _by_range(named: str, possible: Sequence[PropensityReading]) -> str:
 
 def _expression_of(reading: PropensityReading, named: str) -> str:
     """The expression, with a name that needs quotes in quotes."""
-    is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", named) is not None
-    return reading.expression.format(p=named if is_plain else '"' + named.replace('"', '""') + '"')
+    return reading.expression.format(p=sql_name(named))
 
 
 # -- Columns of the context that leak the reward -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Literal
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
 from counterpoise.errors import Sentence, in_units, verbatim
-from counterpoise.moments.log_moments import Label
+from counterpoise.moments.log_moments import Label, LogMoments
 from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
@@ -96,7 +96,9 @@ class Caveat:
     numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
     do: str = ""
     unusual_severity: Severity | None = field(default=None, repr=False)  # if it differs from the code's
-    where: str = field(default="", repr=False)  # what most of it is about, such as "country is 'DE'"
+    where: str = field(default="", repr=False)  # what most of it is about, such as "country is DE"
+    rest: str = field(default="", repr=False)  # the rows that it is not about, in SQL, such as "country <> 'DE'"
+    action: str = field(default="", repr=False)  # the one that it is about above all
 
     def __post_init__(self) -> None:
         for part in ("text", "do"):
@@ -137,6 +139,7 @@ class Concern:
     target: str | None = None
     reward: str | None = None
     places: tuple[Label | None, ...] | None = None
+    known: tuple[LogMoments, ...] = field(default=(), repr=False)  # of rows that it is not about, for each reward
 
     def touches(self, targets: Container[str], reward: str | None) -> bool:
         """Whether it is about an answer on any of these targets."""
