@@ -74,6 +74,9 @@ CODES: Mapping[str, Code] = {
     "propensities-not-probabilities": Code(
         "caution", "The column of propensities seems to hold something else.", takes_rows=True
     ),
+    "actions-as-probabilities": Code(
+        "caution", "A target's column seems to hold actions, and was read as probabilities.", takes_rows=True
+    ),
     "carrying-logger": Code("note", "Of several loggers, one carries most of the weight."),
     "sensitivity": Code("note", "How wrong propensities must be for the conclusion to flip."),
 }

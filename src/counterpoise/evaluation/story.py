@@ -45,7 +45,7 @@ Part = str | Name | Number
 
 SURE = 5.0  # errors above 0 of what ran, from which a share of it has an error that the delta method knows
 POWER = 0.8  # of the test that a next step proposes
-NEARLY_ALL = 0.9  # of what is missing
+NEARLY_ALL, ALL = 0.9, 0.999  # of what is missing
 NEVER = ("no-overlap", "little-support")  # codes that say that the log lacks all or most of what a target does
 FAR = 1000  # times the rows of this log: nobody will collect so many
 DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([ T]\d{2}:\d{2}.*)?)?")
@@ -347,8 +347,15 @@ class Story:
         return Phrase([f"{where}: ", size_cell, f" per {self.unit} (", ends[0], " to ", ends[1], f"{sample})."])
 
     def _from(self, change: Change) -> list[Part]:
-        """From what to what, where a value is known."""
+        """From what to what, where a value is known and does not contradict the change.
+
+        The change is an estimate of its own. Where weights do not average 1, the two may be far apart: then neither is to be believed,
+        and one of them is enough.
+        """
         if not change.value.identified or self.reading.is_difference or not math.isfinite(change.ran):
+            return []
+        apart = 0.0 if change.lift is None else abs(change.value.value - change.ran - change.lift.value)
+        if change.lift is not None and apart > max(change.lift.stderr, 1e-9 * abs(change.value.value)):
             return []
         ran, value = self.amount(change.ran, _error(change)), self.amount(change.value.value, change.value.stderr)
         return [" from ", ran, " to ", value, f" per {self.units}"]
@@ -371,8 +378,8 @@ class Story:
         if change.is_bounds:
             missing = _missing(change)
             decided = {
-                "better": f", and yet it is better than {self.rival}",
-                "worse": f", and yet it is worse than {self.rival}",
+                "better": f". Whatever they earn, it is better than {self.rival}",
+                "worse": f". Whatever they earn, it is worse than {self.rival}",
             }
             return [f"{missing}{decided.get(change.decision, '')}."]
         if change.decision == "not decided":
@@ -483,7 +490,7 @@ def _missing(change: Change) -> str:
     if not lacks:
         return "Some of it is not in this log"
     share, there = lacks[0].numbers["share"], lacks[0].numbers.get("share_there", 0.0)
-    most = "nearly all" if there >= NEARLY_ALL else "most"
+    most = "all" if there > ALL else "nearly all" if there >= NEARLY_ALL else "most"
     where = f", {most} of them where {lacks[0].where}" if lacks[0].where else ""
     return f"{percent(share)} of its choices are not in this log{where}"
 
