@@ -36,7 +36,7 @@ class Code:
 
 # Every code there is; docs/certainty.md has them as a table. A code stays the same when its wording changes.
 CODES: Mapping[str, Code] = {
-    "no-rows": Code("not identified", "There are no rows to say anything."),
+    "no-rows": Code("not identified", "There are no rows to go by."),
     "no-overlap": Code("not identified", "The log never took an action that the target would take."),
     "single-row": Code("not identified", "A single row says nothing about its own error."),
     "little-support": Code("not identified", "The log shows less than half of what the target would do."),
@@ -47,7 +47,9 @@ CODES: Mapping[str, Code] = {
     "length-follows-choice": Code("caution", "What was shown decides how long a list is, which these weights ignore."),
     "equal-rewards": Code("caution", "All rewards are the same, so the rows do not show how rewards vary."),
     "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it."),
-    "policies-agree": Code("caution", "The policies agree on every row, so the log says nothing of where they differ."),
+    "policies-agree": Code(
+        "caution", "The policies agree on every row, so the log says nothing about where they differ."
+    ),
     "few-clusters": Code("caution", "Cluster-robust errors need more clusters, or clusters of more equal size."),
     "repeated-keys": Code("caution", "Rows repeat the key of another row, so the log may contain rows twice."),
     "dropped-rows": Code("caution", "Rows were dropped as bad, and the rest may not be like them."),
@@ -69,7 +71,7 @@ CODES: Mapping[str, Code] = {
         "caution", "Rows look like the positions of lists, and are judged one by one.", takes_rows=True
     ),
     "propensity-meaning": Code(
-        "caution", "Propensities of lists are not of what they are said to be.", takes_rows=True
+        "caution", "The propensities of lists do not mean what they are said to mean.", takes_rows=True
     ),
     "propensities-not-probabilities": Code(
         "caution", "The column of propensities seems to hold something else.", takes_rows=True
@@ -343,7 +345,7 @@ def _of_difference(policies: Mapping[str, Diagnostics], carrying: float, differi
     """What is wrong with the rows that carry a difference."""
     is_none = differing <= 1e-24  # rounding: the policies agree on every row
     if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
-        text = "The policies agree on every row of this log. If they differ at all, then on rows that it has not seen."
+        text = "The policies agree on every row of this log. If they differ at all, it is on rows that the log does not have."
         yield Caveat("policies-agree", text)
     elif not is_none and carrying < FEW_DIFFERING and not next(iter(policies.values())).has_equal_rewards:
         text = (
@@ -421,7 +423,7 @@ def _lost_rewards(diagnostics: Diagnostics) -> str:
     return (
         f"{dropped:,} of {n + dropped:,} rows ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
         f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if rows were bad at "
-        "random), so the answer is about other rows than the log's."
+        "random), so the rows behind the answer are not like those of the log."
     )
 
 

@@ -263,7 +263,11 @@ class ABTest(Display):
         """A sentence for every arm."""
         for arm in self.treatments:
             effect = self[arm]
-            more = "" if effect.method == MEANS else f", worth {worth_text(effect.worth)} than the difference in means"
+            more = (
+                ""
+                if effect.method == MEANS
+                else f", as precise as the difference in means with {worth_text(effect.worth)}"
+            )
             low, high = (signed(end, effect.stderr) for end in effect.interval)
             yield (
                 f"{shortened(arm)} earned {signed(effect.value, effect.stderr)} per {self.unit} against {shortened(effect.against)} "
@@ -292,7 +296,7 @@ def worth_text(worth: float) -> str:
     ('150 % more traffic', '2.0 % less traffic')
     """
     if not math.isfinite(worth):
-        return "nobody knows how much more traffic"
+        return "far more traffic"
     return f"{percent(abs(worth))} {'more' if worth >= 0 else 'less'} traffic"
 
 

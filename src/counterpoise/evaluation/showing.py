@@ -66,7 +66,7 @@ def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
     what ran  0.3333
     95 % intervals (student) by beta_ips.
     <BLANKLINE>
-    Next: Test it live, and log its propensities: about 1,600 rows, half of them with it, confirm a change of this size.
+    Next: Test it live, and log its propensities: about 1,600 rows, half of them with it, would confirm a change of this size.
     Then: Keep a little exploration, or the next log cannot judge its successor.
     Every segment and estimator: .table(). A page for others: .report('report.html').
     """

@@ -386,7 +386,9 @@ class Story:
             end = "." if is_ok else ", and there is a caution to read first."
             return [f"The log does not show whether it beats {self.rival}{end}"]
         rely = (
-            ", and you can rely on it (ok)." if is_ok else f" by this log, but read the {change.verdict.verdict} first."
+            ", and you can rely on it (ok)."
+            if is_ok
+            else f" according to this log, but read the {change.verdict.verdict} first."
         )
         return [f"{change.decision.capitalize()} than {self.rival}{rely}"]
 
@@ -444,7 +446,11 @@ class Story:
     def _test(self, change: Change) -> list[str]:
         """How to confirm a gain: an A/B test of this size, and a log that can judge the next policy."""
         needed = self._tested_rows(change)
-        size = f": about {needed:,} {self.unit}s, half of them with it, confirm a change of this size" if needed else ""
+        size = (
+            f": about {needed:,} {self.unit}s, half of them with it, would confirm a change of this size"
+            if needed
+            else ""
+        )
         return [
             f"Test it live, and log its propensities{size}.",
             "Keep a little exploration, or the next log cannot judge its successor.",

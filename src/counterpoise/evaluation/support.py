@@ -344,8 +344,8 @@ class Missing:
         if chosen.sum() < FEWEST_ROWS:
             return ()
         log, rows = question.log, self.rows.with_columns(pl.Series(TARGET, self.taken.probability))
-        parts = {"reward": log.reward, "propensity": log.propensity, "cluster": log.cluster}
-        known = Log(rows.filter(pl.Series(chosen)), **parts, drop_bad_rows=True)
+        data, p = rows.filter(pl.Series(chosen)), str(log.propensity)
+        known = Log(data, reward=log.reward, propensity=p, cluster=log.cluster, drop_bad_rows=True)
         asked = ask(known, {self.target: TARGET}, weight=question.weight, groups=question.groups)
         with suppress(CounterpoiseError):  # such as no good row
             return moments_of(asked, progress=False)

@@ -226,7 +226,7 @@ def decided(decision: Decision, rival: str, decisions: Sequence[str], *, why_not
     if len(decisions) > 1:
         counts = Counter(decisions)
         tally = ", ".join(f"{counts[word]:,} {word}" for word in SIGNS if counts[word])
-        said.append(f"Of {all_of(len(decisions))}: {tally}, allowing for the look at {all_of(len(decisions))}.")
+        said.append(f"Of {all_of(len(decisions))}: {tally}, corrected for looking at {all_of(len(decisions))}.")
     return said
 
 
