@@ -35,7 +35,7 @@ from counterpoise.errors import Sentence, verbatim
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.ranking import Driver, drivers, ranking_of
 from counterpoise.evaluation.reading import Reading, basis
-from counterpoise.evaluation.story import Change, Elsewhere, Story, story_of
+from counterpoise.evaluation.story import Change, KnownPart, Story, story_of
 from counterpoise.moments.log_moments import Segment, segment_text
 
 if TYPE_CHECKING:
@@ -455,7 +455,7 @@ def _changed(change: Change) -> dict[str, object]:
     }
 
 
-def _elsewhere(known: Elsewhere) -> dict[str, object]:
+def _elsewhere(known: KnownPart) -> dict[str, object]:
     """What is known of a target where the log has all that it does."""
     difference, relative = _ends(known.lift), _ends(known.relative)
     return {"where": known.where or None, "n": known.rows, "difference": difference, "relative": relative}

@@ -52,7 +52,7 @@ DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([ T]\d{2}:\d{2}.*)?)?")
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class KnownPart:
     """What a target changes in the rows in which the log has all that it does, where it lacks some of it in others.
 
     `where` says which rows those are, in SQL; it is empty where they are those whose every choice is in the log. `looked_at` is how many
@@ -67,7 +67,7 @@ class Elsewhere:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerParts:
     """The sentence that answers, in the parts that a page sets apart: about whom, the change, how certain it is, and the rest."""
 
     who: Sequence[Part]
@@ -94,7 +94,7 @@ class Change:
     ran: float
     decision: Decision
     verdict: Verdict
-    elsewhere: Elsewhere | None = None
+    elsewhere: KnownPart | None = None
 
     @property
     def is_bounds(self) -> bool:
@@ -230,7 +230,7 @@ class Story:
             changes.append(Change(target, place, rows, value, lift, relative, mean, decision, verdict, elsewhere))
         return changes
 
-    def _elsewhere(self, target: str, verdict: Verdict, level: float) -> Elsewhere | None:
+    def _elsewhere(self, target: str, verdict: Verdict, level: float) -> KnownPart | None:
         """What is known of a target some of whose choices are missing; None if nothing is missing, or too few rows can tell."""
         result, lacks = self.result, [caveat for caveat in verdict.caveats if caveat.code == MISSING]
         known = result.elsewhere.get(target)
@@ -242,7 +242,7 @@ class Story:
         options = IntervalOptions(level, result.interval_method, result.reward_bounds)
         lift = estimates(view, {LIFT: ESTIMATORS[LIFT]}, options)[target, LIFT, None]
         looked_at = int(lacks[0].numbers["rows"])
-        return Elsewhere(lacks[0].rest, known.n, looked_at, lift, _shares(view, ESTIMATORS[LIFT])(lift, 0))
+        return KnownPart(lacks[0].rest, known.n, looked_at, lift, _shares(view, ESTIMATORS[LIFT])(lift, 0))
 
     def _lifts(self, view: View, name: str, estimator: Estimator, level: float) -> Callable[[Segment], Estimate] | None:
         """The differences of a view by place; None where no interval of the result's kind exists."""
@@ -279,14 +279,14 @@ class Story:
         return Phrase([*said.who, *said.change, *said.certainty, *said.rest])
 
     @cached_property
-    def answer(self) -> Answer:
+    def answer(self) -> AnswerParts:
         """The sentence, in its parts."""
         change, many = self.best, len(self.result.targets)
         judged = sum(each.decision != "cannot say" for each in self.changes)
         if change.decision == "cannot say" or not (change.value.identified or change.is_bounds):
             which: Part = Name(change.target) if many == 1 else f"any of the {many:,} policies"
-            asked = [f"This log of {counted(self.rows, self.unit)} cannot say how ", which]
-            return Answer([], [*asked, f" compares with {self.rival}."])
+            log = [f"This log of {counted(self.rows, self.unit)} cannot say how ", which]
+            return AnswerParts([], [*log, f" compares with {self.rival}."])
         among = f", the best of {many:,}"
         if judged < many:
             among = (
@@ -297,7 +297,9 @@ class Story:
         start, trust = self._from(change), self._trust(change)
         # the sign belongs to what comes before it, so that no line of a page begins with one
         sign, rest = (",", [*start, ". ", *trust]) if start else (".", [" ", *trust])
-        return Answer(who, size, [*certainty, sign], rest) if certainty else Answer(who, [*size, sign], [], rest)
+        return (
+            AnswerParts(who, size, [*certainty, sign], rest) if certainty else AnswerParts(who, [*size, sign], [], rest)
+        )
 
     def _size(self, change: Change) -> tuple[list[Part], list[Part]]:
         """How large a change is, and how certain: in percent where that is known, else as a difference, else as a value."""

@@ -346,9 +346,9 @@ class Missing:
         log, rows = question.log, self.rows.with_columns(pl.Series(TARGET, self.taken.probability))
         data, p = rows.filter(pl.Series(chosen)), str(log.propensity)
         known = Log(data, reward=log.reward, propensity=p, cluster=log.cluster, drop_bad_rows=True)
-        asked = ask(known, {self.target: TARGET}, weight=question.weight, groups=question.groups)
+        about = ask(known, {self.target: TARGET}, weight=question.weight, groups=question.groups)
         with suppress(CounterpoiseError):  # such as no good row
-            return moments_of(asked, progress=False)
+            return moments_of(about, progress=False)
         return ()
 
     @property
