@@ -1,7 +1,8 @@
 """Six people, each from the files they have to the answer they act on, with the truth beside it.
 
 The worlds are simulated, so that the truth is known. Every seed is 24, the first that was tried. About ten intervals have to hold the
-truth, so each is asked to hold it in all but one of 200 logs: all of them do in 19 of 20.
+truth, so each is asked to hold it in all but one of 200 logs: all of them do in 19 of 20. (At 95 % each, the data scientist's change
+misses it by 2.03 errors; over 120 seeds, 97 % of such intervals hold it.)
 """
 
 import json
