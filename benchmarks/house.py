@@ -35,7 +35,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 202,
-    "lines of code": 35_598,
+    "lines of code": 35_670,
     "modules with one importer": 23,
     "own imports inside functions": 40,
     "… that escape a cycle": 0,

@@ -10,6 +10,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast, overload
 
+from counterpoise.errors import OptionError
+
 # -- Numbers, and names from a log -------------------------------------------------------------------------------------
 
 _PERCENT = "\N{NO-BREAK SPACE}%"
@@ -127,6 +129,17 @@ def shortened(name: object, limit: int = 60) -> str:
 def breakable(text: str) -> str:
     """A sentence in which a line may break at every space."""
     return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def checked_unit(unit: str) -> str:
+    """What a row is to its readers, if that is a word.
+
+    >>> checked_unit("visit")
+    'visit'
+    """
+    if not (isinstance(unit, str) and unit.strip()):
+        raise OptionError(f"`unit=` is what a row is to its readers, such as 'visit'; found {unit!r}.")
+    return unit
 
 
 # -- Tables: cells that know their digits, and whatever else an answer shows -------------------------------------------

@@ -68,9 +68,14 @@ def test_the_page_has_both_means_the_change_the_decision_and_how_to_make_it_agai
     assert not re.search(r"\brows?\b", words.split("How to reproduce this")[0].split("What this rests on")[0])
 
 
-def test_a_title_without_a_page_is_refused(log):
-    done = CliRunner().invoke(app, ["ab-test", str(log), "--unit", "visit"])
+def test_a_title_without_a_page_is_refused_and_a_unit_is_not(log):
+    done = CliRunner().invoke(app, ["ab-test", str(log), "--title", "March"])
     assert done.exit_code == 2
+    printed = run(log, "--against", "old", "--unit", "visit")
+    assert " per visit against old" in printed
+    assert "800 visits" in printed
+    assert not re.search(r"\brows?\b", printed)
+    assert json.loads(run(log, "--unit", "visit", "--json"))["unit"] == "visit"
 
 
 def test_text(log):

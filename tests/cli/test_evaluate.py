@@ -321,10 +321,21 @@ def test_a_report_has_the_unit_and_the_title_that_are_typed(tmp_path, log):
     assert "per 100 visits" in page
     assert "per 100 visits. Better than what ran" in found.stdout
     assert " · 2,000 visits\n" in found.stdout
-    for option in ("--unit", "--title"):
-        refused = invoke("evaluate", log, option, "visit")
-        assert refused.exit_code == 2
-        assert f"{option} is for the report. Write one with --html report.html." in refused.stderr
+    refused = invoke("evaluate", log, "--title", "March")
+    assert refused.exit_code == 2
+    assert "--title is the title of a report. Write one with --html report.html." in refused.stderr
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "compare"])
+def test_the_unit_is_that_of_the_terminal_and_of_json_whoever_says_it(tmp_path, log, verb, monkeypatch):
+    printed = invoke(verb, log, "--target", "pi_new", "--unit", "visit")
+    assert " per visit, had pi_new run instead of what ran · log.parquet · 2,000 visits\n" in printed.stdout
+    assert not re.search(r"\brows?\b", printed.stdout)
+    assert json.loads(invoke(verb, log, "--target", "pi_new", "--unit", "visit", "--json").stdout)["unit"] == "visit"
+    assert "such as 'visit'" in invoke(verb, log, "--target", "pi_new", "--unit", " ").stderr
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "counterpoise.toml").write_text('unit = "visit"\n[evaluate]\ntitle = "March"\n')
+    assert invoke(verb, log, "--target", "pi_new").stdout.endswith(printed.stdout)  # after the file's path
 
 
 @pytest.mark.parametrize("place", ["/proc/report.html", "/nowhere/report.html", "FOLDER"])

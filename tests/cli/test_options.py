@@ -207,7 +207,7 @@ def test_an_option_is_the_same_in_every_command():
 def test_every_option_that_commands_share_becomes_an_argument_of_the_library():
     shared = {**dict.fromkeys(PARTS), **dict.fromkeys(FURTHER)}
     values = Typed(shared | {"no_cluster": True, "interval": "anytime", "tuned_for": 7.0}).arguments()
-    of_commands = {"log", "json", "all", "only_new", "strict", "check_coverage", "coverage_runs", "sensitivity"}
+    of_commands = {"log", "json", "all", "unit", "only_new", "strict", "check_coverage", "coverage_runs", "sensitivity"}
     assert set(shared) - set(values) - of_commands == {"no_cluster", "tuned_for", "max_weight"}
     assert values["cluster"] is False
     assert values["interval"].tuned_for == 7.0

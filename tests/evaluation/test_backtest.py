@@ -53,7 +53,7 @@ def test_a_bias_is_seen():
     assert not found.is_calibrated
     assert found.mean_off < -2
     assert found.coverage < 0.8
-    assert "chance does not explain that" in repr(found)
+    assert "which chance does not explain" in repr(found)
 
 
 def test_one_test_is_the_comparison_next_to_what_was_measured():

@@ -322,3 +322,33 @@ def test_learned_policies_are_judged_by_whole_users(kind, tmp_path):
     policies = [learn.LinearSoftmax(1, 2), learn.LinearSoftmax(1, 2)]
     assert [one.code for one in learn.judge(asked, policies).verdict().caveats] == [TOGETHER]
     assert not learn.judge(asked.but(cluster=False), policies).verdict().caveats
+
+
+# -- what a target's column holds, and whose mean weight tells -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["action", "best_action", "arm"])
+def test_a_column_of_actions_that_is_read_as_probabilities_is_asked_about(name):
+    log = a_log().rename({"t": "pi"}).with_columns(pl.col("action").alias(name))
+    asked = {"reward": "r", "propensity": "p", "cluster": "user_id"}
+    (caveat,) = caveats(cp.evaluate(log, **asked, target=name), "actions-as-probabilities")
+    assert f"pass target=Chosen(column={name!r})" in caveat.do
+    with options_are({"target", "target_action", "action"}):
+        assert f"pass --target-action {name} and --action" in written(caveat.do)
+    assert not caveats(cp.evaluate(log, **asked, target="pi"), "actions-as-probabilities")
+    half = log.with_columns((0.5 * pl.col(name)).alias(name))
+    assert not caveats(cp.evaluate(half, **asked, target=name), "actions-as-probabilities")
+    same = log.with_columns(pi_same=pl.col("action").cast(pl.Float64))  # a deterministic policy's probabilities
+    assert not caveats(cp.evaluate(same, **asked, target="pi_same"), "actions-as-probabilities")
+
+
+def test_actions_that_are_missing_do_not_make_propensities_odds():
+    g = np.random.default_rng(0)
+    action, chosen = g.integers(0, 3, 5000), g.choice(4, 5000, p=[0.25, 0.25, 0.2, 0.3])
+    log = pl.DataFrame({"r": g.random(5000), "p": 1 / 3, "a": action, "chosen": chosen, "pi": 1 / 3})
+    asked = {"reward": "r", "action": "a", "target": {"new": cp.Chosen("chosen")}}
+    result = cp.evaluate(log, **asked, propensity="p")
+    assert {caveat.code for caveat in result.verdict().caveats} == {"missing-actions"}
+    odds = log.with_columns(p=pl.lit(0.5), chosen=pl.lit(1))  # of 1 to 2; this target tells, and by its own name
+    (caveat,) = caveats(cp.evaluate(odds, **asked, propensity="p"), MISREAD)
+    assert "the mean weight of new is" in caveat.text

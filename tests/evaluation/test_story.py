@@ -1,5 +1,7 @@
 """The story that every front end tells: the change against what ran, the decision, the trust and the next step."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -140,7 +142,7 @@ def test_what_ran_may_be_nothing():
 
 def test_the_log_and_the_unit_are_named(tmp_path):
     shop().write_parquet(tmp_path / "clicks.parquet")
-    story = story_of(cp.evaluate(tmp_path / "clicks.parquet", **PARTS, target="good"), unit="visit")
+    story = story_of(cp.evaluate(tmp_path / "clicks.parquet", **PARTS, target="good").per("visit"))
     assert plain(story.asked()) == "click per visit, had good run instead of what ran · clicks.parquet · 4,000 visits"
     assert "per 100 visits" in plain(story.sentence())
     money = shop().with_columns(click=pl.col("click") * 20)
@@ -187,3 +189,16 @@ def test_lists_and_several_rewards_and_models_tell_it():
     model = shop().with_columns(q=pl.lit(0.2), v=pl.lit(0.25))
     alone = cp.evaluate(model, **PARTS, target="good", model_reward="q", model_value="v", estimator="dm")
     assert "rests on the model alone" in plain(story_of(alone).sentence())
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.0, 1.3])
+def test_from_what_to_what_never_contradicts_the_change(factor):
+    """Wrong propensities pull the change and the value apart; then only the change is said."""
+    story = story_of(cp.evaluate(shop().with_columns(p=pl.col("p") * factor), **PARTS, target="good"))
+    said = plain(story.sentence())
+    if factor != 1.0:
+        assert "from " not in said
+        return
+    size, ran, value = (float(x) for x in re.search(r"\+(\d+) %.*from ([\d.]+) to ([\d.]+)", said).groups())
+    # two estimates, within an error of each other
+    assert 100 * (value / ran - 1) == pytest.approx(size, abs=100 * story.best.relative.stderr + 0.5)

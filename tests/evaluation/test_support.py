@@ -10,6 +10,7 @@ import pytest
 import counterpoise as cp
 from counterpoise.evaluation.plan import plan
 from counterpoise.evaluation.showing import evaluation
+from counterpoise.evaluation.story import story_of
 from counterpoise.moments import LogMoments
 
 ACTIONS = np.array(["a", "b", "c", "d"])
@@ -262,3 +263,85 @@ def test_segments_that_were_not_known_before_the_choice_do_not_make_actions_miss
         result = evaluate(log, kind, segment="number")
         assert not result.verdict().caveats
         assert result["new", "beta_ips"].identified
+
+
+# -- what is known all the same, and what it takes to know the rest ------------------------------------------------------------
+
+
+def best_of(result):
+    return story_of(result).best
+
+
+@pytest.mark.parametrize("kind", targets())
+def test_what_it_earns_elsewhere_is_what_the_rest_of_the_log_says(kind):
+    log, _ = a_log(place=True)
+    for cluster in (None, "user"):
+        users = log.with_columns(user=pl.int_range(pl.len()) // 5)
+        options = {} if cluster is None else {"cluster": cluster}
+        known = best_of(evaluate(users, kind, place=True, **options)).elsewhere
+        assert known.where == "country <> 'DE'"
+        alone = best_of(evaluate(users, kind, place=True, where=known.where, **options))
+        assert known.rows == alone.rows
+        for mine, theirs in ((known.lift, alone.lift), (known.relative, alone.relative)):
+            assert (mine.value, *mine.interval) == pytest.approx((theirs.value, *theirs.interval), rel=1e-9)
+
+
+def test_where_nothing_is_missing_may_be_scattered_or_nowhere():
+    """A target that takes d here and there: the rows in which it does not are known, and their truth is in the interval."""
+    inside = 0
+    for seed in range(30):
+        log, _ = a_log(share=0.3, seed=seed, n=3000)
+        known = best_of(evaluate(log, share=0.3)).elsewhere
+        assert known.where == ""
+        assert known.rows == (log["chosen"] != "d").sum()
+        inside += 0.0 in known.lift.interval  # where the target does as what ran
+    assert inside >= 30 * 0.95 - 3 * math.sqrt(30 * 0.95 * 0.05)
+    said = str(story_of(evaluate(log, share=0.3)).known_part())
+    assert said.startswith("Where all of its choices are in the log (")
+    assert best_of(evaluate(log, "predict_proba", share=0.3)).elsewhere is None  # it takes a little of d in every row
+    assert story_of(evaluate(a_log(lacks=False)[0])).known_part() is None
+
+
+def test_of_a_long_log_a_sample_tells_and_several_rewards_have_their_own():
+    log, _ = a_log(n=60_000, place=True)
+    both = PARTS | {"reward": ["r", "money"]}
+    result = cp.evaluate(log.with_columns(money=10 * pl.col("r")), target={"new": cp.Chosen("chosen")}, **both)
+    shares = [best_of(answer).elsewhere for answer in result.by_reward.values()]
+    assert shares[1].lift.value == pytest.approx(10 * shares[0].lift.value)
+    assert shares[0].rows < 20_000
+    assert "by a sample of" in str(story_of(result).known_part())
+
+
+def test_the_rest_is_named_so_that_it_can_be_asked_about():
+    log, _ = a_log(place=True, n=8000)
+    odd = log.with_columns(
+        pl.when(pl.col("country") == "DE").then(pl.lit("it's")).otherwise("country").alias("my country")
+    )
+    for data, column in ((log, "country"), (odd, "my country")):
+        result = cp.evaluate(data, target={"new": cp.Chosen("chosen")}, **PARTS | {"context": column})
+        caveat = caveat_of(result)
+        again = cp.evaluate(data, target={"new": cp.Chosen("chosen")}, where=caveat.rest, **PARTS | {"context": column})
+        assert again.n == (log["country"] != "DE").sum()
+        assert again.verdict().verdict == "ok"
+        (step,) = story_of(result).next_steps()
+        assert step.startswith("Let what runs try 'd' where ")
+        assert f"where={caveat.rest!r}" in step
+    age = log.with_columns(age=pl.when(pl.col("country") == "DE").then(70).otherwise(20) + pl.col("x"))
+    result = cp.evaluate(age, target={"new": cp.Chosen("chosen")}, **PARTS | {"context": "age"})
+    rest = caveat_of(result).rest
+    assert rest == "" or cp.evaluate(age, target=cp.Chosen("chosen"), where=rest, **PARTS | {"context": "age"}).n
+
+
+def test_so_many_rows_of_exploration_make_the_missing_part_as_certain_as_the_rest():
+    """With N rows of the missing action, the error of the missing part is that of what is known, whatever N is rounded to."""
+    log, _ = a_log(n=20_000, place=True)
+    story = story_of(evaluate(log, place=True))
+    rows, error = story.exploration_rows(story.best), story.best.value.stderr
+    assert f"(about {rows:,} rows are enough)" in story.next_steps()[0]
+    share = caveat_of(story.result).numbers["share"]
+    deviation, random, runs = float(log["r"].std()), np.random.default_rng(1), 2000
+    rate = 0.5 - math.sqrt(0.25 - deviation**2)  # of rewards that vary as those of the log
+    means = (random.random((runs, rows)) < rate).mean(axis=1)
+    # two digits round N by up to 10 %, and 2,000 runs know an error to 1.6 %
+    assert share * means.std() == pytest.approx(error, rel=0.05 + 3 / math.sqrt(2 * runs))
+    assert share * means.std() <= error * (1 + 3 / math.sqrt(2 * runs))

@@ -1,5 +1,6 @@
 """The report says the result's numbers, says them harmlessly whatever the log holds, and is written whole or not at all."""
 
+import json
 import math
 import re
 import subprocess
@@ -13,12 +14,14 @@ import numpy as np
 import polars as pl
 import pytest
 from report_logs import HOSTILE, hostile, ordinary, partial, visits
+from typer.testing import CliRunner
 
 import counterpoise as cp
+from counterpoise.cli import app
 from counterpoise.diagnostics import Diagnostics
-from counterpoise.display import Phrase, percent_change
+from counterpoise.display import percent_change
 from counterpoise.estimators import ESTIMATORS
-from counterpoise.evaluation.reading import headline, read
+from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.story import story_of
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render, write_report
@@ -35,8 +38,9 @@ label input select option output details summary dl dt dd code pre
 """
 
 
-def answer(reading):
-    return phrase(Phrase(headline(reading)))
+def is_claimed(result):
+    """Whether people read that the best target beats what it is compared with."""
+    return ". Better than " in str(story_of(result).sentence())
 
 
 class Page(HTMLParser):
@@ -156,14 +160,14 @@ def part(page, pattern):
 
 def test_the_first_screen_says_what_the_story_says():
     result, _ = ordinary()
-    page, story = render(result, unit="visit"), story_of(result, unit="visit")
+    page, story = render(result, unit="visit"), story_of(result.per("visit"))
     best = story.best
     size, low, high = (percent_change(x, best.relative.stderr) for x in (best.relative.value, *best.relative.interval))
-    assert part(page, "<h1.*?>(.*?)</h1>") == bare(
-        f"{size} click ({low[:-2]} to {high}, 95 % interval, for both at once)"
-    )
     ran, value = story.amount(*story.reading.logged_digits), story.amount(best.value.value, best.value.stderr)
-    assert part(page, '<p class="words">(.*?)</p>') == f"From {ran} to {value} per 100 visits with new, the best of 2."
+    said = f"new, the best of 2: {size} click ({low[:-2]} to {high}), from {ran} to {value} per 100 visits. Better than what ran"
+    assert part(page, "<h1.*?>(.*?)</h1>") == bare(f"{said}, and you can rely on it (ok).")
+    assert part(page, '<span class="change better">(.*?)</span>') == bare(f"{size} click")  # which is set large
+    assert part(page, "<figcaption>(.*?)</figcaption>").endswith(", best first, with 95 % intervals, for both at once")
     assert part(page, '<p class="asked">(.*?)</p>') == bare(str(story.asked()))
     cards = [bare(card) for card in re.findall('<div class="card">(.*?)</div>', page, flags=re.S)]
     assert cards[0].startswith("Decision▲ Better than what ran.")
@@ -195,16 +199,18 @@ def test_bounds_and_what_is_missing_lead(tmp_path):
     result = partial(tmp_path / "log.parquet")
     page, best = render(result, unit="visit"), story_of(result).best
     low, high = (percent_change(end, (best.relative.interval.width) / 10) for end in best.relative.interval)
-    assert part(page, "<h1.*?>(.*?)</h1>") == bare(f"Between {low} and {high} sale (bounds, 95 %)")
-    assert part(page, '<p class="words">(.*?)</p>').startswith("20 % of what trains does is not in this log")
-    assert "where country is DE" in part(page, '<p class="words">(.*?)</p>')
+    assert part(page, "<h1.*?>(.*?)</h1>").startswith(
+        bare(f"trains: between {low} and {high} sale. 20 % of its choices are")
+    )
+    assert "all of them where country is DE" in part(page, "<h1.*?>(.*?)</h1>")
+    assert part(page, '<p class="words">(.*?)</p>').startswith("What it earns elsewhere: +")
     assert 'class="interval bounds"' in page
 
 
 def test_a_log_without_overlap_gets_no_number():
     result = cp.evaluate(reward=[1, 0, 1], propensity=[0.5, 0.5, 0.5], target=[0.0, 0.0, 0.0])
     page = render(result)
-    assert part(page, "<h1.*?>(.*?)</h1>") == "This log cannot say how target compares with what ran"
+    assert part(page, "<h1.*?>(.*?)</h1>") == "This log of 3 rows cannot say how target compares with what ran."
     assert "not identified" in page
     assert "<svg" not in page  # there is nothing to draw
 
@@ -262,11 +268,11 @@ def test_the_best_of_many_equal_targets_is_rarely_called_better():
     for _ in range(logs):
         log = {"r": random.normal(size=n), "p": np.full(n, 0.5)} | {t: random.choice([0.1, 0.9], n) for t in targets}
         asked = {"reward": "r", "propensity": "p", "target": targets, "level": level}
-        claimed["compare"] += "a real difference" in answer(read(cp.compare(log, **asked)))
+        claimed["compare"] += is_claimed(cp.compare(log, **asked))
         values = cp.evaluate(log, **asked, estimator="beta_ips")
-        claimed["evaluate"] += "that was logged" in answer(read(values))
+        claimed["evaluate"] += is_claimed(values)
         lifts = cp.evaluate(values.moments, estimator="lift", level=level)
-        claimed["lift"] += "a real difference" in answer(read(lifts))
+        claimed["lift"] += is_claimed(lifts)
     error = math.sqrt(level * (1 - level) / logs)
     for name, count in claimed.items():
         assert count / logs < 1 - level + 3 * error, name
@@ -277,8 +283,8 @@ def test_a_difference_that_is_there_is_still_shown_among_many_targets():
     log = {"r": random.integers(0, 2, n).astype(float), "p": np.full(n, 0.5)}
     log |= {f"pi_{k}": np.full(n, 0.5) for k in range(9)} | {"good": np.where(log["r"] == 1, 0.6, 0.4)}
     asked = {"reward": "r", "propensity": "p", "target": [name for name in log if name not in "rp"]}
-    assert "a real difference" in answer(read(cp.compare(log, **asked)))
-    assert "that was logged" in answer(read(cp.evaluate(log, **asked)))
+    assert is_claimed(cp.compare(log, **asked))
+    assert is_claimed(cp.evaluate(log, **asked))
 
 
 @pytest.mark.once
@@ -446,3 +452,50 @@ def test_parts_of_the_log_with_wrong_propensities_are_shown():
     right = render(cp.evaluate(log | {"p": logged[action]}, **named, target="pi"))
     assert "no alarm in 6 parts of the log" in right
     assert 'id="propensities"' not in render(cp.evaluate(log, reward="r", propensity="p", target="pi"))
+
+
+def in_terminal(typed, log, *options):
+    """What a command prints, to a pipe."""
+    done = CliRunner().invoke(app, ["evaluate", str(log), *typed, *options])
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+ASKED = {
+    "one target": ["--target", "new"],
+    "a policy that loses": ["--target", "bad"],
+    "two targets": ["--target", "new", "--target", "bad", "--segment", "country"],
+    "nothing known": ["--target", "never=0 * new"],
+    "some of it missing": ["--target-action", "trains=wanted", "--action", "action", "--context", "country"],
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_first_sentence_is_the_same_wherever_people_read_it(name, tmp_path):
+    """Word for word: printed in Python, on a notebook's card, on the page as it opens, in a terminal and in JSON."""
+    log, parts = tmp_path / "log.parquet", {"reward": "click", "propensity": "propensity"}
+    if name == "some of it missing":
+        result, parts = partial(log), {"reward": "sale", "propensity": "p"}
+    else:
+        visits(log)
+        targets = [text.partition("=")[::2] for text in ASKED[name] if text not in ("--target", "--segment", "country")]
+        result = cp.evaluate(log, **parts, target={target: source or target for target, source in targets})
+    result = result.per("visit")
+    said, known = bare(str(story_of(result).sentence())), story_of(result).known_part()
+    assert str(result).splitlines()[2] == said
+    assert part(result._repr_html_(), r"<p[^>]*>.*?</p><p[^>]*>(.*?)</p>") == said
+    page = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert part(page, "<h1.*?>(.*?)</h1>") == said
+    typed = [*ASKED[name], *(word for part in parts.items() for word in (f"--{part[0]}", part[1])), "--unit", "visit"]
+    printed = in_terminal(typed, log)
+    assert printed.splitlines()[2] == said
+    document = json.loads(in_terminal(typed, log, "--json"))
+    assert (document["answer"], document["unit"]) == (said, "visit")
+    if name == "some of it missing":
+        assert known is not None
+        for shown in (str(result), bare(result._repr_html_()), bare(page), printed, document["known_part"]):
+            assert bare(str(known)) in shown
+        assert bare(" ".join(story_of(result).next_steps())) in bare(page)
+    else:
+        assert known is None
+        assert document["known_part"] is None

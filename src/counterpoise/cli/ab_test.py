@@ -13,8 +13,6 @@ from counterpoise.cli.options import (
     LOG,
     Title,
     Typed,
-    Unit,
-    check_page_words,
     numbers,
     pairs,
     table_of,
@@ -22,13 +20,13 @@ from counterpoise.cli.options import (
 )
 from counterpoise.cli.printing import show
 from counterpoise.cli.running import ends_at_once
-from counterpoise.cli.settings import command_line
+from counterpoise.cli.settings import check_title, command_line
 from counterpoise.errors import OptionError
 from counterpoise.log.parts import usual
 
 
 @ends_at_once
-@takes("no_cluster", "interval", "level", verb="ab_test", without=("action", "context", "candidates", "key"))
+@takes("no_cluster", "interval", "level", "unit", verb="ab_test", without=("action", "context", "candidates", "key"))
 def ab_test(
     typed: Typed,
     *,
@@ -54,7 +52,6 @@ def ab_test(
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
     title: Title = None,
-    unit: Unit = None,
 ) -> None:
     """How much more one arm of a randomized test earned than another: in means, adjusted for context, and pooled off-policy.
 
@@ -67,7 +64,7 @@ def ab_test(
       counterpoise ab-test test.parquet --reward click --propensity A=p_a \\
         --propensity B=p_b
     """
-    check_page_words(html, title=title, unit=unit)
+    check_title(html, title)
     values = typed.arguments()
     if values["reward"] is None:
         values["reward"] = usual("reward", typed.columns)
@@ -79,9 +76,9 @@ def ab_test(
         propensity=pairs("propensity", propensity),
         shares=numbers("shares", pairs("shares", shares)),
     )
+    test = test if typed["unit"] is None else test.per(typed["unit"])
     if html is not None:
-        command = command_line()
-        test.report(html, command=command, title=title, unit=unit)
+        test.report(html, command=command_line(), title=title)
     show(typed, test)
 
 

@@ -18,13 +18,11 @@ from counterpoise.cli.options import (
     TARGETS,
     Title,
     Typed,
-    Unit,
-    check_page_words,
     takes,
 )
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
-from counterpoise.cli.settings import command_line
+from counterpoise.cli.settings import check_title, command_line
 from counterpoise.display import ROWS, Display, counted, visible
 from counterpoise.errors import OptionError
 from counterpoise.log.question import LOGGING
@@ -47,7 +45,6 @@ def evaluate(
         typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.", rich_help_panel=OUTPUT),
     ] = None,
     title: Title = None,
-    unit: Unit = None,
 ) -> None:
     """What target policies would have earned on a log, how sure that is, and whether to believe it.
 
@@ -67,16 +64,16 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
-    check_page_words(html, title=title, unit=unit)
+    check_title(html, title)
     if html is not None:
         check_free(html, such_as="report.html")
     result = _answer(cp.evaluate, typed, typed.question())
     checks = _checks(typed, result)
     result = _with_tipping_points(typed, result)
-    show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])), unit=unit)
+    show_result(typed, result, lambda answer: list(filter(None, [checks.get(answer.reward)])))
     if html is not None:
         with progress_line(None, "writing the report"):
-            result.report(html, command=command_line(), coverage=list(checks.values()), title=title, unit=unit)
+            result.report(html, command=command_line(), coverage=list(checks.values()), title=title)
         print(f"Report: {html}", file=sys.stderr if typed["json"] else sys.stdout)
     typed.mention()
     _exit(typed, result)
@@ -126,6 +123,12 @@ def compare(
 
 
 def _answer(verb: Callable[..., Result], typed: Typed, question: dict[str, Any]) -> Result:
+    """The answer about a log, in the unit of its readers."""
+    result = _answered(verb, typed, question)
+    return result if typed["unit"] is None else result.per(typed["unit"])
+
+
+def _answered(verb: Callable[..., Result], typed: Typed, question: dict[str, Any]) -> Result:
     """The answer about a log; with --only-new, about a state to which its new files were added one by one."""
     if not typed["only_new"]:
         return verb(typed.data, **question)
@@ -144,13 +147,7 @@ def _answer(verb: Callable[..., Result], typed: Typed, question: dict[str, Any])
     return result if files else verb(state=typed["state"], **{name: question[name] for name in ("level", "interval")})
 
 
-def show_result(
-    typed: Typed,
-    result: Result,
-    extras: Callable[[Any], list[Display]] = lambda answer: [],
-    *,
-    unit: str | None = None,
-) -> None:
+def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:
     """The answer about every reward, under its name if there are several, and what else a command has to show."""
     if typed["json"]:
         print_json(
@@ -165,7 +162,7 @@ def show_result(
     for k, (name, answer) in enumerate(result.by_reward.items()):
         if result.others:
             say(out, Text(f"{chr(10) if k else ''}Reward: {visible(str(name))}", style="bold"))
-        show_blocks(out, answer.blocks(rows=None if typed["all"] else ROWS, unit=unit))
+        show_blocks(out, answer.blocks(rows=None if typed["all"] else ROWS))
         for extra in extras(answer):
             say(out)
             show_blocks(out, extra.blocks(rows=None))

@@ -238,6 +238,7 @@ FURTHER = {
             help="Add the files that --state does not have yet, each as a batch of its own; done if there are none.",
             panel="state",
         ),
+        _option("unit", metavar="WORD", help="What a row is to your readers, such as visit.", panel="output"),
         _option("all", bool, help="Print every segment and estimator, and not only what matters most.", panel="output"),
         _option("strict", bool, help="Exit 1 if the log does not identify some target (over the whole log)."),
         _option(
@@ -266,7 +267,7 @@ TARGETS = (
     "level",
 )  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
-ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", "all", *CHECKS)
+ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", "unit", "all", *CHECKS)
 _FIRST = ("reward", "propensity", "target", "target_action", "always")  # in help, before a command's own
 
 
@@ -309,6 +310,7 @@ _OF_COMMANDS = (
     "log",
     "json",
     "only_new",
+    "unit",
     "all",
     "strict",
     "check_coverage",
@@ -527,20 +529,9 @@ _READ: dict[str, Callable[[Any], object]] = {
 }
 
 
-# -- What a report is called, and what a row is to its readers ---------------------------------------------------------
+# -- What a report is called -------------------------------------------------------------------------------------------
 
 Title = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="The title of the report; by default, its answer.", rich_help_panel=OUTPUT),
 ]
-Unit = Annotated[
-    str | None,
-    typer.Option(metavar="WORD", help="What a row is to the report's readers, such as visit.", rich_help_panel=OUTPUT),
-]
-
-
-def check_page_words(html: Path | None, **words: str | None) -> None:
-    """The title and the unit of a report make no sense without one."""
-    for name, word in words.items():
-        if html is None and word is not None:
-            raise OptionError(f"`{name}=` is for the report.", do="Write one with `html=report.html`.")

@@ -78,6 +78,12 @@ def from_file() -> frozenset[str]:
     return _names.get()
 
 
+def check_title(html: Path | None, title: str | None) -> None:
+    """Refuse a title without a report; the one in the file is for whoever writes one."""
+    if html is None and title is not None and "title" not in from_file():
+        raise OptionError("`title=` is the title of a report.", do="Write one with `html=report.html`.")
+
+
 def command_line() -> str:
     """The command that runs, for others to run it again: as it was typed, with what the file added, and without passwords."""
     return shlex.join(["counterpoise", *map(without_password, [*sys.argv[1:], *_added.get()])])
@@ -397,6 +403,7 @@ _TEMPLATE: tuple[tuple[str, object, str] | str, ...] = (
     "The answer.",
     ("segment", ["country"], "answered for each of its values, too"),
     ("level", 0.95, ""),
+    ("unit", "visit", "what a row is to your readers"),
 )
 
 

@@ -37,7 +37,7 @@ def _several() -> None:
 @state.command(cls=Command)
 @reads_settings
 @without_traceback
-@takes("level", "interval", "reward_bounds", "tuned_for", "max_weight", "estimator", "all", "json")
+@takes("level", "interval", "reward_bounds", "tuned_for", "max_weight", "estimator", "unit", "all", "json")
 def show(
     typed: Typed,
     *,
@@ -61,6 +61,7 @@ def show(
         result: Result = cp.compare(state=file, **how)
     else:
         result = cp.evaluate(state=file, estimator=estimator, **how)
+    result = result if typed["unit"] is None else result.per(typed["unit"])
     if not typed["json"]:
         show_blocks(console(), _contents(file, known, summaries.by_batch(known, SHOWN)))
         show_result(typed, result)

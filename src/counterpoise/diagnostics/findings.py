@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,8 +11,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from counterpoise.display import shortened
 from counterpoise.errors import Sentence, verbatim
-from counterpoise.log.expressions import column
+from counterpoise.log.expressions import column, sql_name
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
@@ -253,23 +253,24 @@ class Tried:
 
 
 def try_readings(
-    frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None = None
+    frame: pl.LazyFrame, name: str | None, targets: Mapping[str, str], actions: int | None = None
 ) -> list[Tried]:
     """The propensities as they are, and by every other reading if something is wrong with them; the first targets tell."""
-    plain = _read(frame, name, targets[:TRIED], actions, [AS_IT_IS])
-    return plain + _read(frame, name, targets[:TRIED], actions, READINGS) if plain[0].fails else plain
+    first = dict(list(targets.items())[:TRIED])
+    plain = _read(frame, name, first, actions, [AS_IT_IS])
+    return plain + _read(frame, name, first, actions, READINGS) if plain[0].fails else plain
 
 
 def _read(
     frame: pl.LazyFrame,
     name: str | None,
-    targets: Sequence[str],
+    targets: Mapping[str, str],
     actions: int | None,
     readings: Sequence[PropensityReading],
 ) -> list[Tried]:
     """What each reading makes of the propensities: how many are possible, and whether mean weights are 1."""
     p, t = pl.col("p"), [pl.col(f"t{k}") for k in range(len(targets))]
-    probabilities = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets)}
+    probabilities = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets.values())}
     rows = frame.select(p=column(str(name)).cast(pl.Float64), **probabilities).filter(p.is_finite())
     wanted: list[pl.Expr] = []
     for k, reading in enumerate(readings):
@@ -283,7 +284,7 @@ def _read(
             known = w.filter(good & w.is_finite())
             wanted += [known.mean().alias(key), (known.std() / known.len().sqrt()).alias(f"{key} error")]
     measured = collect(rows.select(wanted)).row(0, named=True)
-    said = [f"the mean weight of {target}" for target in targets]
+    said = [f"the mean weight of {shortened(target)}" for target in targets]
     said = said or (["the mean of 1/propensity over the number of actions"] if actions else [])
     return [
         Tried(
@@ -333,8 +334,7 @@ def _by_range(named: str, possible: Sequence[PropensityReading]) -> str:
 
 def _expression_of(reading: PropensityReading, named: str) -> str:
     """The expression, with a name that needs quotes in quotes."""
-    is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", named) is not None
-    return reading.expression.format(p=named if is_plain else '"' + named.replace('"', '""') + '"')
+    return reading.expression.format(p=sql_name(named))
 
 
 # -- Columns of the context that leak the reward -----------------------------------------------------------------------

@@ -36,7 +36,7 @@ class SampleRatio:
         total = sum(self.rows.values())
         shares = ", ".join(f"{name} {100 * n / total:.4g} %" for name, n in self.rows.items())
         if self.planned is None:
-            return f"Shares of the rows: {shares}. What was planned was not said, so they are not tested."
+            return f"Shares of the rows: {shares}. The planned shares were not given, so these are not tested."
         planned = ", ".join(f"{name} {100 * share:.4g} %" for name, share in self.planned.items())
         said = f"Shares of the rows: {shares}; planned: {planned} (p {p_value(self.p)})"
         if not self.is_mismatch:

@@ -110,6 +110,18 @@ def says_position(name: str) -> bool:
     return _POSITION.fullmatch(_plain(name)) is not None
 
 
+def says_action(name: str) -> bool:
+    """Whether a name says that a column has actions in it.
+
+    >>> says_action("best_action"), says_action("arm"), says_action("pi_new"), says_action("p_action")
+    (True, True, False, False)
+    """
+    return (
+        re.fullmatch(r"(?!p_|pi_|prob)(\w+_)?(action|arm|choice|treatment)(_(id|new|old))?", name, re.IGNORECASE)
+        is not None
+    )
+
+
 def says_list(name: str) -> bool:
     """Whether a column's name says that it tells which list a row belongs to."""
     return _LIST.fullmatch(_plain(name)) is not None

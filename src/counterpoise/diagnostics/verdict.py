@@ -10,7 +10,7 @@ from typing import Literal
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
 from counterpoise.errors import Sentence, in_units, verbatim
-from counterpoise.moments.log_moments import Label
+from counterpoise.moments.log_moments import Label, LogMoments
 from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
@@ -36,7 +36,7 @@ class Code:
 
 # Every code there is; docs/certainty.md has them as a table. A code stays the same when its wording changes.
 CODES: Mapping[str, Code] = {
-    "no-rows": Code("not identified", "There are no rows to say anything."),
+    "no-rows": Code("not identified", "There are no rows to go by."),
     "no-overlap": Code("not identified", "The log never took an action that the target would take."),
     "single-row": Code("not identified", "A single row says nothing about its own error."),
     "little-support": Code("not identified", "The log shows less than half of what the target would do."),
@@ -47,7 +47,9 @@ CODES: Mapping[str, Code] = {
     "length-follows-choice": Code("caution", "What was shown decides how long a list is, which these weights ignore."),
     "equal-rewards": Code("caution", "All rewards are the same, so the rows do not show how rewards vary."),
     "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it."),
-    "policies-agree": Code("caution", "The policies agree on every row, so the log says nothing of where they differ."),
+    "policies-agree": Code(
+        "caution", "The policies agree on every row, so the log says nothing about where they differ."
+    ),
     "few-clusters": Code("caution", "Cluster-robust errors need more clusters, or clusters of more equal size."),
     "repeated-keys": Code("caution", "Rows repeat the key of another row, so the log may contain rows twice."),
     "dropped-rows": Code("caution", "Rows were dropped as bad, and the rest may not be like them."),
@@ -69,10 +71,13 @@ CODES: Mapping[str, Code] = {
         "caution", "Rows look like the positions of lists, and are judged one by one.", takes_rows=True
     ),
     "propensity-meaning": Code(
-        "caution", "Propensities of lists are not of what they are said to be.", takes_rows=True
+        "caution", "The propensities of lists do not mean what they are said to mean.", takes_rows=True
     ),
     "propensities-not-probabilities": Code(
         "caution", "The column of propensities seems to hold something else.", takes_rows=True
+    ),
+    "actions-as-probabilities": Code(
+        "caution", "A target's column seems to hold actions, and was read as probabilities.", takes_rows=True
     ),
     "carrying-logger": Code("note", "Of several loggers, one carries most of the weight."),
     "sensitivity": Code("note", "How wrong propensities must be for the conclusion to flip."),
@@ -96,7 +101,9 @@ class Caveat:
     numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
     do: str = ""
     unusual_severity: Severity | None = field(default=None, repr=False)  # if it differs from the code's
-    where: str = field(default="", repr=False)  # what most of it is about, such as "country is 'DE'"
+    where: str = field(default="", repr=False)  # what most of it is about, such as "country is DE"
+    rest: str = field(default="", repr=False)  # the rows that it is not about, in SQL, such as "country <> 'DE'"
+    action: str = field(default="", repr=False)  # the one that it is about above all
 
     def __post_init__(self) -> None:
         for part in ("text", "do"):
@@ -137,6 +144,7 @@ class Concern:
     target: str | None = None
     reward: str | None = None
     places: tuple[Label | None, ...] | None = None
+    known: tuple[LogMoments, ...] = field(default=(), repr=False)  # of rows that it is not about, for each reward
 
     def touches(self, targets: Container[str], reward: str | None) -> bool:
         """Whether it is about an answer on any of these targets."""
@@ -337,7 +345,7 @@ def _of_difference(policies: Mapping[str, Diagnostics], carrying: float, differi
     """What is wrong with the rows that carry a difference."""
     is_none = differing <= 1e-24  # rounding: the policies agree on every row
     if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
-        text = "The policies agree on every row of this log. If they differ at all, then on rows that it has not seen."
+        text = "The policies agree on every row of this log. If they differ at all, it is on rows that the log does not have."
         yield Caveat("policies-agree", text)
     elif not is_none and carrying < FEW_DIFFERING and not next(iter(policies.values())).has_equal_rewards:
         text = (
@@ -415,7 +423,7 @@ def _lost_rewards(diagnostics: Diagnostics) -> str:
     return (
         f"{dropped:,} of {n + dropped:,} rows ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
         f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if rows were bad at "
-        "random), so the answer is about other rows than the log's."
+        "random), so the rows behind the answer are not like those of the log."
     )
 
 

@@ -24,6 +24,8 @@ from counterpoise.display import (
     Table,
     Worded,
     above,
+    checked_unit,
+    counted,
     estimate_cells,
     finite,
     level_of,
@@ -33,7 +35,7 @@ from counterpoise.display import (
     signed,
 )
 from counterpoise.engines.registry import columns_of
-from counterpoise.errors import LogError, OptionError, verbatim
+from counterpoise.errors import LogError, OptionError, in_units, verbatim
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
 from counterpoise.evaluation.asking import features_of, groups_of
@@ -130,6 +132,11 @@ class ABTest(Display):
     dropped_rows: int = 0
     reward: str = "reward"
     log: str = ""  # a short name of where the rows are
+    unit: str = "row"  # what a row is to its readers: see `per`
+
+    def per(self, unit: str) -> ABTest:
+        """The same test for readers to whom a row is a `unit`: ``print(test.per("visit"))`` counts visits."""
+        return replace(self, unit=checked_unit(unit))
 
     def __getitem__(self, key: str | tuple[str, str]) -> Effect:
         arm, method = key if isinstance(key, tuple) else (key, None)
@@ -230,6 +237,7 @@ class ABTest(Display):
         return finite(
             {
                 "n": self.n,
+                "unit": self.unit,
                 "level": self.level,
                 "arms": self.arms,
                 "effects": [row | effect.verdict.document() for row, effect in rows],
@@ -255,26 +263,30 @@ class ABTest(Display):
         """A sentence for every arm."""
         for arm in self.treatments:
             effect = self[arm]
-            more = "" if effect.method == MEANS else f", worth {worth_text(effect.worth)} than the difference in means"
+            more = (
+                ""
+                if effect.method == MEANS
+                else f", as precise as the difference in means with {worth_text(effect.worth)}"
+            )
             low, high = (signed(end, effect.stderr) for end in effect.interval)
             yield (
-                f"{shortened(arm)} earned {signed(effect.value, effect.stderr)} per row against {shortened(effect.against)} "
+                f"{shortened(arm)} earned {signed(effect.value, effect.stderr)} per {self.unit} against {shortened(effect.against)} "
                 f"({level_of(self.level)} interval: {low} to {high}; {effect.method}{more})."
             )
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """A sentence for every arm, the effects, the shares of the arms, and what is in doubt."""
         yield from self.headline()
-        yield f"{self.n:,} rows; {level_of(self.level)} intervals ({self.method})."
+        yield f"{counted(self.n, self.unit)}; {level_of(self.level)} intervals ({self.method})."
         yield ""
         yield self.cells()
         yield ""
-        yield str(self.sample_ratio)
+        yield in_units(str(self.sample_ratio), self.unit)
         yield from self.disagreements
         doubts = {str(effect.verdict): effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
         for _, verdict in sorted(doubts.items()):
-            yield Judged("", verdict.verdict, verdict.reasons)
-        yield self.assumption
+            yield Judged("", verdict.verdict, [in_units(reason, self.unit) for reason in verdict.reasons])
+        yield in_units(self.assumption, self.unit)
 
 
 def worth_text(worth: float) -> str:
@@ -284,7 +296,7 @@ def worth_text(worth: float) -> str:
     ('150 % more traffic', '2.0 % less traffic')
     """
     if not math.isfinite(worth):
-        return "nobody knows how much more traffic"
+        return "far more traffic"
     return f"{percent(abs(worth))} {'more' if worth >= 0 else 'less'} traffic"
 
 

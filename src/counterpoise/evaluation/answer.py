@@ -150,10 +150,17 @@ def _parts(
         "reward": reward,
         "question": question,
         "earlier_rows": whole.earlier_rows,
+        "elsewhere": _known(whole, reward),
         "ladders": {} if climbed is None else {contrast[0]: climbed.ladders[contrast] for contrast in contrasts},
         "model": getattr(question and question.model, "quality", None),
         "propensity_model": getattr(question and question.propensity_model, "quality", None),
     }
+
+
+def _known(whole: RewardMoments, reward: str | None) -> dict[str, LogMoments]:
+    """By target, the moments of the rows in which the log has all that it does, where it lacks some in others."""
+    k = whole.rewards.index(reward)
+    return {str(concern.target): concern.known[k] for concern in whole.concerns if concern.known}
 
 
 def _by_target(target: str, by_place: Lazily[Segment, Diagnostics]) -> Diagnoses:

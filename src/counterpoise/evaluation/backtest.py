@@ -183,10 +183,10 @@ class Backtest(Display):
         if decided:
             right = sum(test.same_sign for test in decided)
             yield f"Of {len(decided)} tests with a clear winner, we would have named it in {right}."
-        chance = ": as they should be, up to chance." if self.is_calibrated else ", and chance does not explain that."
+        chance = ", which chance can explain." if self.is_calibrated else ", which chance does not explain."
         yield f"Errors were {self.error_ratio:.2f} times what we said{chance}"
         if len(known) < len(self.tests):
-            yield f"About {len(self.tests) - len(known)} more tests, the logs said nothing."
+            yield f"The logs said nothing about {len(self.tests) - len(known)} more tests."
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """What the tests say about us, and the tests themselves."""

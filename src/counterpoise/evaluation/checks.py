@@ -13,9 +13,9 @@ import polars as pl
 
 from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.findings import FEW_VALID, about_lists, about_misread, meaning_of, try_readings
-from counterpoise.diagnostics.seeming import fall_of, find_lists, says_list, says_position, shows_once
+from counterpoise.diagnostics.seeming import fall_of, find_lists, says_action, says_list, says_position, shows_once
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
-from counterpoise.diagnostics.verdict import OWN_ROWS
+from counterpoise.diagnostics.verdict import MISSING, OWN_ROWS
 from counterpoise.engines.registry import columns_of, engine_of
 from counterpoise.engines.rows import ID, first_rows_with, good_rows_of_ids, rows_of_ids
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
@@ -25,6 +25,7 @@ from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, ids_among, usual
 from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
 from counterpoise.log.sketches import Lesson, Overlap, row_keys
+from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
 from counterpoise.weights import Balanced
@@ -157,7 +158,7 @@ def with_concerns(whole: RewardMoments) -> RewardMoments:
     concerns: list[Concern] = []
     for check in _checks_of(question):
         with suppress(LogError):  # if a check cannot read its sample, the answer stands without it
-            concerns += check(question, whole)
+            concerns += check(question, replace(whole, concerns=tuple(concerns)))
     return replace(whole, concerns=tuple(concerns))
 
 
@@ -171,9 +172,31 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
         yield propensity_meaning
         return
     if not question.log.is_arrays and not question.is_binned:
+        yield actions_as_probabilities
         yield other_columns
     if _has_own_propensities(question):
         yield misread_propensities
+
+
+def actions_as_probabilities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+    """Whether the column of a target has the actions 0 and 1 in it, and not probabilities of the logged one, going by its name."""
+    own = question.log.action
+    named = [
+        target
+        for target in question.targets
+        if target.is_column and (target.column == own or says_action(target.column))
+    ]
+    if not named:
+        return
+    frame = first_rows_with(question, FIRST, ())
+    for target in named:
+        values = frame.get_column(target.column) if target.column in frame.columns else pl.Series([0.5])
+        if not values.drop_nulls().cast(pl.Float64, strict=False).is_in([0.0, 1.0]).all():
+            continue
+        what = "is the log's own column of actions" if target.column == own else "sounds like a column of actions"
+        text = f"{target.column!r} {what} and has only 0 and 1 in it, but it was read as a target: the probability of the logged action."
+        do = f"If these are the actions that the policy takes, pass `target={Chosen(target.column)!r}` and `action=`."
+        yield Concern(Caveat("actions-as-probabilities", text, do=do), target=target.name)
 
 
 def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]:
@@ -341,9 +364,11 @@ def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[C
     """Whether a column of propensities holds something else, where rows are dropped or the mean weight is far from 1."""
     moments = whole.moments[0]
     dropped = moments.dropped / max(moments.n + moments.dropped, 1)
-    if dropped <= RARE and not _is_far_from_one(moments):
+    # whose mean weights are below 1 for another reason
+    lacking = {concern.target for concern in whole.concerns if concern.caveat.code == MISSING}
+    if dropped <= RARE and not _is_far_from_one(moments, lacking):
         return
-    misread = _misread(question)
+    misread = _misread(question, lacking)
     if misread is not None:
         said, valid = misread
         yield Concern(Caveat("propensities-not-probabilities", _upper(said), {"valid_share": valid}))
@@ -359,16 +384,18 @@ def explanation_of(error: LogError, question: Question) -> LogError:
     return LogError(f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: {verbatim(misread[0])}")
 
 
-def _misread(question: Question) -> tuple[str, float] | None:
-    """What propensities seem to hold, by the doctor's readings of the first rows, and the share that can be propensities."""
+def _misread(question: Question, lacking: Container[str | None] = ()) -> tuple[str, float] | None:
+    """What propensities seem to hold, by the doctor's readings of the first rows, and the share that can be propensities.
+
+    Targets that take actions the log lacks cannot tell.
+    """
     frame = first_rows_with(question, FIRST, ())
     known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
-    named, targets = (
-        str(question.log.propensity),
-        [target.column for target in question.targets if target.column in known],
-    )
+    named = str(question.log.propensity)
+    judges = [target for target in question.targets if target.column in known and target.name not in lacking]
     if named not in known:
         return None
+    targets = {target.name: target.column for target in judges}
     tried = try_readings(frame.lazy(), named, targets)
     if tried[0].valid >= FEW_VALID and not tried[0].is_off:  # a few bad rows among good ones
         return None
@@ -385,14 +412,14 @@ def _has_own_propensities(question: Question) -> bool:
     )
 
 
-def _is_far_from_one(moments: LogMoments) -> bool:
+def _is_far_from_one(moments: LogMoments, lacking: Container[str | None]) -> bool:
     """Whether the mean weight of some target is so far from 1 that another reading is worth trying."""
     if not moments.weight.mean_is_one:
         return False
-    for (_, other), stack in moments.moments.items():
+    for (target, other), stack in moments.moments.items():
         n = np.asarray(stack.n, dtype=np.float64)
         mean = float(np.sum(n * np.nan_to_num(stack.average("u"))) / max(n.sum(), 1.0))
-        if not other and abs(mean) > FAR:
+        if not other and target not in lacking and abs(mean) > FAR:
             return True
     return False
 

@@ -159,7 +159,7 @@ def _check_rows(result: Result) -> None:
     """Check that all rows are at hand."""
     if result.question is None:
         raise OptionError(
-            "a check of coverage draws rows again, and this result was made from stored moments or unpickled: it has none.",
+            "a check of coverage draws rows again, and this result has none left: it was made from stored moments, or unpickled.",
             do="Evaluate the log itself.",
         )
     if result.earlier_rows:

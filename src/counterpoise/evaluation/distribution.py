@@ -24,6 +24,8 @@ from counterpoise.display import (
     Worded,
     above,
     breakable,
+    cell_text,
+    cell_value,
     estimate_cells,
     finite,
     level_of,
@@ -470,9 +472,26 @@ def _row(statistic: Statistic) -> dict[str, Cell]:
         "target": Name(statistic.target),
         "statistic": statistic.name,
         "q": Worded(statistic.q, f"{statistic.q:g}"),
-        **estimate_cells(statistic.value, statistic.stderr, statistic.interval),
+        **_cells(statistic),
         "verdict": statistic.verdict.verdict,
     }
+
+
+def _cells(statistic: Statistic) -> dict[str, Cell]:
+    """The cells of an estimate; one without an error, such as a quantile of clicks, is written without zeros behind it."""
+    made = estimate_cells(statistic.value, statistic.stderr, statistic.interval)
+    if statistic.stderr > 0 and math.isfinite(statistic.stderr):
+        return made
+    return {name: Worded(cell_value(cell), _plain(cell_text(cell))) for name, cell in made.items()}
+
+
+def _plain(written: str) -> str:
+    """A number without zeros behind it.
+
+    >>> _plain("1.000"), _plain("12.50"), _plain("1,200"), _plain("–")
+    ('1', '12.5', '1,200', '–')
+    """
+    return written.rstrip("0").rstrip(".") if "." in written and "e" not in written else written
 
 
 def _check_share(what: str, q: float, *, is_one_allowed: bool) -> None:

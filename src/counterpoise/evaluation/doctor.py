@@ -358,7 +358,7 @@ def misread_propensities(patient: Patient) -> list[Finding]:
     """Propensities that seem to be something else."""
     if patient.propensities is None:
         return []
-    tried = try_readings(patient.frame, patient.propensity, patient.usable, patient.actions)
+    tried = try_readings(patient.frame, patient.propensity, {name: name for name in patient.usable}, patient.actions)
     return about_misread(patient.propensity, tried)
 
 

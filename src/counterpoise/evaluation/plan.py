@@ -99,7 +99,7 @@ class Plan(Display):
         yield self.cells()
         yield ""
         sure = level_of(self.level)
-        yield f"At least and at most are what this log knows of these numbers ({sure}): their variances are estimates, too."
+        yield f"“At least” and “at most” say how well this log knows these numbers ({sure}): their variances are estimates, too."
         yield f"The intervals are those of {self.interval}. {self._verdict_later()}"
         if self.exploration:
             yield ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, cast
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
-from counterpoise.display import ESTIMATE, ROWS, Block, Cell, Display, Name, Table, above, estimate_cells
+from counterpoise.display import ESTIMATE, ROWS, Block, Cell, Display, Name, Table, above, checked_unit, estimate_cells
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.estimators.estimate import Baseline
@@ -67,10 +67,14 @@ class Result(Display):
     question: Question | None = None  # what was asked of which log; stored moments have forgotten it, too
     others: Mapping[str, Self] = field(default_factory=dict)  # results of further rewards, by name
     earlier_rows: int = 0  # that came from a state, and not from the question's log
+    elsewhere: Mapping[str, LogMoments] = field(
+        default_factory=dict
+    )  # by target, of rows where it has all that it does
     ladders: Mapping[str, Ladder] = field(default_factory=dict)  # by target, where a weight's constant was chosen
     model: Quality | None = None  # how good the reward model is, if one was fitted
     propensity_model: PropensityQuality | None = None  # how good it is, where propensities were not logged
     against: str = ""  # the other policy of a comparison
+    unit: str | None = None  # what a row is to its readers, if they have a word for it: see `per`
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -260,11 +264,16 @@ class Result(Display):
         shown = ("target", *(["segment"] if self.moments.segment_columns else []), "estimator", *ESTIMATE, "verdict")
         return Table([self._row(*key) for key in keys], shown=shown)
 
-    def blocks(self, *, rows: int | None = ROWS, unit: str | None = None) -> Iterator[Block]:
+    def per(self, unit: str) -> Self:
+        """The same result for readers to whom a row is a `unit`: ``print(result.per("visit"))`` counts visits."""
+        others = {name: other.per(unit) for name, other in self.others.items()}
+        return replace(self, unit=checked_unit(unit), others=others)
+
+    def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """What was asked, the answer, a row for each target and for the segments that differ most, and what to do next."""
         from counterpoise.evaluation.showing import blocks
 
-        return blocks(self, rows=rows, unit=unit)
+        return blocks(self, rows=rows)
 
     def ladder(self) -> pl.DataFrame:
         """The bias ladder: value and interval of every target over the whole log with each constant of its weight, the unbiased one first.

@@ -35,7 +35,7 @@ from counterpoise.errors import Sentence, verbatim
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.ranking import Driver, drivers, ranking_of
 from counterpoise.evaluation.reading import Reading, basis
-from counterpoise.evaluation.story import Change, Story, story_of
+from counterpoise.evaluation.story import Change, KnownPart, Story, story_of
 from counterpoise.moments.log_moments import Segment, segment_text
 
 if TYPE_CHECKING:
@@ -49,11 +49,10 @@ COMPARED = 1000  # segments, the largest, whose changes are compared in a few li
 DRIVERS = 10  # segments of each target; documents have all
 
 
-def blocks(result: Result, *, rows: int | None = ROWS, unit: str | None = None) -> Iterator[Block]:
+def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
     """What `print(result)`, a notebook's card and a command show: what was asked, the answer, a row for each target, and what to do.
 
-    That is at most 40 lines, the same everywhere; with `rows=None` every segment and estimator follows. `unit` is what a row is to its
-    reader.
+    That is at most 40 lines, the same everywhere; with `rows=None` every segment and estimator follows.
 
     >>> from counterpoise import evaluate
     >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
@@ -67,14 +66,16 @@ def blocks(result: Result, *, rows: int | None = ROWS, unit: str | None = None) 
     what ran  0.3333
     95 % intervals (student) by beta_ips.
     <BLANKLINE>
-    Next: Test it live, and log its propensities: about 1,600 rows, half of them with it, confirm a change of this size.
+    Next: Test it live, and log its propensities: about 1,600 rows, half of them with it, would confirm a change of this size.
     Then: Keep a little exploration, or the next log cannot judge its successor.
     Every segment and estimator: .table(). A page for others: .report('report.html').
     """
-    story = story_of(result, unit=unit)
+    story = story_of(result)
     yield replace(story.asked(), is_quiet=True)
     yield ""
     yield story.sentence()
+    if (known := story.known_part()) is not None:
+        yield known
     yield ""
     is_whole = rows is None
     yield from _targets(story, is_whole=is_whole)
@@ -255,7 +256,8 @@ def _caveats(story: Story, *, is_whole: bool) -> Iterator[Block]:
     for change in shown:
         # what to do about the answer's own caveats follows as its next steps
         steps = story.next_steps() if change is best and not is_whole else []
-        reasons = [caveat.text if caveat.do in steps else caveat.reason for caveat in change.verdict.caveats]
+        caveats = [caveat.of_units(story.unit) for caveat in change.verdict.caveats]
+        reasons = [caveat.text if caveat.do in steps else caveat.reason for caveat in caveats]
         yield Judged(f"{shortened(change.target)}: ", change.verdict.verdict, reasons, is_listed=not is_whole)
     if left := [result.verdict(change.target).verdict for change in doubted[len(shown) :]]:
         yield f"… and {_counts('more policy', 'more policies', left)}"
@@ -432,6 +434,7 @@ def _said(result: Result) -> dict[str, object]:
         "log": story.log or None,
         "unit": story.unit,
         "answer": breakable(str(story.sentence())),
+        "known_part": None if (known := story.known_part()) is None else breakable(str(known)),
         "logged": {"mean": mean, "stderr": error},
         "changes": [_changed(change) for change in (*story.changes, *places)],
         "next_steps": [breakable(step) for step in story.next_steps()],
@@ -446,9 +449,16 @@ def _changed(change: Change) -> dict[str, object]:
         "logged": change.ran,
         "difference": _ends(change.lift),
         "relative": _ends(change.relative),
+        "elsewhere": None if change.elsewhere is None else _elsewhere(change.elsewhere),
         "decision": change.decision,
         "verdict": change.verdict.verdict,
     }
+
+
+def _elsewhere(known: KnownPart) -> dict[str, object]:
+    """What is known of a target where the log has all that it does."""
+    difference, relative = _ends(known.lift), _ends(known.relative)
+    return {"where": known.where or None, "n": known.rows, "difference": difference, "relative": relative}
 
 
 def _ends(estimate: Estimate | None) -> dict[str, float] | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from counterpoise.diagnostics import Verdict
-from counterpoise.diagnostics.verdict import MISSING
+from counterpoise.diagnostics import Caveat, Verdict
+from counterpoise.diagnostics.verdict import FEW_CARRYING, MISSING
 from counterpoise.display import (
     Name,
     Number,
@@ -25,7 +25,7 @@ from counterpoise.display import (
     percent_span,
     shortened,
 )
-from counterpoise.errors import Sentence, verbatim
+from counterpoise.errors import Sentence, in_units, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient
 from counterpoise.estimators.estimate import estimate_of
 from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
@@ -45,10 +45,35 @@ Part = str | Name | Number
 
 SURE = 5.0  # errors above 0 of what ran, from which a share of it has an error that the delta method knows
 POWER = 0.8  # of the test that a next step proposes
-NEARLY_ALL = 0.9  # of what is missing
+NEARLY_ALL, ALL = 0.9, 0.999  # of what is missing
 NEVER = ("no-overlap", "little-support")  # codes that say that the log lacks all or most of what a target does
 FAR = 1000  # times the rows of this log: nobody will collect so many
 DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([ T]\d{2}:\d{2}.*)?)?")
+
+
+@dataclass(frozen=True)
+class KnownPart:
+    """What a target changes in the rows in which the log has all that it does, where it lacks some of it in others.
+
+    `where` says which rows those are, in SQL; it is empty where they are those whose every choice is in the log. `looked_at` is how many
+    rows they were taken from: of a long log, a sample.
+    """
+
+    where: str
+    rows: int
+    looked_at: int
+    lift: Estimate
+    relative: Estimate | None
+
+
+@dataclass(frozen=True)
+class AnswerParts:
+    """The sentence that answers, in the parts that a page sets apart: about whom, the change, how certain it is, and the rest."""
+
+    who: Sequence[Part]
+    change: Sequence[Part]
+    certainty: Sequence[Part] = ()
+    rest: Sequence[Part] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +94,7 @@ class Change:
     ran: float
     decision: Decision
     verdict: Verdict
+    elsewhere: KnownPart | None = None
 
     @property
     def is_bounds(self) -> bool:
@@ -102,7 +128,6 @@ class Story:
     """A result of one reward, as people ask about it; see `story_of`."""
 
     reading: Reading
-    own_unit: str | None = None  # what a row is to its reader, such as a visit
 
     # -- what was asked ------------------------------------------------------------------------------------------------
 
@@ -124,8 +149,8 @@ class Story:
 
     @property
     def unit(self) -> str:
-        """What is counted: a row, a list, or what its reader calls it."""
-        return self.own_unit or self.reading.unit
+        """What is counted: a row, a list, or what its readers call it."""
+        return self.reading.unit
 
     @property
     def rows(self) -> int:
@@ -201,8 +226,23 @@ class Story:
             rows, mean = int(view.whole.n[k]), float(ran[k])
             relative = None if lift is None or shares is None or self.rival != "what ran" else shares(lift, k)
             decision = self._decision(target, lift, verdict, place)
-            changes.append(Change(target, place, rows, value, lift, relative, mean, decision, verdict))
+            elsewhere = self._elsewhere(target, verdict, level) if is_whole and self.rival == "what ran" else None
+            changes.append(Change(target, place, rows, value, lift, relative, mean, decision, verdict, elsewhere))
         return changes
+
+    def _elsewhere(self, target: str, verdict: Verdict, level: float) -> KnownPart | None:
+        """What is known of a target some of whose choices are missing; None if nothing is missing, or too few rows can tell."""
+        result, lacks = self.result, [caveat for caveat in verdict.caveats if caveat.code == MISSING]
+        known = result.elsewhere.get(target)
+        if not lacks or known is None or not result.interval_method.allows_differences:
+            return None
+        view = View(known, (target, ""))
+        if view.carrying[0] < FEW_CARRYING:
+            return None
+        options = IntervalOptions(level, result.interval_method, result.reward_bounds)
+        lift = estimates(view, {LIFT: ESTIMATORS[LIFT]}, options)[target, LIFT, None]
+        looked_at = int(lacks[0].numbers["rows"])
+        return KnownPart(lacks[0].rest, known.n, looked_at, lift, _shares(view, ESTIMATORS[LIFT])(lift, 0))
 
     def _lifts(self, view: View, name: str, estimator: Estimator, level: float) -> Callable[[Segment], Estimate] | None:
         """The differences of a view by place; None where no interval of the result's kind exists."""
@@ -235,49 +275,92 @@ class Story:
 
     def sentence(self) -> Phrase:
         """The answer in one sentence and a half: the change, from what to what, whether it is decided and can be relied on."""
+        said = self.answer
+        return Phrase([*said.who, *said.change, *said.certainty, *said.rest])
+
+    @cached_property
+    def answer(self) -> AnswerParts:
+        """The sentence, in its parts."""
         change, many = self.best, len(self.result.targets)
         judged = sum(each.decision != "cannot say" for each in self.changes)
         if change.decision == "cannot say" or not (change.value.identified or change.is_bounds):
             which: Part = Name(change.target) if many == 1 else f"any of the {many:,} policies"
-            return Phrase(
-                [f"This log of {counted(self.rows, self.unit)} cannot say how ", which, f" compares with {self.rival}."]
-            )
+            log = [f"This log of {counted(self.rows, self.unit)} cannot say how ", which]
+            return AnswerParts([], [*log, f" compares with {self.rival}."])
         among = f", the best of {many:,}"
         if judged < many:
             among = (
                 f", the {'only one' if judged == 1 else f'best of the {judged:,}'} of {many:,} that this log can judge"
             )
         who: list[Part] = [Name(change.target), "" if many == 1 else among, ": "]
-        return Phrase([*who, *self._size(change), ". ", *self._trust(change)])
+        size, certainty = self._size(change)
+        start, trust = self._from(change), self._trust(change)
+        # the sign belongs to what comes before it, so that no line of a page begins with one
+        sign, rest = (",", [*start, ". ", *trust]) if start else (".", [" ", *trust])
+        return (
+            AnswerParts(who, size, [*certainty, sign], rest) if certainty else AnswerParts(who, [*size, sign], [], rest)
+        )
 
-    def _size(self, change: Change) -> list[Part]:
-        """How large a change is: in percent where that is known, else as a difference, else as a value."""
+    def _size(self, change: Change) -> tuple[list[Part], list[Part]]:
+        """How large a change is, and how certain: in percent where that is known, else as a difference, else as a value."""
         reward, level = Name(self.reward), level_of(self.result.level)
         if change.relative is not None:
             if change.is_bounds:
                 lower, upper = (percent_change(end, change.points) for end in change.relative.interval)
-                return [f"between {lower} and {upper} ", reward, *self._from(change)]
-            size = percent_change(change.relative.value, change.points)
-            return [f"{size} ", reward, f" ({change.span})", *self._from(change)]
+                return [f"between {lower} and {upper} ", reward], []
+            return [f"{percent_change(change.relative.value, change.points)} ", reward], [f" ({change.span})"]
         if change.lift is not None:
             lower_end, upper_end = (Number(end, change.lift.stderr, is_signed=True) for end in change.lift.interval)
             if not change.lift.identified:
-                return ["between ", lower_end, " and ", upper_end, " ", reward, f" per {self.unit}"]
-            size_cell = Number(change.lift.value, change.lift.stderr, is_signed=True)
-            span: list[Part] = [f" per {self.unit} (", lower_end, " to ", upper_end, ")"]
-            return [size_cell, " ", reward, *span, *self._from(change)]
+                return ["between ", lower_end, " and ", upper_end, " ", reward, f" per {self.unit}"], []
+            size = Number(change.lift.value, change.lift.stderr, is_signed=True)
+            return [size, " ", reward, f" per {self.unit}"], [" (", lower_end, " to ", upper_end, ")"]
         ends: list[Part] = [Number(end, change.value.stderr) for end in change.value.interval]
         alone = ", if the reward model is right: this rests on the model alone"
         said = alone if self.result.is_model_only(self.reading.primary) else ""
         value = Number(change.value.value, change.value.stderr)
-        return [value, " ", reward, f" per {self.unit} ({level} interval: ", ends[0], " to ", ends[1], f"){said}"]
+        return [value, " ", reward, f" per {self.unit}"], [
+            f" ({level} interval: ",
+            ends[0],
+            " to ",
+            ends[1],
+            f"){said}",
+        ]
+
+    def known_part(self) -> Phrase | None:
+        """What the answer's target earns where the log has all that it does, in a sentence; None where that is the whole log."""
+        known = self.best.elsewhere
+        if known is None or not self.best.is_bounds:
+            return None
+        share = percent(known.rows / known.looked_at)
+        where = (
+            "What it earns elsewhere"
+            if known.where
+            else f"Where all of its choices are in the log ({share} of {self.unit}s)"
+        )
+        sample = f", by a sample of {counted(known.rows, self.unit)}" if known.looked_at < self.rows else ""
+        if known.relative is not None:
+            points, (low, high) = points_of(known.relative), known.relative.interval
+            size = percent_change(known.relative.value, points)
+            return Phrase([f"{where}: {size} ({percent_span(low, high, points)}{sample})."])
+        size_cell, *ends = (
+            Number(x, known.lift.stderr, is_signed=True) for x in (known.lift.value, *known.lift.interval)
+        )
+        return Phrase([f"{where}: ", size_cell, f" per {self.unit} (", ends[0], " to ", ends[1], f"{sample})."])
 
     def _from(self, change: Change) -> list[Part]:
-        """From what to what, where a value is known."""
+        """From what to what, where a value is known and does not contradict the change.
+
+        The change is an estimate of its own. Where weights do not average 1, the two may be far apart: then neither is to be believed,
+        and one of them is enough.
+        """
         if not change.value.identified or self.reading.is_difference or not math.isfinite(change.ran):
             return []
+        apart = 0.0 if change.lift is None else abs(change.value.value - change.ran - change.lift.value)
+        if change.lift is not None and apart > max(change.lift.stderr, 1e-9 * abs(change.value.value)):
+            return []
         ran, value = self.amount(change.ran, _error(change)), self.amount(change.value.value, change.value.stderr)
-        return [", from ", ran, " to ", value, f" per {self.units}"]
+        return [" from ", ran, " to ", value, f" per {self.units}"]
 
     @property
     def units(self) -> str:
@@ -297,15 +380,17 @@ class Story:
         if change.is_bounds:
             missing = _missing(change)
             decided = {
-                "better": f", and yet it is better than {self.rival}",
-                "worse": f", and yet it is worse than {self.rival}",
+                "better": f". Whatever they earn, it is better than {self.rival}",
+                "worse": f". Whatever they earn, it is worse than {self.rival}",
             }
             return [f"{missing}{decided.get(change.decision, '')}."]
         if change.decision == "not decided":
             end = "." if is_ok else ", and there is a caution to read first."
             return [f"The log does not show whether it beats {self.rival}{end}"]
         rely = (
-            ", and you can rely on it (ok)." if is_ok else f" by this log, but read the {change.verdict.verdict} first."
+            ", and you can rely on it (ok)."
+            if is_ok
+            else f" according to this log, but read the {change.verdict.verdict} first."
         )
         return [f"{change.decision.capitalize()} than {self.rival}{rely}"]
 
@@ -315,14 +400,12 @@ class Story:
         """What to do next, most urgent first."""
         change = self.best
         caveats = [caveat for caveat in change.verdict.caveats if caveat.severity != "note"]
-        steps = [caveat.do for caveat in caveats if caveat.do and caveat.code != MISSING]
-        if any(caveat.code in (MISSING, *NEVER) for caveat in caveats):
-            where = next((f" where {verbatim(caveat.where)}" for caveat in caveats if caveat.where), "")
-            steps.append(
-                Sentence(
-                    f"Let what runs try the missing actions now and then{where}, or ask about the rest with `where=`."
-                )
-            )
+        steps = [in_units(caveat.do, self.unit) for caveat in caveats if caveat.do and caveat.code != MISSING]
+        missing = sorted(
+            (caveat for caveat in caveats if caveat.code in (MISSING, *NEVER)), key=lambda x: x.code != MISSING
+        )
+        if missing:
+            steps.append(self._explore(change, missing[0]))
         elif change.decision == "cannot say":
             steps += [] if steps else [f"Collect more {self.unit}s, and ask again."]
         elif change.decision == "worse":
@@ -333,10 +416,43 @@ class Story:
             steps.append(self._collect(change.lift))
         return list(dict.fromkeys(steps)) or [f"Collect more {self.unit}s before you rely on it."]
 
+    def _explore(self, change: Change, missing: Caveat) -> str:
+        """What to let the running policy try, where, and for how many rows; or how to ask about the rest."""
+        others = int(missing.numbers.get("actions", 1)) - 1
+        more = f" and {counted(others, 'more missing action')}" if others else ""
+        what = f"{verbatim(repr(missing.action))}{more}" if missing.action else "the actions that are missing"
+        where = f" where {verbatim(missing.where)}" if missing.where else " now and then"
+        needed = self.exploration_rows(change)
+        enough = f" (about {needed:,} {self.unit}s are enough)" if needed else ""
+        rest = f", or ask about the rest with `where={missing.rest!r}`" if missing.rest else ""
+        return Sentence(f"Let what runs try {what}{where}{enough}{rest}.")
+
+    def exploration_rows(self, change: Change) -> int:
+        r"""The rows with missing actions that would make the missing part as certain as what is known, to two digits; 0 if nobody can tell.
+
+        Of what a target does, a share m is missing. N rows that take those actions as the target would, with rewards that vary as those
+        of the log (a standard deviation of σ), add :math:`m^2 \sigma^2 / N` to the variance of its value. That is as much as what is known
+        has, SE², from
+
+        .. math:: N = (m \sigma / \mathrm{SE})^2
+
+        on. The interval is then √2 times as wide as that of what is known, and no longer bounds.
+        """
+        lacks = [caveat for caveat in change.verdict.caveats if caveat.code == MISSING]
+        error = change.value.stderr
+        if not lacks or not (math.isfinite(error) and error > 0):
+            return 0
+        variance = float(self.result.moments[change.target].covariance("s", "s"))
+        return _rounded(variance * (lacks[0].numbers["share"] / error) ** 2)
+
     def _test(self, change: Change) -> list[str]:
         """How to confirm a gain: an A/B test of this size, and a log that can judge the next policy."""
         needed = self._tested_rows(change)
-        size = f": about {needed:,} {self.unit}s, half of them with it, confirm a change of this size" if needed else ""
+        size = (
+            f": about {needed:,} {self.unit}s, half of them with it, would confirm a change of this size"
+            if needed
+            else ""
+        )
         return [
             f"Test it live, and log its propensities{size}.",
             "Keep a little exploration, or the next log cannot judge its successor.",
@@ -358,22 +474,22 @@ class Story:
         if not math.isfinite(growth) or growth > FAR:
             return f"Look for a policy that differs more: this one and {self.rival} earn about the same."
         if growth <= 1:
-            return "Collect more rows before you decide."
+            return f"Collect more {self.unit}s before you decide."
         return f"Collect about {_rounded(growth * self.rows):,} {self.unit}s: that many would show a difference of this size."
 
 
-def story_of(result: Result, *, unit: str | None = None) -> Story:
-    """The story of a result, about its own reward; `unit` is what a row is to its reader, such as a visit.
+def story_of(result: Result) -> Story:
+    """The story of a result, about its own reward.
 
     >>> from counterpoise import evaluate
     >>> log = {"click": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
-    >>> story = story_of(evaluate(log, reward="click", propensity="p", target="new"), unit="visit")
+    >>> story = story_of(evaluate(log, reward="click", propensity="p", target="new").per("visit"))
     >>> print(story.asked())
     click per visit, had new run instead of what ran · 1,200 visits
     >>> print(str(story.sentence()).replace("\N{NO-BREAK SPACE}", " "))
     new: +20 % click (+18 to +22 %), from 33.33 to 40.0 per 100 visits. Better than what ran, and you can rely on it (ok).
     """
-    return Story(read(result), unit)
+    return Story(read(result))
 
 
 def _missing(change: Change) -> str:
@@ -382,7 +498,7 @@ def _missing(change: Change) -> str:
     if not lacks:
         return "Some of it is not in this log"
     share, there = lacks[0].numbers["share"], lacks[0].numbers.get("share_there", 0.0)
-    most = "nearly all" if there >= NEARLY_ALL else "most"
+    most = "all" if there > ALL else "nearly all" if there >= NEARLY_ALL else "most"
     where = f", {most} of them where {lacks[0].where}" if lacks[0].where else ""
     return f"{percent(share)} of its choices are not in this log{where}"
 

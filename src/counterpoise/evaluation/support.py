@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -16,13 +17,14 @@ from counterpoise.diagnostics import Caveat, Concern, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
-from counterpoise.engines.registry import engine_of
+from counterpoise.engines.registry import engine_of, moments_of
 from counterpoise.errors import CounterpoiseError, verbatim
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.estimates import foremost
 from counterpoise.intervals import Interval
-from counterpoise.log.expressions import columns, of_64_bits
-from counterpoise.log.question import Question, lean
+from counterpoise.log.expressions import columns, of_64_bits, sql_name
+from counterpoise.log.log import Log
+from counterpoise.log.question import Question, ask, lean
 from counterpoise.log.targets import Probabilities, Target
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label, as_label
@@ -44,7 +46,7 @@ HARDLY = 0.25  # share of what the target takes of an action, below which the lo
 FEWEST_HITS = 3.0  # expected rows, below which an action's absence proves nothing
 SEGMENTS = 1000  # with a caveat of their own
 
-NUMBER = "counterpoise number"
+NUMBER, TARGET = "counterpoise number", "counterpoise target"
 CODES = NDArray[np.int64]
 
 
@@ -74,7 +76,8 @@ def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Concer
     for target in targets:
         missing = _missing(target, rows, question)
         if missing is not None:
-            for place in (None, *(missing.segments if question.segment else ())):
+            yield Concern(missing.caveat(None), target=target.name, places=(None,), known=missing.known(question))
+            for place in missing.segments if question.segment else ():
                 yield Concern(missing.caveat(place), target=target.name, places=(place,))
 
 
@@ -88,9 +91,10 @@ def missing_by_target(question: Question, whole: RewardMoments) -> dict[str, lis
 
 def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
     """Some rows with their actions, weights and places; None if there is nothing to learn from them."""
-    places = dict.fromkeys([*question.segment, *question.log.context])
+    cluster = [] if question.log.cluster is None else [question.log.cluster]
+    beside = dict.fromkeys([*question.segment, *question.log.context, *cluster])
     plain = lean(question)
-    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(places), groups=1, contrasts=())
+    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(beside), groups=1, contrasts=())
     rows = whole.rows + whole.moments[0].dropped
     drawn = of_64_bits(engine_of(plain.log).drawn(plain, ROWS, max(rows, 1)), plain)
     known = drawn.filter(drawn.get_column(str(plain.log.action)).is_not_null())
@@ -127,8 +131,10 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
     w = np.divide(taken.probability, p, out=np.zeros(len(p)), where=good)[good]
     if not w.any():
         return None
-    places = _places(rows.filter(pl.Series(good)), question)
-    return _test(target.name, taken.of(good), w, places)
+    rows, taken = rows.filter(pl.Series(good)), taken.of(good)
+    places = _places(rows, question)
+    lacks = _test(taken, w, places)
+    return Missing(target.name, rows, taken, lacks, places) if lacks.any() else None
 
 
 def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
@@ -182,6 +188,7 @@ class Place:
 
     at: CODES
     said: Sequence[str]
+    rest: Sequence[str]  # the rows that lie elsewhere, in SQL
     labels: Sequence[Label] | None = None  # of segments
 
 
@@ -192,39 +199,64 @@ def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
         labels = [as_label(row) for row in rows.select(columns(question.segment)).rows()]
         known = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         names = [" and ".join(map(_is, question.segment, label)) for label in known]
-        places.append(Place(np.array([known[label] for label in labels]), names, list(known)))
+        rest = [" or ".join(map(_is_not, question.segment, label)) for label in known]
+        places.append(Place(np.array([known[label] for label in labels]), names, rest, list(known)))
     return places + [_by_column(rows.get_column(name)) for name in question.log.context if name not in question.segment]
 
 
 def _by_column(values: pl.Series) -> Place:
     """The values of a column; its quarters if there are many numbers, the most frequent ones if there are many texts."""
     if _is_nested(values.dtype):
-        return Place(np.full(len(values), -1), [])
+        return Place(np.full(len(values), -1), [], [])
     counts = values.value_counts(sort=True)
     if counts.height > LEVELS and values.dtype.is_numeric():
         x = values.cast(pl.Float64).to_numpy()
-        cuts = np.nanquantile(x, [0.25, 0.5, 0.75])
+        cuts = np.nanquantile(x, [0.25, 0.5, 0.75]).tolist()
+        name = sql_name(values.name)
         said = [f"{values.name} is at most {cuts[0]:.4g}"]
         said += [f"{values.name} is between {low:.4g} and {high:.4g}" for low, high in pairwise(cuts)]
-        return Place(
-            np.where(np.isnan(x), -1, np.searchsorted(cuts, x)), [*said, f"{values.name} is above {cuts[2]:.4g}"]
-        )
+        said += [f"{values.name} is above {cuts[2]:.4g}"]
+        rest = [f"{name} > {cuts[0]!r}"]
+        rest += [f"{name} <= {low!r} or {name} > {high!r}" for low, high in pairwise(cuts)]
+        rest += [f"{name} <= {cuts[2]!r}"]
+        rest = [f"{condition} or {name} is null" if values.null_count() else condition for condition in rest]
+        return Place(np.where(np.isnan(x), -1, np.searchsorted(cuts, x)), said, rest)
     levels = counts.get_column(values.name).head(LEVELS)
     codes = values.replace_strict(levels, np.arange(len(levels)), default=-1, return_dtype=pl.Int64)
-    return Place(codes.to_numpy(), [_is(values.name, level) for level in levels])
+    has_nulls = bool(values.null_count())
+    rest = [_is_not(values.name, level, has_nulls=has_nulls) for level in levels]
+    return Place(codes.to_numpy(), [_is(values.name, level) for level in levels], rest)
 
 
 def _is(column: str, value: object) -> str:
     return f"{shortened(column)} is {'missing' if value is None else shortened(value)}"
 
 
-def _test(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Missing | None:
-    """What is missing of a target, by a test of every action in the whole log and at every place."""
+def _is_not(column: str, value: object, *, has_nulls: bool = False) -> str:
+    """The rows with another value, in SQL; empty where it has no plain way to write the value.
+
+    >>> _is_not("country", "DE"), _is_not("my age", 30, has_nulls=True), _is_not("country", None)
+    ("country <> 'DE'", '"my age" <> 30 or "my age" is null', 'country is not null')
+    """
+    name = sql_name(column)
+    if value is None:
+        return f"{name} is not null"
+    if isinstance(value, str):
+        written = "'" + value.replace("'", "''") + "'"
+    elif isinstance(value, bool | int | float):
+        written = str(value).lower()
+    else:
+        return ""
+    return f"{name} <> {written}" + (f" or {name} is null" if has_nulls else "")
+
+
+def _test(taken: Taken, w: Floats, places: Sequence[Place]) -> NDArray[np.bool_]:
+    """Which of a target's probabilities are missing, by a test of every action in the whole log and at every place."""
     from scipy.special import gammaincc
 
     order = np.argsort(w)
     heavy = float(w[order][np.searchsorted(np.cumsum(w[order]), 0.95 * w.sum())])
-    whole = Place(np.zeros(len(w), dtype=np.int64), [""])
+    whole = Place(np.zeros(len(w), dtype=np.int64), [""], [""])
     cells = []
     for place in (whole, *places):
         width = max(len(place.said), 1)
@@ -247,7 +279,7 @@ def _test(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Missin
         is_known_before = weight - rest <= BEYOND * np.sqrt(spread)
         is_empty &= np.repeat(is_known_before, len(is_empty) // len(taken.names))
         lacks |= np.append(is_empty, False)[at]
-    return Missing(name, taken, lacks, places) if lacks.any() else None
+    return lacks
 
 
 @dataclass(frozen=True)
@@ -255,10 +287,10 @@ class Missing:
     """What a target takes and the log does not."""
 
     target: str
+    rows: pl.DataFrame
     taken: Taken
-    lacks: NDArray[
-        np.bool_
-    ]  # whether each of the target's probabilities is of an action that the log never takes there
+    # whether each of the target's probabilities is of an action that the log never takes there
+    lacks: NDArray[np.bool_]
     places: Sequence[Place]
 
     @property
@@ -286,20 +318,53 @@ class Missing:
         )
         if others:
             text += f" ({percent(by_action[first] / n)}) and {others:,} other action{'s' if others > 1 else ''}"
-        where, share_there = self._where(mass, there) if segment is None else ("", 0.0)
+        spot = self._where(mass, there) if segment is None else None
+        where = spot.said if spot else ""
         if (self.taken.logged[there] == first).any():  # somewhere else
             text += f" where {where}" if where else " where the target does"
         elif where:
             text += f"; the target does so above all where {where}"
         text = f"{text}.".replace("\N{NO-BREAK SPACE}", " ")
         upper = min(share + 2.0 * math.sqrt(share * (1.0 - share) / n), 1.0)
-        numbers = {"share": share, "share_upper": upper} | ({"share_there": share_there} if where else {})
+        numbers = {"share": share, "share_upper": upper, "rows": n, "actions": others + 1}
+        numbers |= {"share_there": spot.share} if spot else {}
         severity: Literal["not identified"] | None = "not identified" if share >= UNSUPPORTED else None
-        return Caveat(MISSING, text, numbers, unusual_severity=severity, where=where)
+        rest = spot.rest if spot and self._is_all_in(spot) else ""
+        named = shortened(self.taken.names[first])
+        return Caveat(MISSING, text, numbers, unusual_severity=severity, where=where, rest=rest, action=named)
 
-    def _where(self, mass: Floats, there: NDArray[np.bool_]) -> tuple[str, float]:
-        """The value of a column where most is missing, if one stands out, and how much of it."""
-        best, said, most = 0.0, "", 0.0
+    def known(self, question: Question) -> tuple[LogMoments, ...]:
+        """The moments of the rows in which nothing is missing, one for each reward; none where those are too few.
+
+        They are the rows outside of the place where something is missing, if nothing is missing elsewhere, or else those in which the log
+        has everything that the target takes. Both are known before the choice, so that weights average 1 there.
+        """
+        spot = self._where(np.where(self.lacks, self.taken.mass, 0.0), np.ones(len(self.taken.logged), dtype=bool))
+        chosen = ~spot.rows if spot and self._is_all_in(spot) else self._is_complete
+        if chosen.sum() < FEWEST_ROWS:
+            return ()
+        log, rows = question.log, self.rows.with_columns(pl.Series(TARGET, self.taken.probability))
+        data, p = rows.filter(pl.Series(chosen)), str(log.propensity)
+        known = Log(data, reward=log.reward, propensity=p, cluster=log.cluster, drop_bad_rows=True)
+        about = ask(known, {self.target: TARGET}, weight=question.weight, groups=question.groups)
+        with suppress(CounterpoiseError):  # such as no good row
+            return moments_of(about, progress=False)
+        return ()
+
+    @property
+    def _is_complete(self) -> NDArray[np.bool_]:
+        """Whether each row has nothing missing."""
+        complete = np.ones(len(self.taken.logged), dtype=bool)
+        complete[self.taken.row[self.lacks]] = False
+        return complete
+
+    def _is_all_in(self, spot: Spot) -> bool:
+        """Whether nothing is missing elsewhere, and SQL can say where that is."""
+        return bool(spot.rest) and bool(self._is_complete[~spot.rows].all())
+
+    def _where(self, mass: Floats, there: NDArray[np.bool_]) -> Spot | None:
+        """The value of a column where most is missing, if one stands out."""
+        best, spot = 0.0, None
         for place in self.places:
             width = len(place.said)
             at = np.where(place.at >= 0, place.at, width)
@@ -308,8 +373,19 @@ class Missing:
             share, of_rows = missing / mass.sum(), rows / max(rows.sum(), 1)
             for k in np.flatnonzero((share >= 0.5) & (share >= 1.25 * of_rows)):
                 if share[k] - of_rows[k] > best:
-                    best, said, most = float(share[k] - of_rows[k]), place.said[int(k)], float(share[k])
-        return said, most
+                    best = float(share[k] - of_rows[k])
+                    spot = Spot(place.said[int(k)], place.rest[int(k)], float(share[k]), at == k)
+        return spot
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where most is missing: in words, the rest of the log in SQL, how much of it, and which rows."""
+
+    said: str
+    rest: str
+    share: float
+    rows: NDArray[np.bool_]
 
 
 # -- what is left of an answer -----------------------------------------------------------------------------------------

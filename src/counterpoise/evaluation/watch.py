@@ -699,7 +699,7 @@ def _alarm(series: Series, change: Shift, days: Sequence[str], several: bool) ->
     since, noticed = days[change.first], days[change.noticed]
     verb = "rose" if change.after > change.before else "fell"
     text = (
-        f"{verb} from {write(change.before, error)} to {write(change.after, error)} on {since}, weekdays allowed for, and was noticed on "
+        f"{verb} from {write(change.before, error)} to {write(change.after, error)} on {since}, allowing for weekdays, and was noticed on "
         f"{noticed}: {abs(change.errors):.1f} standard errors, where {change.limit:.1f} raise an alarm. {CAUSES[series.kind]}"
     )
     return Alarm(

@@ -32,6 +32,15 @@ def columns(names: Iterable[str]) -> list[pl.Expr]:
     return [column(name) for name in names]
 
 
+def sql_name(name: str) -> str:
+    """A column's name as SQL has it: in quotes where it needs them.
+
+    >>> sql_name("p"), sql_name("my p")
+    ('p', '"my p"')
+    """
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+
+
 @dataclass(frozen=True)
 class ReadPlan:
     """Which columns of the log to read, and which expressions to compute from them."""

@@ -20,7 +20,6 @@ from counterpoise.report.first_screen import (
     PictureRow,
     Scale,
     all_of,
-    check_unit,
     decided,
     first_screen,
     written,
@@ -41,7 +40,8 @@ def write_ab_test(
     command: str | None = None,
 ) -> Path:
     """Write a test as one HTML file that opens anywhere, and return the file's path."""
-    what = check_unit(unit) or "row"
+    test = test if unit is None else test.per(unit)
+    what = test.unit
     opening = _opening(test, what)
     best = opening.rows[0]
     reward = test.reward[:1].upper() + test.reward[1:]
@@ -103,7 +103,7 @@ def _opening(test: ABTest, unit: str) -> Opening:
     return Opening(
         question=join(question),
         change=join([first.change, " ", reward, "" if scale == "share" else f" per {unit}"]),
-        certainty=f"{first.span}, {level_of(test.level)} interval{together}",
+        certainty=f" ({first.span}, {level_of(test.level)} interval{together})",
         words=join(words),
         decision=first.decision,
         decided=decided(first.decision, shortened(test.against), [each.decision for each in rows], why_not=why),

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from counterpoise.diagnostics.verdict import MISSING
-from counterpoise.display import cell_text, level_of, number, percent_change, signed
-from counterpoise.errors import OptionError, in_units
+from counterpoise.display import Phrase, cell_text, level_of, number, percent_change, signed
+from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.story import Change, Decision, Story, points_of
 from counterpoise.report.markup import Safe, el, join, left_out, name_of, phrase
@@ -44,8 +43,7 @@ class Opening:
 
     question: Safe
     change: Safe
-    certainty: str
-    words: Safe
+    certainty: object
     decision: Decision
     decided: Sequence[str]  # the decision in a few words, and what else to know about it
     trust: Safe
@@ -56,17 +54,13 @@ class Opening:
     reference: float = 0.0
     scale: Scale = "share"
     note: object = ""
-
-
-def check_unit(unit: str | None) -> str | None:
-    """The unit, if it is a word."""
-    if unit is not None and not (isinstance(unit, str) and unit.strip()):
-        raise OptionError(f"`unit=` is what a row is to its readers, such as 'visit'; found {unit!r}.")
-    return unit
+    who: object = ""  # what comes before the change in the same sentence
+    rest: object = ""  # and after it
+    words: object = ""  # a further sentence
 
 
 def first_screen(opening: Opening, *, is_first: bool = True) -> Safe:
-    """The first screen as HTML; its heading is the change itself."""
+    """The first screen as HTML; its heading is the sentence that answers, with the change set large."""
     heading, under = ("h1", "h2") if is_first else ("h2", "h3")
     kind = KINDS[opening.decision]
     first, *more = opening.decided
@@ -74,13 +68,18 @@ def first_screen(opening: Opening, *, is_first: bool = True) -> Safe:
     steps = el("ol", *(el("li", el("bdi", step)) for step in opening.steps[:STEPS]))
     bodies = {"Decision": decision, "Can we trust it?": [opening.trust], "What to do next": [steps]}
     cards = [el("div", el(under, title), *body, class_="card") for title, body in bodies.items()]
-    size = "answer" if opening.certainty else "answer long"  # a sentence without a number
-    certainty = el("small", f"({opening.certainty})", class_="certainty") if opening.certainty else ""
+    size = "answer" if opening.certainty or opening.rest else "answer long"  # a sentence without a number
+    sentence = [
+        el("small", opening.who, class_="who") if opening.who else "",
+        el("span", opening.change, class_=f"change {kind}"),
+        el("small", opening.certainty, class_="certainty") if opening.certainty else "",
+        el("small", opening.rest, class_="rest") if opening.rest else "",
+    ]
     return join(
         [
             el("p", opening.question, class_="asked"),
-            el(heading, el("span", opening.change, class_=f"change {kind}"), " ", certainty, class_=size),
-            el("p", opening.words, class_="words"),
+            el(heading, *sentence, class_=size),
+            el("p", opening.words, class_="words") if opening.words else "",
             el("div", *cards, class_="cards"),
             _picture(opening) if opening.rows else "",
             opening.note,
@@ -177,11 +176,11 @@ def opening_of(story: Story, dates: str = "") -> Opening:
     pairs = [(on_scale(change, scale), change) for change in shown]
     known = [(estimate, change) for estimate, change in pairs if estimate is not None]
     matters = [change is best or change.verdict.verdict == "ok" for _, change in known]
+    said = story.answer
     return Opening(
         question=join([phrase(story.asked()), f" · {dates}" if dates else ""]),
-        change=_headline(story),
-        certainty=_certainty(story),
-        words=_words(story),
+        change=phrase(Phrase(said.change)),
+        certainty=phrase(Phrase(said.certainty)) if said.certainty else "",
         decision=best.decision,
         decided=decided(best.decision, story.rival, [each.decision for each in story.changes], why_not=_why_not(story)),
         trust=_trust(story),
@@ -192,6 +191,9 @@ def opening_of(story: Story, dates: str = "") -> Opening:
         reference=reference,
         scale=scale,
         note=left_out(len(story.changes), DRAWN, "policies", "highest estimates"),
+        who=phrase(Phrase(said.who)) if said.who else "",
+        rest=phrase(Phrase(said.rest)) if said.rest else "",
+        words=_words(story),
     )
 
 
@@ -204,62 +206,13 @@ def title_of(story: Story) -> str:
     return f"{reward} {said}: {change.target}{rival}{of}"
 
 
-def _headline(story: Story) -> Safe:
-    change, reward = story.best, name_of(story.reward, 60)
-    if is_silent(change):
-        many = len(story.changes)
-        who = el("i", name_of(change.target, 60)) if many == 1 else f"any of the {many:,} policies"
-        return join(["This log cannot say how ", who, f" compares with {story.rival}"])
-    scale = scale_of([change])
-    per = "" if scale == "share" else f" per {story.unit}"
-    estimate = on_scale(change, scale)
-    if estimate is not None and not estimate.identified:
-        low, high = ends_of(estimate, scale)
-        return join([f"Between {low} and {high} ", reward, per])
-    return join([written(estimate, scale)[0], " ", reward, per])
-
-
-def _certainty(story: Story) -> str:
-    """The interval of the headline, and what it promises."""
-    change, level = story.best, level_of(story.result.level)
-    if is_silent(change):
-        return ""
-    scale = scale_of([change])
-    span = written(on_scale(change, scale), scale)[1]
-    together = f", for {all_of(len(story.changes))} at once" if len(story.changes) > 1 and scale != "value" else ""
-    return f"bounds, {level}{together}" if change.is_bounds else f"{span}, {level} interval{together}"
-
-
 def _words(story: Story) -> Safe:
-    """What leads where the log lacks something, and otherwise from what to what."""
-    change = story.best
-    who = el("b", name_of(change.target, 60))
-    judged = sum(not is_silent(each) for each in story.changes)
-    if is_silent(change):
-        ran = story.amount(*story.reading.logged_digits)
-        return join([f"What ran earned {ran} per {story.units}."])
-    best = (
-        "" if len(story.changes) == 1 else f", the best of {'' if judged == len(story.changes) else 'the '}{judged:,}"
-    )
-    best += "" if judged == len(story.changes) else " that this log can judge"
-    missing = [caveat for caveat in change.verdict.caveats if caveat.code == MISSING]
-    if change.is_bounds and missing:
-        said = str(missing[0].text).partition(BOUNDS)[0]
-        return join(
-            [
-                el("bdi", in_units(said, story.unit)),
-                f" What ran earned {story.amount(*story.reading.logged_digits)} per {story.units}.",
-            ]
-        )
-    if story.reading.is_difference:
-        return join([who, best, f", against {story.rival}."])
-    ran, value = story.amount(*story.reading.logged_digits), story.amount(change.value.value, change.value.stderr)
-    alone = (
-        " if the reward model is right: this rests on the model alone"
-        if trust_word(story, change) == "model only"
-        else ""
-    )
-    return join([f"From {ran} to {value} per {story.units} with ", who, best, alone, "."])
+    """What else is known where the log has no single number for the answer's target."""
+    known = story.known_part()
+    ran = f"What ran earned {story.amount(*story.reading.logged_digits)} per {story.units}."
+    if is_silent(story.best):
+        return Safe(ran)
+    return Safe("") if known is None else phrase(known)
 
 
 def decided(decision: Decision, rival: str, decisions: Sequence[str], *, why_not: str = "") -> list[str]:
@@ -273,7 +226,7 @@ def decided(decision: Decision, rival: str, decisions: Sequence[str], *, why_not
     if len(decisions) > 1:
         counts = Counter(decisions)
         tally = ", ".join(f"{counts[word]:,} {word}" for word in SIGNS if counts[word])
-        said.append(f"Of {all_of(len(decisions))}: {tally}, allowing for the look at {all_of(len(decisions))}.")
+        said.append(f"Of {all_of(len(decisions))}: {tally}, corrected for looking at {all_of(len(decisions))}.")
     return said
 
 
@@ -320,12 +273,13 @@ def _trust(story: Story) -> Safe:
 
 
 def _caption(story: Story, scale: Scale) -> Safe:
-    reward, rival = name_of(story.reward, 60), story.rival
+    reward, rival, many = name_of(story.reward, 60), story.rival, len(story.changes)
     logged = f": {story.amount(*story.reading.logged_digits)} per {story.units}" if rival == "what ran" else ""
-    many = ", best first" if len(story.changes) > 1 else ""
+    order = ", best first" if many > 1 else ""
+    bars = f"{level_of(story.result.level)} intervals{f', for {all_of(many)} at once' if many > 1 else ''}"
     if scale == "value":
-        return join([reward, f" per {story.unit}{many}; the dashed line is what ran{logged}"])
-    return join(["Change in ", reward, f" against {rival}{logged} (the dashed line){many}"])
+        return join([reward, f" per {story.unit}{order}, with {bars}; the dashed line is what ran{logged}"])
+    return join(["Change in ", reward, f" against {rival}{logged} (the dashed line){order}, with {bars}"])
 
 
 def _picture_row(story: Story, change: Change, scale: Scale) -> PictureRow:

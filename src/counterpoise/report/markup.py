@@ -74,9 +74,12 @@ def name_of(value: object, limit: int = 120) -> Safe:
     return el("bdi", whole[: limit - 1] + "…", title=whole[:500])
 
 
+NAMES = 60  # characters of a name in a sentence
+
+
 def phrase(said: Phrase) -> Safe:
-    """A sentence, with names set apart."""
-    return join(name_of(part.value) if isinstance(part, Name) else part for part in said.parts)
+    """A sentence, with names set apart, and cut as they are in print."""
+    return join(name_of(part.value, NAMES) if isinstance(part, Name) else part for part in said.parts)
 
 
 def left_out(count: int, shown: int, what: str, which: str, how: str = "shown") -> Safe:

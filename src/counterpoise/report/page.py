@@ -18,7 +18,6 @@ from counterpoise.evaluation.sensitivity import Sensitivity
 from counterpoise.evaluation.story import Story, story_of
 from counterpoise.report import background, propensities, sections, weights
 from counterpoise.report.first_screen import (
-    check_unit,
     first_screen,
     on_scale,
     opening_of,
@@ -88,7 +87,8 @@ def render(
     """The report as text; the arguments are those of `write_report`."""
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
-    story, *others = [story_of(answer, unit=check_unit(unit)) for answer in result.by_reward.values()]
+    result = result if unit is None else result.per(unit)
+    story, *others = map(story_of, result.by_reward.values())
     checked = {check.reward: check for check in _checks(coverage)}
     dates = _dates(result) if rows else ""
     audit = _audit(result) if rows else None  # the same for every reward
