@@ -116,8 +116,8 @@ QUESTION = {"reward": "reward", "propensity": "propensity", "target": "target"}
 LONG = 1.0  # seconds that a repeat of a short call may take
 
 
-def draw_log(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """A log of two actions, whose weights have a mean of 1 as those of a right log do."""
+def draw_log(rows: int, seed: int = 0, targets: int = 1) -> dict[str, np.ndarray]:
+    """A log of two actions, whose weights have a mean of 1 as those of a right log do; further targets have numbers."""
     random = np.random.default_rng(seed)
     logged, target = 0.05 + 0.9 * random.random(rows), random.random(rows)
     first = random.random(rows) < logged
@@ -125,12 +125,15 @@ def draw_log(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
         "reward": (random.random(rows) < 0.1 + 0.1 * first).astype(np.float64),
         "propensity": np.where(first, logged, 1.0 - logged),
         "target": np.where(first, target, 1.0 - target),
-    }
+    } | {f"target {k}": np.where(first, t := random.random(rows), 1.0 - t) for k in range(1, targets)}
 
 
-def write_file(rows: int, path: Path) -> None:
+def write_file(rows: int, path: Path, targets: int = 1, countries: int = 0) -> None:
     """The log as Parquet, in row groups as DuckDB writes them."""
-    pl.DataFrame(draw_log(rows)).write_parquet(path, compression="zstd", row_group_size=122_880)
+    log = pl.DataFrame(draw_log(rows, targets=targets))
+    if countries:
+        log = log.with_columns(country=pl.format("country {}", pl.int_range(rows) * 7919 % countries))
+    log.write_parquet(path, compression="zstd", row_group_size=122_880)
 
 
 @cache
@@ -237,15 +240,11 @@ def time_pages(*, old: Path | None = None, repeats: int = 9, rows: int = 10**6) 
     head("", "old", "new", "new / old", "by minima")
     is_kept = True
     with versions(old) as (before, now), tempfile.TemporaryDirectory() as place:
-        random = np.random.default_rng(1)
-        targets = {f"target {k}": pl.Series(draw_log(rows, seed=k)["target"]) for k in range(4)}
-        log = pl.DataFrame(draw_log(rows)).with_columns(**targets, country=random.integers(0, 20, rows))
-        log = log.with_columns(pl.format("country {}", "country").alias("country"))
         path = Path(place, "log.parquet")
-        log.write_parquet(path, compression="zstd", row_group_size=122_880)
+        write_file(rows, path, targets=4, countries=20)
         for name, (count, has_segments) in PAGES.items():
             words = ["-m", "counterpoise", "evaluate", str(path), "--reward", "reward", "--propensity", "propensity"]
-            words += [word for k in range(count) for word in ("--target", f"target {k}")]
+            words += [word for k in range(count) for word in ("--target", f"target {k}" if k else "target")]
             words += ["--segment", "country"] if has_segments else []
             words += ["--html", str(Path(place, "page.html"))]
             works = {
