@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from counterpoise.intervals.method import degrees_of_freedom
-from counterpoise.intervals.student import heavier
+from counterpoise.intervals.student import heavier_factors
 from counterpoise.moments import Floats
 
 MONTH = 30  # days, over which the chance of a false alarm is spread
@@ -17,7 +17,9 @@ WIDEST = 28  # days since a change; one that took longer to show was slow
 SETTLED = 7  # days before a change: every weekday once
 LOOKS = 0.12  # the constant of `alarm_limit`: benchmarks/verdicts.py watch-limits
 POOLED = 30.0  # degrees of freedom with which the whole reference period speaks about the error of a weekday
-WILD = 2.0  # times the variance of quiet days: more than a change of three errors makes of it, even with few clicks
+# Times the variance of quiet days. A change of three errors that N rows carry makes it 1 + 3/√N times as large, and few rows know it badly;
+# a single row that makes it three times as large moves the mean by √2 errors, which raises no alarm.
+WILD = 3.0
 DISPERSED = 0.01  # how unlikely the spread of the reference days must be before it is believed
 
 
@@ -96,15 +98,13 @@ def dispersion(values: Floats, errors: Floats, weekdays: Sequence[int]) -> float
     return math.sqrt(square / freedom)
 
 
-def quiet_errors(
-    errors: Floats, carrying: Floats, rows: Floats, weekdays: Sequence[int], reference: slice, limit: float
-) -> Floats:
-    """The errors that days would have if they were like those of the reference, and wider where few rows carry them.
+def quiet_errors(errors: Floats, carrying: Floats, rows: Floats, weekdays: Sequence[int], reference: slice) -> Floats:
+    """The errors that days would have if they were like those of the reference.
 
     A day with more clicks has a larger error of its own, and one without clicks has none at all, so what a day says about itself would
     hide a change or make one up. So the variance of a row comes from the same weekday of the reference, averaged with all of it in
     proportion to the degrees of freedom (Smyth 2004). A day has its own only if that is more than `WILD` times as large: after an outlier,
-    or a change of the weights. Tails are Student's.
+    or a change of the weights.
     """
     freedom = np.asarray(degrees_of_freedom(carrying), dtype=np.float64)
     of_day = np.eye(7)[np.asarray(weekdays)]
@@ -114,23 +114,37 @@ def quiet_errors(
     known = freedom[reference] @ of_day[reference]
     per_row = (known * of_weekday + POOLED * of_all) / (known + POOLED)
     quiet = of_day @ per_row / np.maximum(rows, 1.0)
-    variance = np.where(errors**2 > WILD * quiet, errors**2, quiet)
-    wider = np.array([heavier(limit, float(each)) / limit for each in freedom + POOLED])
-    return np.asarray(np.sqrt(variance) * wider)
+    return np.sqrt(np.where(errors**2 > WILD * quiet, errors**2, quiet))
 
 
-def scan(values: Floats, errors: Floats, weekdays: Sequence[int], spread: float, first: int) -> Iterator[Shift]:
-    r"""For every day from `first` on, the strongest change that may have begun in the last four weeks; its `limit` is left open.
+def scan(
+    values: Floats,
+    errors: Floats,
+    carrying: Floats,
+    weekdays: Sequence[int],
+    spread: float,
+    first: int,
+    limit: Callable[[int], float],
+) -> Iterator[Shift]:
+    r"""For every day from `first` on, the change in the last four weeks that comes closest to its limit, or passes it by most.
 
     The model is a level, an effect of each weekday with variance `spread`, and a shift from some day on. The statistic of the shift is
-    the signed root of the likelihood ratio, which is a standard normal number if nothing changed.
+    the signed root of the likelihood ratio, which is a standard normal number if nothing changed and many rows carry every day.
+
+    Where few do, its tails are Student's, and the day's `limit` rises: with the rows that carry the whole contrast of days, not those of
+    a day. The kurtosis of a sum is the mean of its terms' with squared shares of the variance as weights, and the rows that carry a
+    number are the inverse of that. So four days with a few clicks each stand as firmly as one with four times as many.
     """
     of_day = np.eye(7)[np.asarray(weekdays)]
     precision = (1 / errors**2)[:, None] * of_day
-    sums = [np.concatenate([np.zeros((1, 7)), np.cumsum(x, axis=0)]) for x in (precision, precision * values[:, None])]
+    each_day = (precision, precision * values[:, None], precision**2 / np.maximum(carrying, 1e-9)[:, None])
+    sums = [np.concatenate([np.zeros((1, 7)), np.cumsum(x, axis=0)]) for x in each_day]
     for last in range(first, len(values)):
         starts = np.arange(max(SETTLED, last + 1 - WIDEST), last + 1)
-        (n, total), (before, total_before) = (x[last + 1] for x in sums), (x[starts] for x in sums)
+        (n, total, fourth), (before, total_before, fourth_before) = (
+            (x[last + 1] for x in sums),
+            (x[starts] for x in sums),
+        )
         inside, shrink = n - before, 1 / (n + 1 / spread)
         left = 1 - n * shrink
         level, both = float((n * left).sum()), inside @ left
@@ -139,10 +153,16 @@ def scan(values: Floats, errors: Floats, weekdays: Sequence[int], spread: float,
         score = (total - total_before).sum(axis=1) - (inside * shrink) @ total - both * score_level / level
         known = information > 1e-9 * float(n.sum())
         z = np.where(known, score / np.sqrt(np.where(known, information, 1.0)), 0.0)
-        k = int(np.abs(z).argmax())
+        # a day has the weight precision·(1 − fitted) in the contrast if it comes after the change, and precision·fitted if before
+        fitted = inside * shrink + np.outer(both / level, left)
+        variance = (inside * (1 - fitted) ** 2 + before * fitted**2).sum(axis=1)
+        kurtosis = ((fourth - fourth_before) * (1 - fitted) ** 4 + fourth_before * fitted**4).sum(axis=1)
+        carried = variance**2 / np.maximum(kurtosis, 1e-300)
+        limits = heavier_factors(limit(last), degrees_of_freedom(carried) + POOLED)
+        k = int((np.abs(z) / limits).argmax())
         shift = float(score[k] / information[k]) if known[k] else 0.0
         base = (score_level - float(both[k]) * shift) / level
-        yield Shift(last, int(starts[k]), base, base + shift, float(z[k]), math.inf)
+        yield Shift(last, int(starts[k]), base, base + shift, float(z[k]), float(limits[k]))
 
 
 @dataclass(frozen=True)
@@ -167,18 +187,17 @@ class Watched:
         while len(values) - start > self.reference:
             part = slice(start, None)
             reference = slice(0, self.reference)
-            week, limit = weekdays[start:], self.limit(self.reference)
-            own = quiet_errors(errors[part], carrying[part], rows[part], week, reference, limit)
+            week = weekdays[start:]
+            own = quiet_errors(errors[part], carrying[part], rows[part], week, reference)
             if not (own > 0).all():
                 break
             wider = dispersion(values[part][reference], own[reference], week[: self.reference])
             own, extra = own * wider, max(extra, wider)
             spread = weekday_spread(values[part][reference], own[reference], week[: self.reference])
-            shifts = scan(values[part], own, week, spread, self.reference)
-            shift = next((each for each in shifts if abs(each.errors) > self.limit(each.noticed)), None)
+            shifts = scan(values[part], own, carrying[part], week, spread, self.reference, self.limit)
+            shift = next((each for each in shifts if abs(each.errors) > each.limit), None)
             if shift is None:
                 break
-            noticed, first, limit = start + shift.noticed, start + shift.first, self.limit(shift.noticed)
-            changes.append(replace(shift, noticed=noticed, first=first, limit=limit))
-            start = first  # a new reference begins here
+            changes.append(replace(shift, noticed=start + shift.noticed, first=start + shift.first))
+            start += shift.first  # a new reference begins here
         return changes, extra

@@ -102,9 +102,15 @@ def heavier(factor: float, freedom: float) -> float:
     >>> round(heavier(1.96, 1e9), 2), round(heavier(1.96, 3.0), 2)
     (1.96, 3.18)
     """
+    return float(heavier_factors(factor, np.asarray(freedom)))
+
+
+def heavier_factors(factor: float, freedom: Floats) -> Floats:
+    """The same for a stack of degrees of freedom."""
     from scipy.special import ndtr, stdtrit
 
     tail = float(ndtr(-factor))
-    if not math.isfinite(factor) or tail < 1e-300 or not math.isfinite(freedom):
-        return factor
-    return max(-float(stdtrit(freedom, tail)), factor)
+    if not math.isfinite(factor) or tail < 1e-300:
+        return np.full(freedom.shape, factor)
+    is_finite = np.isfinite(freedom)
+    return np.where(is_finite, np.maximum(-stdtrit(np.where(is_finite, freedom, 1.0), tail), factor), factor)

@@ -53,12 +53,16 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
             r = batch.get_column(reward).to_numpy()
             p = batch.get_column(PROPENSITY).to_numpy() if question.weight.needs_propensity else r
             center = float(r.mean()) if center is None and len(r) else center
+            weights = {  # of the whole batch: a column in pieces becomes an array only once
+                target: question.weight.weight(batch.get_column(column).to_numpy(), p)
+                for target, column in chosen.items()
+            }
+            for target, w in weights.items():
+                _count(profiles[target], w)
             for part in _parts(len(r), done, every):
                 done += part.stop - part.start
-                for target, column in chosen.items():
-                    w = question.weight.weight(batch.get_column(column).to_numpy()[part], p[part])
-                    running[target] += Moments.of(w, r[part], center=center)
-                    _count(profiles[target], w)
+                for target, w in weights.items():
+                    running[target] += Moments.of(w[part], r[part], center=center)
                     if done % every == 0:
                         profiles[target].steps.append(_step(running[target], level))
         for target in targets if done % every else ():
