@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from counterpoise.log.log import Log
     from counterpoise.log.record import check_decision, record
     from counterpoise.log.targets import ActionGroup, Always, Chosen, Probabilities
+    from counterpoise.models import propensities
     from counterpoise.moments import LogMoments, Moments
 
 __version__ = "0.3.0.dev0"
@@ -73,6 +74,7 @@ __all__ = [
     "logged",
     "models",
     "plan",
+    "propensities",
     "rank",
     "record",
     "sensitivity",
@@ -101,6 +103,7 @@ _HOMES = {
     "log.log": ("Log",),
     "log.record": ("check_decision", "record"),
     "log.targets": ("ActionGroup", "Always", "Chosen", "Probabilities"),
+    "models": ("propensities",),
     "moments": ("LogMoments", "Moments"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
