@@ -15,7 +15,7 @@ ASKED = {"reward": "r", "target": "t"}
 
 
 def bandit_log(seed, n=40_000, draws=1000):
-    """A log of Thompson sampling in 100 batches, with 6 % of uniform choice: its propensities `p`, and as counts of so many draws, `counted`."""
+    """A log of Thompson sampling in 100 batches, with 6 % of uniform choice: its propensities, also as counts of so many draws."""
     g = np.random.default_rng(seed)
     views = g.integers(20, 60, (100, ARMS))
     clicks = g.binomial(views, RATES)

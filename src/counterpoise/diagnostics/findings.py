@@ -227,19 +227,28 @@ class Counted:
 
     def said(self, column: str) -> str:
         """What is odd about the column, and what it does to weights."""
+        unless = (
+            f", unless {column!r} is rounded to {round(math.log10(self.draws))} decimals" if self.may_be_rounded else ""
+        )
         return (
-            f"all values of {column!r} are multiples of 1/{self.draws:,}, and the smallest is {self.smallest:.2g}, as if they came from "
-            f"counting {self.draws:,} simulated draws, or had been rounded. Weights from counts are too large on average: the mean of "
-            f"1/{column} by about {100.0 * self.excess:.2g} %."
+            f"all values of {column!r} are multiples of 1/{self.draws:,}, and the smallest is {self.smallest:.2g}: they seem to come from "
+            f"counting {self.draws:,} simulated draws{unless}. Weights from counts are too large on average, and so is the mean of "
+            f"1/{column}, by about {100.0 * self.excess:.2g} %."
         )
 
     def do(self, column: str) -> str:
         """How to correct them."""
-        quoted = _quoted(column)
+        expression = f"({_quoted(column)} * {self.draws} + 1) / {self.draws + 1}"
+        rounded = "; if they were rounded, log all digits" if self.may_be_rounded else ""
         return (
             "Compute them instead, such as with cp.propensities.thompson_beta. If they were counted and that is no longer possible, pass "
-            f"`propensity={f'({quoted} * {self.draws} + 1) / {self.draws + 1}'!r}`; if they were rounded, log all digits."
+            f"`propensity={expression!r}`{rounded}."
         )
+
+    @property
+    def may_be_rounded(self) -> bool:
+        """Whether rounding to decimals looks the same."""
+        return self.draws in POWERS_OF_TEN
 
 
 def counted_of(p: Floats) -> Counted | None:
