@@ -96,17 +96,17 @@ def epsilon_greedy(scores: ArrayLike, epsilon: float) -> Floats:
 def _rows(arrays: dict[str, ArrayLike], positive: tuple[str, ...] = ()) -> tuple[tuple[int, ...], list[Floats]]:
     """The arrays as rows × arms, and the shape that they came in."""
     values = []
-    for name, given in arrays.items():
+    for name, array in arrays.items():
         try:
-            values.append(np.asarray(given, dtype=np.float64))
+            values.append(np.asarray(array, dtype=np.float64))
         except (TypeError, ValueError):
             raise OptionError(
                 f"`{name}=` must hold numbers, a row for each decision and a column for each arm."
             ) from None
     shape = values[0].shape
     if any(value.shape != shape for value in values):
-        found = " and ".join(f"{name} {value.shape}" for name, value in zip(arrays, values, strict=True))
-        raise OptionError(f"every arm of every row needs all parameters, and the shapes differ: {found}.")
+        shapes = " and ".join(f"{name} {value.shape}" for name, value in zip(arrays, values, strict=True))
+        raise OptionError(f"every arm of every row needs all parameters, and the shapes differ: {shapes}.")
     if len(shape) not in (1, 2) or shape[-1] < 2:
         raise OptionError(
             f"expected a row for each decision and a column for each of at least 2 arms, found the shape {shape}."
