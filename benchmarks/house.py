@@ -34,9 +34,9 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 198,
-    "lines of code": 34_809,
-    "modules with one importer": 21,
+    "files": 199,
+    "lines of code": 35_163,
+    "modules with one importer": 22,
     "own imports inside functions": 39,
     "… that escape a cycle": 0,
     "deepest chain of imports": 20,
