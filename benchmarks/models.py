@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 from bench import Suite, head, in_processes, row, share, slack
 from peers import FEATURES, LinearPolicy, clicks_of_many, estimator, peak
+from scipy import special
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
@@ -353,6 +354,47 @@ def check_propensities(
         for n in rows:
             logs = runs if n < 5_000 else max(runs // 2, 1)
             show_runs(count, n, propensity_runs(world, n, logs, propensity_model(model, error), first))
+
+
+# -- propensities of Thompson sampling: how long they take, and how far off they are ---------------------------------------
+
+
+@SUITE.experiment("thompson", rows=2000)
+def thompson(*, rows: int = 100_000, arms: int = 10) -> bool:
+    """Propensities of Thompson sampling for rows that all differ and for 100 different rows, and their error where it is known."""
+    random = np.random.default_rng(0)
+    views = random.integers(10, 2000, (rows, arms))
+    clicks = random.binomial(views, random.uniform(0.02, 0.08, arms))
+    means, sds = clicks / views, np.sqrt((clicks + 1.0) / views**2)
+    head("rows", "arms", "what", "seconds", "least", "largest error of the sum")
+    is_kept = True
+    batches = np.arange(rows) % 100
+    kinds = {
+        "thompson_beta": (cp.propensities.thompson_beta, 1.0 + clicks, 1.0 + views - clicks),
+        "thompson_normal": (cp.propensities.thompson_normal, means, sds),
+    }
+    for name, (work, first, second) in kinds.items():
+        for top, which, said in (
+            (1, slice(None), ""),
+            (3, slice(None), ", top=3"),
+            (1, batches, ", 100 different rows"),
+        ):
+            start = time.perf_counter()
+            chances = work(first[which], second[which], top)
+            seconds = time.perf_counter() - start
+            error = float(np.abs(chances.sum(axis=1) - top).max())
+            row(f"{rows:,}", arms, name + said, f"{seconds:.1f}", f"{chances.min():.1e}", f"{error:.1e}")
+            is_kept &= error < 1e-7
+    distance = np.linspace(0.0, 50.0, 501)
+    pairs = cp.propensities.thompson_normal(np.stack([0 * distance, distance], axis=1), np.ones((501, 2)))
+    off = float(np.max(np.abs(pairs[:, 0] / special.ndtr(-distance / math.sqrt(2.0)) - 1.0)))
+    a, b = 10.0 ** random.uniform(-2, 6, (2, 1000))
+    ones = np.ones(1000)
+    uniform = cp.propensities.thompson_beta(np.stack([a, ones], axis=1), np.stack([b, ones], axis=1))[:, 0]
+    off_beta = float(np.max(np.abs(uniform / (a / (a + b)) - 1.0)))
+    print(f"Largest relative error: two normal arms, down to {pairs[:, 0].min():.0e}: {off:.1e};", end=" ")
+    print(f"Beta(α, β) against a uniform draw, α and β from 0.01 to 10⁶: {off_beta:.1e}.")
+    return is_kept and max(off, off_beta) < 1e-6
 
 
 @SUITE.experiment("confounder", rows=5000)

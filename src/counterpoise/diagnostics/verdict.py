@@ -23,6 +23,7 @@ MISSING = "missing-actions"
 BELOW_ONE = "mean-weight-below-one"  # a mean that only missing actions or wrong numbers explain
 TOGETHER = "rows-move-together"
 OWN_ROWS = "own-training-rows"
+COUNTED = "counted-propensities"
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ CODES: Mapping[str, Code] = {
     ),
     "actions-as-probabilities": Code(
         "caution", "A target's column seems to hold actions, and was read as probabilities.", takes_rows=True
+    ),
+    COUNTED: Code(
+        "caution", "Propensities look counted from simulated draws, which makes weights too large.", takes_rows=True
     ),
     "carrying-logger": Code("note", "Of several loggers, one carries most of the weight."),
     "sensitivity": Code("note", "How wrong propensities must be for the conclusion to flip."),

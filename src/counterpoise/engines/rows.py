@@ -82,6 +82,13 @@ def first_rows_with(question: Question, rows: int, others: Sequence[str]) -> pl.
     return first_rows(_with_columns(lean, others), rows)
 
 
+def first_good_rows(question: Question, rows: int) -> pl.DataFrame:
+    """The good ones of the first rows, under the question's own names, as the estimates see them."""
+    lean = replace(question, log=question.log.but(cluster=None, key=()), segment=(), groups=1)
+    batch = first_rows(lean, rows)
+    return good_rows(prepare(pl.concat(frames.with_policies([batch], lean)), lean, 0), lean)
+
+
 def _with_columns(question: Question, others: Sequence[str]) -> Question:
     """The question with more columns to read, which play no part in it."""
     return replace(question, segment=tuple(dict.fromkeys((*question.segment, *others))), groups=1)

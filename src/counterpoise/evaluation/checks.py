@@ -7,17 +7,26 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 
 import numpy as np
 import polars as pl
 
 from counterpoise.diagnostics import Caveat, Concern
-from counterpoise.diagnostics.findings import FEW_VALID, about_lists, about_misread, meaning_of, try_readings
+from counterpoise.diagnostics.findings import (
+    FEW_VALID,
+    LOOKED_AT,
+    about_lists,
+    about_misread,
+    counted_of,
+    meaning_of,
+    try_readings,
+)
 from counterpoise.diagnostics.seeming import fall_of, find_lists, says_action, says_list, says_position, shows_once
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
-from counterpoise.diagnostics.verdict import MISSING, OWN_ROWS
+from counterpoise.diagnostics.verdict import COUNTED, MISSING, OWN_ROWS, Severity
 from counterpoise.engines.registry import columns_of, engine_of
-from counterpoise.engines.rows import ID, first_rows_with, good_rows_of_ids, rows_of_ids
+from counterpoise.engines.rows import ID, first_good_rows, first_rows_with, good_rows_of_ids, rows_of_ids
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns
@@ -147,6 +156,7 @@ ENOUGH, AT_MOST = 200, 40_000  # ids that are enough to tell; until then, more r
 REPEATED = 1.05  # rows per id, at least
 FIRST = 10_000  # rows that the doctor's cheap checks look at
 RARE = 0.001  # once this share of rows is dropped, propensities are looked at
+MATTERS = 0.25  # standard errors: a bias of that size lowers what a 95 % interval covers by half a percent
 FAR = 0.1  # a mean weight this far from 1 may have misread propensities
 
 
@@ -176,6 +186,7 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
         yield other_columns
     if _has_own_propensities(question):
         yield misread_propensities
+        yield counted_propensities
 
 
 def actions_as_probabilities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
@@ -372,6 +383,35 @@ def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[C
     if misread is not None:
         said, valid = misread
         yield Concern(Caveat("propensities-not-probabilities", _upper(said), {"valid_share": valid}))
+
+
+def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+    """Whether propensities were counted from simulated draws, and what that does to each answer, by the first rows."""
+    log = question.log
+    named = str(log.propensity)
+    if not log.is_arrays and named not in columns_of(log):  # an expression, which may be what corrects them
+        return
+    counted = counted_of(_numbers(first_rows_with(question, LOOKED_AT, ()), named))
+    if counted is None:
+        return
+    rows = first_good_rows(question, LOOKED_AT)
+    corrected = rows.with_columns(pl.Series(PROPENSITY, counted.corrected(_numbers(rows, PROPENSITY))))
+    for (place, reward), (target, other) in product(enumerate(log.reward), question.contrasts):
+        r = _numbers(rows, question.names.rewards[place])
+        (psi, w), (right, right_w) = (_terms(question, frame, place, target, other) for frame in (rows, corrected))
+        biases = {"this answer": (psi, right), "ips": (w * r, right_w * r)}
+        sizes = {name: _bias_of(*terms, whole.rows) for name, terms in biases.items()}
+        name, (bias, error) = max(sizes.items(), key=lambda size: abs(size[1][0]) / max(size[1][1], 1e-300))
+        text = f"{_upper(counted.said(named))} That moves {name} by about {bias:.2g}, where its standard error is {error:.2g}."
+        numbers = {"draws": counted.draws, "excess": counted.excess, "bias": bias, "error": error}
+        severity: Severity = "caution" if abs(bias) > MATTERS * error else "note"
+        yield Concern(Caveat(COUNTED, text, numbers, counted.do(named), severity), target, reward)
+
+
+def _bias_of(terms: Floats, right: Floats, rows: int) -> tuple[float, float]:
+    """How far the mean of terms is from that of the right ones, and its standard error in a log of so many rows."""
+    known = ~np.isnan(terms)
+    return float(np.mean(terms[known] - right[known])), float(np.std(terms[known])) / math.sqrt(max(rows, 1))
 
 
 def explanation_of(error: LogError, question: Question) -> LogError:

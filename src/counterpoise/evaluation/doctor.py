@@ -14,6 +14,7 @@ import polars as pl
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.diagnostics.diagnose import TITLES
 from counterpoise.diagnostics.findings import (
+    LOOKED_AT,
     Finding,
     Propensities,
     RewardSummary,
@@ -25,10 +26,12 @@ from counterpoise.diagnostics.findings import (
     about_positions,
     about_propensities,
     about_rewards,
+    counted_of,
     leaks,
     try_readings,
 )
 from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
+from counterpoise.diagnostics.verdict import COUNTED as COUNTED_PROPENSITIES
 from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
@@ -55,6 +58,7 @@ OWN = (
     "lists-as-rows",
     "propensity-meaning",
     "propensities-not-probabilities",
+    COUNTED_PROPENSITIES,
 )  # caveats covered by the doctor's own findings
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
@@ -493,6 +497,7 @@ def _propensities(frame: pl.LazyFrame, name: str, rows: int) -> Propensities:
         commonest=commonest,
         commonest_share=float(collect(sample.select((p == commonest).mean())).item()),
         decimals=next((d for d in range(5) if measured[f"d{d}"] < 1e-9), None),
+        counted=counted_of(collect(good.head(LOOKED_AT)).get_column("p").to_numpy()),
         mean_inverse=measured["inverse"],
         mean_inverse_stderr=(measured["spread"] or 0.0) / math.sqrt(n),
         expected_actions=expected,
