@@ -38,6 +38,9 @@ def start(master):
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
+        # wide plans: what follows from filters is looked for in every column, and every plan is written out
+        "spark.sql.constraintPropagation.enabled": "false",
+        "spark.sql.maxPlanStringLength": "0",
         "spark.driver.memory": "1g",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",

@@ -133,7 +133,8 @@ def scan(
 
     Where few do, its tails are Student's, and the day's `limit` rises: with the rows that carry the whole contrast of days, not those of
     a day. The kurtosis of a sum is the mean of its terms' with squared shares of the variance as weights, and the rows that carry a
-    number are the inverse of that. So four days with a few clicks each stand as firmly as one with four times as many.
+    number are the inverse of that. So four days with a few clicks each stand as firmly as one with four times as many. N rare clicks
+    have a skewness of 1/√N, whose square makes the tails about those of N degrees of freedom (Edgeworth's second term).
     """
     of_day = np.eye(7)[np.asarray(weekdays)]
     precision = (1 / errors**2)[:, None] * of_day
@@ -158,7 +159,7 @@ def scan(
         variance = (inside * (1 - fitted) ** 2 + before * fitted**2).sum(axis=1)
         kurtosis = ((fourth - fourth_before) * (1 - fitted) ** 4 + fourth_before * fitted**4).sum(axis=1)
         carried = variance**2 / np.maximum(kurtosis, 1e-300)
-        limits = heavier_factors(limit(last), degrees_of_freedom(carried) + POOLED)
+        limits = heavier_factors(limit(last), carried + POOLED)
         k = int((np.abs(z) / limits).argmax())
         shift = float(score[k] / information[k]) if known[k] else 0.0
         base = (score_level - float(both[k]) * shift) / level
