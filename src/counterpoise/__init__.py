@@ -105,11 +105,11 @@ _HOMES = {
     "log.log": ("Log",),
     "log.record": ("check_decision", "record"),
     "log.targets": ("ActionGroup", "Always", "Chosen", "Probabilities"),
+    "models": ("propensities",),
     "moments": ("LogMoments", "Moments"),
     "readers": ("read",),  # a module of its room
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = {"propensities": "models.propensities"}
 
 
 def __dir__() -> list[str]:
@@ -123,7 +123,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and no name that i
             home = import_module(f"counterpoise.{_HOME[name]}")
             value = getattr(home, name) if hasattr(home, name) else import_module(f"{home.__name__}.{name}")
         elif name in __all__:
-            value = import_module(f"counterpoise.{_MODULES.get(name, name)}")  # one of the rooms, or a module in one
+            value = import_module(f"counterpoise.{name}")  # one of the rooms
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value
