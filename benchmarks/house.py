@@ -35,7 +35,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 203,
-    "lines of code": 36_040,
+    "lines of code": 36_042,
     "modules with one importer": 24,
     "own imports inside functions": 40,
     "… that escape a cycle": 0,
@@ -46,10 +46,10 @@ LIMITS = {
     "type: ignore": 25,
     "vague names": 6,
     "functions with more than 9 parameters": 4,
-    "files of evaluate on Parquet, printed": 42,
+    "files of evaluate on Parquet, printed": 44,
     "opens of the log by evaluate --html": 2,
-    "files of PolicyLearner.fit": 54,
-    "files of learn_policy": 57,
+    "files of PolicyLearner.fit": 55,
+    "files of learn_policy": 58,
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

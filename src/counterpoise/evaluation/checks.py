@@ -386,9 +386,15 @@ def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[C
 
 
 def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    """Whether propensities were counted from simulated draws, and what that does to each answer, by the first rows."""
+    """Whether propensities were counted from simulated draws, and what that does to each answer, by the first rows.
+
+    The first rows of a lazy frame and of Spark may take a whole pass: they are looked at only if the mean weight is far from 1.
+    """
     log = question.log
     named = str(log.propensity)
+    takes_a_pass = isinstance(log.data, pl.LazyFrame) or engine_of(log).is_cluster
+    if takes_a_pass and not _is_far_from_one(whole.moments[0]):
+        return
     if not log.is_arrays and named not in columns_of(log):  # an expression, which may be what corrects them
         return
     counted = counted_of(_numbers(first_rows_with(question, LOOKED_AT, ()), named))
