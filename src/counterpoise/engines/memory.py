@@ -99,12 +99,17 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
             numbers[lane.zeros] = float(lane.weight.is_zero(columns[lane.target]).sum())
     for name, (column, order) in powers_of(names, lanes).items():
         numbers[name] = _power_sum(columns[column], order)
+        if column not in numbers:  # what is no column of a lane where rows were sampled
+            numbers[column], numbers[names.product(column, column)] = (
+                columns[column].sum(),
+                columns[column] @ columns[column],
+            )
     for lane in smoothed_lanes(names, lanes):
         sums = Smoothed.of(columns[names.weighted(lane)], names.question.smoothings).sums
         numbers |= {names.smoothed(lane, k): total for k, total in enumerate(sums)}
 
     def largest(lane: Lane) -> Largest:
-        return {(): 1.0 + np.sort(columns[lane.excess])[::-1][:KEPT]}
+        return {(): 1.0 + np.sort(columns[lane.watched])[::-1][:KEPT]}
 
     answer = {name: np.array([total]) for name, total in numbers.items()}
     return Answer(answer, [()] if rows else [], rows, True, largest)

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
 from counterpoise.log.question import (
+    COUNTS,
     GROUP,
+    KEEP,
     MODEL_ERROR,
     MODEL_REWARD,
     PROPENSITY,
@@ -28,6 +30,7 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, is_good
 from counterpoise.moments import Floats, Moments
+from counterpoise.moments.columns import INVERSE
 from counterpoise.moments.log_moments import Contrast, Label
 from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed
 
@@ -83,7 +86,8 @@ def aggregate(
     squares |= _smoothed_rewards(names, lanes)
     zeros = {lane.zeros: counted(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
     wanted = [nw.len().alias(ROWS)] + ([nw.col(name).max() for name in names.centers] if query.own is not None else [])
-    wanted += [nw.col(name).sum() for name in sorted({*singles_of(lanes), *columns})]
+    plain = {column for column, _ in powers.values()}
+    wanted += [nw.col(name).sum() for name in sorted({*singles_of(lanes), *columns, *plain})]
     if names.keys:  # not every engine adds up products by group that are not columns
         rows = rows.with_columns(**squares, **zeros)
         wanted += [nw.col(name).sum() for name in (*squares, *zeros)]
@@ -138,7 +142,22 @@ def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) ->
         made[lane.shared] = weight.excess(t, p) if lane.other is None else weight.difference(t, get(lane.other), p)
         if question.makes_lists:
             made |= _of_lists(lane, names, centers[lane.reward], get)
-    return made
+    return made if question.log.keep is None else made | _counted(made, lanes, get)
+
+
+def _counted(made: Mapping[str, Term], lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
+    """What `centered` makes, every row as often as it counts: one for all rows that sampling kept with its probability."""
+    counts = 1.0 / get(KEEP)
+    columns: dict[str, Term] = {COUNTS: counts}
+    for lane in lanes:
+        columns |= {name: made[column] * counts for name, column in lane.counted.items()}
+        columns[lane.shared] = made[lane.shared] * counts
+        # where a reward has rows of its own, what is made from it is blank on the others
+        own = counts if lane.columns[INVERSE] == COUNTS else made[lane.shifted] * 0.0 + counts
+        columns[lane.columns[INVERSE]] = own
+        if not lane.contrast[1]:
+            columns[lane.watched] = columns[lane.shared] + (own - 1.0)
+    return columns
 
 
 def _of_lists(lane: Lane, names: Names, center: Term | float, get: Callable[[str], Term]) -> dict[str, Term]:
@@ -228,7 +247,7 @@ def context_aggregate(
 
 def powers_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, int]]:
     """The third and fourth powers that are added up of every excess and every reward: name → the column and its order."""
-    columns = sorted({column for lane in lanes for column in (lane.excess, lane.columns["s"])})
+    columns = sorted({column for lane in lanes for column in (lane.excess, lane.shifted)})
     return {names.power(column, order): (column, order) for column in columns for order in (3, 4)}
 
 
@@ -270,7 +289,8 @@ def center_of(rewards: pl.Series) -> float:
 
 def is_fine(part: str, values: Floats) -> NDArray[np.bool_]:
     """Whether the numbers of a part obey its rule, each by itself."""
-    fine: NDArray[np.bool_] = {"propensity": is_propensity, "target": is_probability}.get(part, is_number)(values)
+    rules = {"propensity": is_propensity, "keep": is_propensity, "target": is_probability}
+    fine: NDArray[np.bool_] = rules.get(part, is_number)(values)
     return fine
 
 
@@ -295,7 +315,7 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
 
 FEATURES = "the squares of the features"  # all of them added up, which is at least the square of the largest
 # 1/LARGEST: a weight above LARGEST needs a smaller propensity than that, and the rules then decide
-LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0)}
+LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "keep": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0)}
 
 
 def total_of(parts: Floats, place: NDArray[np.int64], count: int) -> Floats:

@@ -24,9 +24,19 @@ from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
-from counterpoise.moments.spread import UNSMOOTHED, Powers, Smoothed, Tail, carrying_rows, usual_ends, usual_rewards
+from counterpoise.moments.reduction import counts_of, reduced
+from counterpoise.moments.spread import (
+    ORDERS,
+    UNSMOOTHED,
+    Powers,
+    Smoothed,
+    Tail,
+    carrying_rows,
+    usual_ends,
+    usual_rewards,
+)
 
 # -- Which estimators answer: those asked for, or all that the log and the interval allow ------------------------------
 
@@ -65,13 +75,20 @@ def choose(
     assumes a mean of 1 would undo that.
     """
     has_model = set(MODEL) <= set(columns)
-    missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
+    is_sampled = INVERSE in columns  # cross_fit would have to count groups as their rows do
+    missing = {
+        "model": not has_model,
+        "groups": groups < 2 or is_sampled,
+        "context": not has_context(columns),
+        "": False,
+    }
     for name in names:
         _check(name, missing, method)
     if names or method.estimators:
         return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
-        name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
+        name not in (*ROW, SQUARE, LENGTH, INVERSE) and not name.startswith((CONTEXT, EXCESS, REWARD))
+        for name in columns
     )
     # without controls they are beta_ips and context_ips
     redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
@@ -142,8 +159,23 @@ class View:
 
     @cached_property
     def whole(self) -> Moments:
-        """A stack of places."""
+        """A stack of places, as a plain log has them."""
+        return reduced(self.together)
+
+    @cached_property
+    def together(self) -> Moments:
+        """The same before rows that say more are reduced to weights and rewards."""
         return self.groups.merge(axis=1)
+
+    @cached_property
+    def others(self) -> Moments:
+        """For every group of every place, all the other groups, as a plain log has them."""
+        return reduced(self.groups.others)
+
+    @cached_property
+    def counts(self) -> Floats:
+        """How many rows before sampling a row stands for, on average, in every place."""
+        return counts_of(self.together)
 
     @cached_property
     def around_zero(self) -> tuple[Moments, Moments]:
@@ -172,7 +204,9 @@ class View:
     @cached_property
     def excess(self) -> Powers:
         """The powers of the excess, a stack of places."""
-        return self._of_places(self.log.excess[self.contrast])
+        powers = self._of_places(self.log.excess[self.contrast])
+        scale = self.counts[:, None]
+        return powers if (scale == 1.0).all() else replace(powers, sums=powers.sums / scale ** np.array(ORDERS))
 
     @cached_property
     def rewards(self) -> Powers:
@@ -191,8 +225,17 @@ class View:
 
     @cached_property
     def carrying(self) -> Floats:
-        """How many rows carry the variance, in every place."""
-        return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
+        """How many rows carry the variance, in every place; where rows were sampled, at most as many as they are worth."""
+        rows = self.together
+        if INVERSE not in rows.columns:
+            return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
+        counts = rows.form(**{INVERSE: 1.0})
+        whole = _evenness(rows, np.broadcast_to(counts, rows.mean.shape))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            apart = [np.asarray(rows.center - end)[:, None] for end in self.ends]
+            worth = [np.minimum(_evenness(rows, rows.form("s") + by * counts) / whole, 1.0) for by in apart]
+        carrying = carrying_rows(self.excess, self.rewards, self.ends, (worth[0], worth[1]))
+        return np.minimum(carrying, np.asarray(rows.n) * whole)
 
     @cached_property
     def squares(self) -> Floats:
@@ -208,16 +251,40 @@ class View:
         largest = np.full(len(self.log.segments), -math.inf)
         for tails in own:
             largest = np.maximum(largest, [tail.weights[0] if len(tail.weights) else -math.inf for tail in tails])
-        places = np.append(largest.max(), largest)[: len(self.places)]
+        places = np.append(largest.max(), largest)[: len(self.places)] / np.where(self.counts > 0, self.counts, 1.0)
         places = np.where(places == -math.inf, 1.0, places)
         most = places if len(own) > 1 else np.maximum(places - 1.0, 0.0)
         with np.errstate(invalid="ignore"):
             return np.where(is_known, np.sqrt(fourth / np.where(is_known, square, 1.0)), most)
 
+    def rewards_around(self, baseline: Floats) -> tuple[Floats, Floats]:
+        r"""The usual rewards; where rows were sampled, as near to a baseline as such rows are lighter than others.
+
+        .. math:: \frac{\sum (hwd)^2}{\sum hwd} \Big/ \frac{\sum (hw)^2}{\sum hw}
+
+        with d the distance of a reward from the other end. Sampling may keep every click and few of the others: then no click counts for
+        as many rows as they do.
+        """
+        rows, (low, high) = self.together, self.ends
+        if INVERSE not in rows.columns:
+            return self.usual_rewards
+        all_rows = rows.form("u", **{INVERSE: 1.0})
+
+        def size(end: Floats) -> Floats:
+            apart = np.asarray(rows.center - end)[:, None]
+            return _size_weighted(rows, rows.form("s", "us") + apart * all_rows) / np.maximum(high - low, 1e-300)
+
+        whole = _size_weighted(rows, np.broadcast_to(all_rows, rows.mean.shape))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = [np.abs(size(end)) / whole for end in (high, low)]
+        below, above = (np.where(np.isfinite(ratio) & (ratio > 0), np.minimum(ratio, 1.0), 1.0) for ratio in ratios)
+        least, most = self.usual_rewards
+        return baseline + below * (least - baseline), baseline + above * (most - baseline)
+
     @cached_property
     def weight_errors(self) -> tuple[Floats, Floats]:
         """The jackknife error of the mean weight, and the number of groups with rows, in every place."""
-        return jackknife_error(self.groups.others.average("u"), self.groups.n)
+        return jackknife_error(self.others.average("u"), self.groups.n)
 
     @cached_property
     def lengths(self) -> tuple[Floats, Floats]:
@@ -227,7 +294,7 @@ class View:
         longer = longer_lists(self.whole)
         values, errors = np.asarray(longer.value), np.asarray(longer.stderr)
         if self.is_clustered:
-            errors = jackknife_error(np.asarray(longer_lists(self.groups.others).value), self.groups.n)[0]
+            errors = jackknife_error(np.asarray(longer_lists(self.others).value), self.groups.n)[0]
         return values, errors
 
     @cached_property
@@ -241,7 +308,9 @@ class View:
 
     def tail(self, segment: Segment) -> Tail:
         """The largest weights of a place."""
-        return self._whole_tail if segment is None else self.log.tails[self.contrast][self.place(segment) - 1]
+        k = self.place(segment)
+        tail = self._whole_tail if segment is None else self.log.tails[self.contrast][k - 1]
+        return tail if self.counts[k] == 1.0 else Tail(tail.weights / self.counts[k], tail.zeros)
 
     def place(self, segment: Segment) -> int:
         """The index of a segment among the places."""
@@ -438,7 +507,7 @@ def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvarie
         whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.center, rewards.columns)
         return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
     single = view if view.contrast == (target, "") else View(view.log, (target, ""))
-    weight = np.maximum(1.0 + single.groups.average("u"), 0.0) * single.groups.n
+    weight = np.maximum(1.0 + reduced(single.groups).average("u"), 0.0) * single.groups.n
     clusters = effective_clusters(weight) if single.is_clustered else None
     return unvaried(single.whole, single.reward_range, options.reward_bounds, clusters)
 
@@ -465,7 +534,8 @@ def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -
     # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
     least = np.minimum(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
     with np.errstate(over="ignore", invalid="ignore"):
-        low, high = extremes(view.usual_rewards, baseline, None if estimator.estimand == "value" else -least, heavy)
+        excess = None if estimator.estimand == "value" else -least
+        low, high = extremes(view.rewards_around(baseline), baseline, excess, heavy)
     leverage = np.where(groups > 0, 0.0, np.minimum(view.excess.kurtosis / np.maximum(n, 1), MOST))
     parts: Any = {
         "value": value,
@@ -491,6 +561,25 @@ def extremes(
     else:
         terms = [excess * (reward - baseline) for reward in rewards for excess in (least, heavy)]
     return np.minimum.reduce(terms), np.maximum.reduce(terms)
+
+
+def _mean_and_square(rows: Moments, form: Floats) -> tuple[Floats, Floats]:
+    """The mean of a linear form of the columns, and of its square."""
+    mean = np.asarray((form * rows.mean).sum(axis=-1))
+    square = np.einsum("...i,...ij,...j->...", form, rows.scatter, form) / np.maximum(rows.n, 1)
+    return mean, np.asarray(square + np.square(mean))
+
+
+def _size_weighted(rows: Moments, form: Floats) -> Floats:
+    """The mean of a linear form of the columns, in which every row counts as much as it has of it."""
+    mean, square = _mean_and_square(rows, form)
+    return np.divide(square, mean, out=np.zeros(mean.shape), where=mean != 0)
+
+
+def _evenness(rows: Moments, form: Floats) -> Floats:
+    """The share of the rows that would do as much, if each had as much of a linear form of the columns as any other."""
+    mean, square = _mean_and_square(rows, form)
+    return np.divide(np.square(mean), square, out=np.zeros(mean.shape), where=square > 0)
 
 
 def _constants(view: View, own: Estimate, value: Floats, estimator: Estimator) -> Floats:
@@ -554,7 +643,7 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
         return {place: [] for place in view.places}
     means = {name.removeprefix(CONTEXT): whole.average(name) for name in whole.context}
     errors = {
-        name.removeprefix(CONTEXT): jackknife_error(view.groups.others.average(name), view.groups.n)[0]
+        name.removeprefix(CONTEXT): jackknife_error(view.others.average(name), view.groups.n)[0]
         if view.is_clustered
         else np.sqrt(whole.covariance(name, name) / np.maximum(whole.n, 1))
         for name in whole.context

@@ -457,7 +457,7 @@ def _spread(view: View, estimator: Estimator | None, *, is_share: bool) -> Float
         return estimate_of("share", share, 0.0, moments.n, baseline=0.0) if is_share else made
 
     if view.is_clustered:
-        without = np.nan_to_num(np.asarray(value(view.groups.others).value))
+        without = np.nan_to_num(np.asarray(value(view.others).value))
         return jackknife_error(without, view.groups.n)[0]
     slopes = gradient(value, view.whole)
     square = np.einsum("...i,...ij,...j->...", slopes, view.whole.scatter, slopes)

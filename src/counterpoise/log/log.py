@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from numbers import Integral
+from numbers import Integral, Real
 from os import PathLike
 from os.path import exists
 from pathlib import Path
@@ -172,6 +172,8 @@ class Log:
     candidates: str | None = None
     cluster: str | None = None
     key: tuple[str, ...] = ()
+    keep: str | None = None
+    rows: int | None = None
     model_reward: str | None = None
     model_value: Columns = None  # by target; only the question knows which belongs to which
     model: str | Learnable | Fittable | None = None
@@ -452,6 +454,15 @@ def column_names(part: str, value: object, arrays: Arrays | None) -> tuple[str, 
     return (column_name(part, value, arrays),)
 
 
+def _keep(part: str, value: object, arrays: Arrays | None) -> str:
+    """The column of the probabilities with which rows were kept, or an expression that is one number."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        if not 0 < float(value) <= 1:
+            raise OptionError(f"`keep={value!r}` is not a probability: rows are kept with one above 0, and at most 1.")
+        return repr(float(value))
+    return column_name(part, value, arrays)
+
+
 def _discount(part: str, value: object, arrays: Arrays | None) -> str:
     """The column that says how much positions count, or the name of a rule."""
     return value if isinstance(value, str) and value == DCG else column_name(part, value, arrays)
@@ -503,6 +514,7 @@ _FORMS: dict[Form, Callable[[str, object, Arrays | None], object]] = {
     "propensity": _propensity,
     "column": column_name,
     "discount": _discount,
+    "keep": _keep,
     "columns": column_names,
     "table": _table,
     "baseline": _baseline,

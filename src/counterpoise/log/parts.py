@@ -63,7 +63,7 @@ class Fittable:
 
 # -- The list ----------------------------------------------------------------------------------------------------------
 
-Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "option"]
+Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "keep", "option"]
 Panel = Literal["log", "rows", "lists", "models", "estimates"]  # under which the help of a command lists a part
 
 
@@ -117,6 +117,14 @@ class LogFields(TypedDict, total=False):
         Part("the unit of randomization, such as the user; errors allow for its rows being alike", panel="log"),
     ]
     key: Annotated[Columns, Part("what identifies a row; repeats are counted", "columns")]
+    keep: Annotated[
+        Column | float,
+        Part(
+            "the probability that a row was kept where the log was sampled; it may depend on what came of the choice",
+            "keep",
+        ),
+    ]
+    rows: Annotated[int | None, Part("with keep, how many rows there were before sampling, if known", "option")]
     model_reward: Annotated[
         Column,
         Part(
@@ -232,6 +240,7 @@ OTHER_WORDS = {
     "items": ("action_context", "item_features"),
     "position": ("rank",),
     "where": ("condition", "filter"),
+    "keep": ("sample_rate", "sampling_rate", "sample_weight", "pdrop"),
     "reward_bounds": ("bounds", "reward_range"),
 }
 

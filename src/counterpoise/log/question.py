@@ -24,7 +24,7 @@ from counterpoise.log.targets import (
     as_remembered,
     targets_of,
 )
-from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Contrast
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # -- The names of columns inside a query, which are made here and taken apart nowhere ----------------------------------
 
 PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW_NUMBER = "p", "q", "e", "g", "key", "n", "row"
+KEEP, COUNTS = "keep", "counts"  # the probability that a row was kept, and how many rows it counts for
 
 # what a policy learns from: the logged action, its id (−1 if it has none), how many candidates there were and whether it was one of
 # them, and the sum of a reward model's predictions
@@ -57,6 +58,8 @@ class Lane:
     that wrote the log). Some of the columns are products with the excess: `factors` maps them to the other factor. If rewards have bad
     rows of their own, `excess` is blank on those, and `shared` is what it is made from.
     Where a question has a ladder of weights, every contrast has a lane for each `rung` of it.
+    Where rows were sampled, `excess` counts each row as often as it stands for others, and so do the columns that `counted` makes from
+    those it maps them to.
     """
 
     contrast: Contrast
@@ -70,6 +73,7 @@ class Lane:
     weight: Any = field(compare=False)
     rung: int = 0
     factors: dict[str, str] = field(default_factory=dict, compare=False)
+    counted: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def without_context(self) -> Lane:
@@ -82,6 +86,17 @@ class Lane:
     def products(self) -> dict[str, tuple[str, str]]:
         """The columns that are products with the excess: name → its two factors."""
         return {self.columns[name]: (factor, self.excess) for name, factor in self.factors.items()}
+
+    @property
+    def shifted(self) -> str:
+        """The reward less its center, each row by itself."""
+        column = self.columns["s"]
+        return self.counted.get(column, column)
+
+    @property
+    def watched(self) -> str:
+        """The column whose largest values are kept, plus 1: the weights, counted where rows were sampled."""
+        return f"{self.excess}_counted" if self.counted else self.excess
 
     @property
     def peak(self) -> str:
@@ -184,9 +199,9 @@ class Names:
     def _products(self) -> dict[tuple[str, str], str]:
         products = {}
         for lane in self.lanes:
-            for factor, product in (("s", "us"), ("e", "ue")):
+            for product in ("us", "ue"):
                 if product in lane.factors:
-                    products[lane.columns[factor], lane.excess] = lane.columns[product]
+                    products[lane.factors[product], lane.excess] = lane.columns[product]
         return products
 
     @property
@@ -240,9 +255,14 @@ class Names:
             columns[feature.name], factors[feature.name] = f"u{own}{centered}", centered
         if self.features:
             columns[SQUARE], factors[SQUARE] = f"uu{own}", f"u{own}"
+        counted = {}
+        if self.question.log.keep is not None:
+            counted = {f"{column}_counted": column for name, column in columns.items() if name not in ("u", *factors)}
+            columns |= {name: f"{column}_counted" for name, column in columns.items() if name not in ("u", *factors)}
+            columns[INVERSE] = f"{COUNTS}{j}" if self.apart else COUNTS
         zeros = f"zero{place}r{j}" if self.apart else f"zero{place}"
         weight, names = self.question.rungs[rung], (f"u{own}", f"u{shared}", zeros)
-        return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung, factors)
+        return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung, factors, counted)
 
 
 def gain_of(target: str, reward: int) -> str:
@@ -362,7 +382,8 @@ class Question:
                 raise OptionError(f"`control=` maps a column to its known mean; that of {name!r} is {mean!r}.")
         if self.features:
             check_features(self.features)
-        reserved = {name for name in self.control if name in (*ROW, *MODEL, SQUARE, LENGTH) or name.startswith(CONTEXT)}
+        own = (*ROW, *MODEL, SQUARE, LENGTH, INVERSE)
+        reserved = {name for name in self.control if name in own or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
         if self.model_value and len(self.log.reward) > 1:
@@ -452,6 +473,8 @@ class Question:
         if self.weight.needs_propensity:
             parts[PROPENSITY] = ("propensity", str(log.propensity))
         parts |= _of_part(self.weight.part, names.targets, targets)
+        if log.keep is not None:
+            parts[KEEP] = ("keep", log.keep)
         if log.model_reward is not None:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
             parts |= _of_part("model_value", names.values, values)
@@ -560,9 +583,9 @@ class Question:
         context = (*(feature.name for feature in self.features), SQUARE) if self.features else ()
         ranks = tuple(excess_at(k) for k in self.ranks) + tuple(reward_at(k) for k in self.ranks)
         lengths = (LENGTH,) if self.keeps_lengths else ()
-        return (
-            ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context + lengths + ranks
-        )
+        counts = (INVERSE,) if self.log.keep is not None else ()
+        model = MODEL if self.log.model_reward is not None else ()
+        return ROW + model + tuple(self.control) + context + lengths + ranks + counts
 
 
 def _of_part(part: str, names: Iterable[str], columns: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -5,4 +5,5 @@ MODEL: tuple[str, ...] = ("e", "ue", "v")
 CONTEXT = "u·"  # prefix of the columns u·φ(x) of a context baseline
 EXCESS, REWARD = "u@", "y@"  # names of the excess and the weighted reward at a position of a list: u@1, u@2, …
 SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline can be trusted
+INVERSE = "1/keep"  # how many rows before sampling a row stands for; every other column is then multiplied by it
 LENGTH = "u×length"  # the length of a list times Σ(w − 1) over its positions, which tells whether the choice decides about its length

@@ -15,6 +15,7 @@ import numpy as np
 from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
 from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.reduction import reduced
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
 from counterpoise.moments.weighed import PLAIN, Estimated, Weighed
 
@@ -63,12 +64,12 @@ class LogMoments:
             raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
         whole = self.moments[name, ""].merge(axis=1)
         if segment is None:
-            return whole.merge(axis=0)
+            return reduced(whole.merge(axis=0))
         if as_label(segment) not in self.segments:
             raise OptionError(
                 f"there is no segment {segment!r} in these moments.", do="See `segments` for those there are."
             )
-        return whole[self.segments.index(as_label(segment))]
+        return reduced(whole[self.segments.index(as_label(segment))])
 
     @property
     def targets(self) -> tuple[str, ...]:
