@@ -100,10 +100,8 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     for name, (column, order) in powers_of(names, lanes).items():
         numbers[name] = _power_sum(columns[column], order)
         if column not in numbers:  # what is no column of a lane where rows were sampled
-            numbers[column], numbers[names.product(column, column)] = (
-                columns[column].sum(),
-                columns[column] @ columns[column],
-            )
+            numbers[column] = float(columns[column].sum())
+            numbers[names.product(column, column)] = float(columns[column] @ columns[column])
     for lane in smoothed_lanes(names, lanes):
         sums = Smoothed.of(columns[names.weighted(lane)], names.question.smoothings).sums
         numbers |= {names.smoothed(lane, k): total for k, total in enumerate(sums)}

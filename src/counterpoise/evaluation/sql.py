@@ -80,7 +80,8 @@ def sql(
 
 @takes_parts("sql")
 def from_sums(
-    rows: IntoFrame | Sequence[Mapping[str, object]],
+    sums: IntoFrame | Sequence[Mapping[str, object]],
+    /,
     log: Log | Data = None,
     *,
     target: Targets,
@@ -90,12 +91,12 @@ def from_sums(
 ) -> LogMoments:
     """The moments of a log, from the answer to the statement that `sql` wrote for the same log, targets and segments.
 
-    `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Sums only include the largest weight, so the shape of
+    `sums` is a frame or a list of mappings. Pass the moments to `evaluate`. Sums only include the largest weight, so the shape of
     the tail stays unknown.
     """
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
-    answer = _check_answer(_frame(rows), question)
+    answer = _check_answer(_frame(sums), question)
     total = int(answer.get_column(ROWS).sum())
     if total == 0:
         raise LogError("the log has no rows.")
