@@ -91,6 +91,7 @@ CELLS = {
     "position": (LISTS, "place", "4 - place"),
     "propensity_of": (LISTS, "item_given_above", "item_at_position"),
     "discount": (LISTS, None, "dcg"),
+    "per": (PLAIN, None, "s + 0.5"),
     "where": (PLAIN, None, "x > 0"),
     "table": (PLAIN, "one", "two"),
     "query": (PLAIN, "SELECT * FROM one", "SELECT * FROM two"),
@@ -230,7 +231,7 @@ INDEPENDENT = {
     "sensitivity": NOT_COUNTED,
     "doctor": {
         "candidates": "no policy is asked",
-        **dict.fromkeys(("model", "items", "value_samples", "model_reward", "model_value", "control", "baseline"), HOW),
+        **dict.fromkeys(("per", "model", "items", "value_samples", "model_reward", "model_value", "control", "baseline"), HOW),
         "reward_bounds": HOW, "drop_bad_rows": "bad rows are what it looks for",
     },
     "ab_test": FOR_POLICIES,

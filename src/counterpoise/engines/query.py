@@ -16,6 +16,7 @@ from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
 from counterpoise.log.question import (
     COUNTS,
+    DIVISOR,
     GROUP,
     KEEP,
     MODEL_ERROR,
@@ -30,7 +31,7 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, is_good
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import INVERSE
+from counterpoise.moments.columns import INVERSE, RIVAL
 from counterpoise.moments.log_moments import Contrast, Label
 from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed
 
@@ -142,7 +143,22 @@ def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) ->
         made[lane.shared] = weight.excess(t, p) if lane.other is None else weight.difference(t, get(lane.other), p)
         if question.makes_lists:
             made |= _of_lists(lane, names, centers[lane.reward], get)
+    made |= {} if question.log.per is None else _of_ratios(made, names, lanes, get)
     return made if question.log.keep is None else made | _counted(made, lanes, get)
+
+
+def _of_ratios(
+    made: Mapping[str, Term], names: Names, lanes: Sequence[Lane], get: Callable[[str], Term]
+) -> dict[str, Term]:
+    """What each reward is divided by, blank where the reward is; and for the difference of two ratios, what the other policy has."""
+    columns = {name: made[s] * 0.0 + get(DIVISOR) for name, s in zip(names.divisors, names.shifted, strict=True)}
+    for lane in lanes:
+        if lane.other is not None:
+            b = lane.weight.excess(get(lane.other), get(PROPENSITY) if lane.weight.needs_propensity else None)
+            s, d = made[names.shifted[lane.reward]], columns[names.divisors[lane.reward]]
+            parts = zip(RIVAL, (s * 0.0 + b, b * s, b * d), strict=True)
+            columns |= {lane.uncounted(name): column for name, column in parts}
+    return columns
 
 
 def _counted(made: Mapping[str, Term], lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
@@ -247,7 +263,7 @@ def context_aggregate(
 
 def powers_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, int]]:
     """The third and fourth powers that are added up of every excess and every reward: name → the column and its order."""
-    columns = sorted({column for lane in lanes for column in (lane.excess, lane.shifted)})
+    columns = sorted({column for lane in lanes for column in lane.spread})
     return {names.power(column, order): (column, order) for column in columns for order in (3, 4)}
 
 
@@ -291,6 +307,8 @@ def is_fine(part: str, values: Floats) -> NDArray[np.bool_]:
     """Whether the numbers of a part obey its rule, each by itself."""
     rules = {"propensity": is_propensity, "keep": is_propensity, "target": is_probability}
     fine: NDArray[np.bool_] = rules.get(part, is_number)(values)
+    if part == "per":
+        fine = fine & (values >= 0)
     return fine
 
 
@@ -315,7 +333,7 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
 
 FEATURES = "the squares of the features"  # all of them added up, which is at least the square of the largest
 # 1/LARGEST: a weight above LARGEST needs a smaller propensity than that, and the rules then decide
-LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "keep": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0)}
+LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "keep": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0), "per": (0.0, LARGEST)}
 
 
 def total_of(parts: Floats, place: NDArray[np.int64], count: int) -> Floats:

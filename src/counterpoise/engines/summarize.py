@@ -293,6 +293,9 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         weight=Weighed.of(question.rungs[rung]),
         smoothed=smoothed,
         features=tuple((feature.name, feature.center) for feature in question.features),
+        per=spread_of(numbers, names, names.divisors[reward], count, np.zeros(len(segments)), at)
+        if names.divisors
+        else (),
     )
 
 

@@ -24,9 +24,9 @@ from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, PER, REWARD, ROW, SQUARE, WEIGHTED_PER
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
-from counterpoise.moments.reduction import counts_of, reduced
+from counterpoise.moments.reduction import counts_of, per_row, reduced
 from counterpoise.moments.spread import (
     ORDERS,
     UNSMOOTHED,
@@ -75,7 +75,10 @@ def choose(
     assumes a mean of 1 would undo that.
     """
     has_model = set(MODEL) <= set(columns)
-    is_sampled = INVERSE in columns  # cross_fit would have to count groups as their rows do
+    is_ratio = PER in columns
+    if is_ratio and "ips" in (names or method.estimators):
+        raise OptionError("a ratio of sums is self-normalized, so that its `ips` would be `snips`: ask for that.")
+    is_sampled = INVERSE in columns or is_ratio  # cross_fit would have to count groups as their rows do
     missing = {
         "model": not has_model,
         "groups": groups < 2 or is_sampled,
@@ -87,11 +90,13 @@ def choose(
     if names or method.estimators:
         return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
-        name not in (*ROW, SQUARE, LENGTH, INVERSE) and not name.startswith((CONTEXT, EXCESS, REWARD))
+        name not in (*ROW, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE)
+        and not name.startswith((CONTEXT, EXCESS, REWARD))
         for name in columns
     )
     # without controls they are beta_ips and context_ips
     redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
+    redundant |= {"ips"} if is_ratio else set()
     if has_model and not mean_is_one:
         redundant |= {"optimal_dr", "auto", "lift"}
     return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
@@ -105,7 +110,12 @@ def has_context(columns: Sequence[str]) -> bool:
 def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
     """The estimators of a difference that the columns allow."""
     missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
-    return {name: estimator for name, estimator in DIFFERENCES.items() if not missing.get(estimator.needs, False)}
+    redundant = {"ips"} if PER in columns else set()
+    return {
+        name: estimator
+        for name, estimator in DIFFERENCES.items()
+        if name not in redundant and not missing.get(estimator.needs, False)
+    }
 
 
 def check_differences(method: Method) -> None:
@@ -185,10 +195,16 @@ class View:
 
     @cached_property
     def reward_range(self) -> tuple[Floats, Floats]:
-        """The lowest and the highest reward of every place."""
+        """The lowest and the highest reward of every place; of a ratio, over what rewards are divided by on average."""
         low, high = self.log.reward_min, self.log.reward_max
         parts = len(self.places) - 1
-        return np.append(np.min(low), low[:parts]), np.append(np.max(high), high[:parts])
+        return np.append(np.min(low), low[:parts]) / self.per_row, np.append(np.max(high), high[:parts]) / self.per_row
+
+    @cached_property
+    def per_row(self) -> Floats:
+        """What rewards are divided by, on average, in every place; 1 where they are not."""
+        average = per_row(self.together)
+        return np.where(average > 0, average, 1.0)
 
     @property
     def is_clustered(self) -> bool:
@@ -204,14 +220,12 @@ class View:
     @cached_property
     def excess(self) -> Powers:
         """The powers of the excess, a stack of places."""
-        powers = self._of_places(self.log.excess[self.contrast])
-        scale = self.counts[:, None]
-        return powers if (scale == 1.0).all() else replace(powers, sums=powers.sums / scale ** np.array(ORDERS))
+        return _scaled(self._of_places(self.log.excess[self.contrast]), self.counts)
 
     @cached_property
     def rewards(self) -> Powers:
         """The powers of the rewards, a stack of places."""
-        return self._of_places(self.log.rewards)
+        return _scaled(self._of_places(self.log.rewards), self.per_row)
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
@@ -226,6 +240,27 @@ class View:
     @cached_property
     def carrying(self) -> Floats:
         """How many rows carry the variance, in every place; where rows were sampled, at most as many as they are worth."""
+        return np.asarray(self._carrying / self._more_uneven)
+
+    @cached_property
+    def _more_uneven(self) -> Floats:
+        r"""By how much fewer rows carry the variance of a ratio than that of its rewards.
+
+        Were both parts of r − R·d independent, with the shares a and b of its variance, its kurtosis would be about a²κ(r) + b²κ(d).
+        """
+        if not self.log.per:
+            return np.ones(len(self.places))
+        per, rewards = self._of_places(self.log.per), self._of_places(self.log.rewards)
+        residual = self.whole.covariance("s", "s") * np.square(self.per_row)
+        ratio = np.asarray(self.whole.center + self.whole.average("s"))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            a = np.minimum(np.nan_to_num(rewards.mean(2, rewards.middle) / residual, posinf=1.0), 1.0)
+            b = np.minimum(np.nan_to_num(np.square(ratio) * per.mean(2, per.middle) / residual, posinf=1.0), 1.0)
+        return np.asarray(np.maximum(np.square(a) + np.square(b) * per.kurtosis / rewards.kurtosis, 1.0))
+
+    @cached_property
+    def _carrying(self) -> Floats:
+        """How many rows carry the variance of the weighted rewards."""
         rows = self.together
         if INVERSE not in rows.columns:
             return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
@@ -561,6 +596,14 @@ def extremes(
     else:
         terms = [excess * (reward - baseline) for reward in rewards for excess in (least, heavy)]
     return np.minimum.reduce(terms), np.maximum.reduce(terms)
+
+
+def _scaled(powers: Powers, by: Floats) -> Powers:
+    """The powers of the same numbers, divided by one in every place."""
+    if (by == 1.0).all():
+        return powers
+    by = np.where(by > 0, by, 1.0)
+    return replace(powers, center=powers.center / by, sums=powers.sums / by[:, None] ** np.array(ORDERS))
 
 
 def _mean_and_square(rows: Moments, form: Floats) -> tuple[Floats, Floats]:

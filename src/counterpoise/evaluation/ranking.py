@@ -21,6 +21,7 @@ from counterpoise.intervals import Interval
 from counterpoise.log.question import LOGGING, PROPENSITY, Question
 from counterpoise.moments import Moments
 from counterpoise.moments.log_moments import Segment
+from counterpoise.moments.reduction import reduced
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
@@ -113,16 +114,17 @@ def drivers(comparison: Result, target: str | None = None) -> list[Driver]:
     if not log.segment_columns:
         return []
     groups = log.moments[name, comparison.against]
-    total = groups.merge(axis=0).n  # rows by group
+    every = groups.merge(axis=0)
+    total, like = every.n, every.merge(axis=0)  # rows by group, and all of them
     parts = []
     for k, segment in enumerate(log.segments):
-        part = _with_baseline(groups.merge(axis=1)[k], whole.baseline)
+        part = _with_baseline(reduced(groups.merge(axis=1)[k], like), whole.baseline)
         share, mean = part.n / whole.n, part.value if part.n else 0.0
         if log.cluster is None:
             # over all rows, those of other segments being 0: σ²ₛ within, and whether a row falls into the segment at all
             error = math.sqrt(max(share * (part.n * part.stderr**2 + mean**2) - (share * mean) ** 2, 0.0) / whole.n)
         else:
-            by_group = _with_baseline(groups[k], whole.baseline)
+            by_group = _with_baseline(reduced(groups[k], like), whole.baseline)
             earned = np.where(np.asarray(by_group.n) > 0, np.asarray(by_group.n) * np.nan_to_num(by_group.value), 0.0)
             count = int((total > 0).sum())
             around = np.square(earned - share * mean * total).sum()

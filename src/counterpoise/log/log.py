@@ -30,6 +30,7 @@ from counterpoise.log.parts import (
     Frame,
     Learnable,
     LogFields,
+    Ratio,
     Unlogged,
     check_known,
     with_parts,
@@ -163,6 +164,7 @@ class Log:
     data: Any  # whatever an engine reads
     _: KW_ONLY
     reward: tuple[str, ...] = ()
+    per: str | None = None
     # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
     propensity: str | Mapping[str, str] | Unlogged | None = None
     logger: str | None = None
@@ -364,6 +366,10 @@ def logged_propensity(log: Log) -> str | None:
 def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, object]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     parts = {name: value for name, value in raw.items() if value is not None}
+    if isinstance(ratio := parts.get("reward"), Ratio):
+        if "per" in parts:
+            raise OptionError("`reward=` is a Ratio already, which says what it is divided by: leave out `per=`.")
+        parts |= {"reward": ratio.reward, "per": ratio.per}
     if parts.get("cluster") is False:
         del parts["cluster"]
         parts["rows_are_independent"] = True

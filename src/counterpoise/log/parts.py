@@ -57,6 +57,18 @@ class Unlogged:
     column: Column  # with the propensities that were logged, if some were
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """A reward that is a ratio of sums: revenue per session, or clicks among the rows that were seen.
+
+    ``reward=Ratio("revenue", "sessions")`` asks for Σ revenue / Σ sessions under each policy; it is short for ``reward="revenue",
+    per="sessions"``. The mean of every row's own ratio is another question: ``reward="revenue / sessions"``.
+    """
+
+    reward: Column
+    per: Column
+
+
 class Fittable:
     """A reward model, and how it is fitted: `counterpoise.models.Reward` is one."""
 
@@ -85,13 +97,17 @@ class LogFields(TypedDict, total=False):
     """The parts of a log, as `Log` and every verb take them."""
 
     reward: Annotated[
-        Columns,
+        Columns | Ratio,
         Part(
             "what came of the choice: a click, an amount",
             "columns",
             panel="log",
-            in_python="list several to answer for all of them in one pass",
+            in_python="list several to answer for all of them in one pass; a Ratio is a ratio of sums",
         ),
+    ]
+    per: Annotated[
+        Column,
+        Part("what the reward is divided by: the answer is the ratio of both sums, such as revenue per session"),
     ]
     propensity: Annotated[
         Column | Mapping[str, Column] | Unlogged,
@@ -240,6 +256,7 @@ OTHER_WORDS = {
     "items": ("action_context", "item_features"),
     "position": ("rank",),
     "where": ("condition", "filter"),
+    "per": ("denominator", "divided_by"),
     "keep": ("sample_rate", "sampling_rate", "sample_weight", "pdrop"),
     "reward_bounds": ("bounds", "reward_range"),
 }
@@ -296,22 +313,22 @@ LIMITS = {
     "evaluate": Limits("evaluate", one_reward=False, has_segments=True),
     "compare": Limits("compare", *_CONTROLLED, one_reward=False, instead="baseline", has_segments=True),
     "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
-    "plan": Limits("plan", *_CONTROLLED, instead="baseline"),
-    "backtest": Limits("backtest", *_CONTROLLED, instead="baseline"),
+    "plan": Limits("plan", ("control", "per"), "takes neither ratios nor further control variates", instead="baseline"),
+    "backtest": Limits("backtest", ("control", "per"), "takes neither ratios nor further control variates", instead="baseline"),
     "doctor": Limits("doctor", one_reward=False),
-    "ab_test": Limits("ab_test", (*LISTS, *MODELS, "control"), "compares the mean rewards of arms, row by row", instead="baseline"),
-    "distribution": Limits("a distribution", (*LISTS, *MODELS, "control", "baseline")),
-    "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline"), "is about weights and rewards alone"),
+    "ab_test": Limits("ab_test", (*LISTS, *MODELS, "control", "per"), "compares the mean rewards of arms, row by row", instead="baseline"),
+    "distribution": Limits("a distribution", (*LISTS, *MODELS, "control", "baseline", "per")),
+    "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline", "per"), "is about weights and rewards alone"),
     "sql": Limits(
         "sql",
-        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "reward_bounds"),
+        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "reward_bounds", "per"),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
-    "learn_policy": Limits("learn_policy", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
-    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
+    "learn_policy": Limits("learn_policy", ("value_samples", "model_value", "baseline", "per"), _LEARNS, one_reward=False),
+    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline", "per"), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
-        "RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone", one_reward=False
+        "RankingLearner", ("candidates", *MODELS, "baseline", "per"), "learns from lists and their rewards alone", one_reward=False
     ),
 }  # fmt: skip
 

@@ -24,7 +24,19 @@ from counterpoise.log.targets import (
     as_remembered,
     targets_of,
 )
-from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import (
+    CONTEXT,
+    EXCESS,
+    INVERSE,
+    LENGTH,
+    MODEL,
+    PER,
+    REWARD,
+    RIVAL,
+    ROW,
+    SQUARE,
+    WEIGHTED_PER,
+)
 from counterpoise.moments.log_moments import Contrast
 
 if TYPE_CHECKING:
@@ -33,6 +45,7 @@ if TYPE_CHECKING:
 # -- The names of columns inside a query, which are made here and taken apart nowhere ----------------------------------
 
 PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW_NUMBER = "p", "q", "e", "g", "key", "n", "row"
+DIVISOR = "per"  # what rewards are divided by
 KEEP, COUNTS = "keep", "counts"  # the probability that a row was kept, and how many rows it counts for
 
 # what a policy learns from: the logged action, its id (−1 if it has none), how many candidates there were and whether it was one of
@@ -87,11 +100,20 @@ class Lane:
         """The columns that are products with the excess: name → its two factors."""
         return {self.columns[name]: (factor, self.excess) for name, factor in self.factors.items()}
 
+    def uncounted(self, name: str) -> str:
+        """The query's column for one of the moments', each row by itself."""
+        column = self.columns[name]
+        return self.counted.get(column, column)
+
     @property
     def shifted(self) -> str:
         """The reward less its center, each row by itself."""
-        column = self.columns["s"]
-        return self.counted.get(column, column)
+        return self.uncounted("s")
+
+    @property
+    def spread(self) -> list[str]:
+        """The columns whose powers are added up: the excess, the reward, and what it is divided by."""
+        return [self.excess, self.shifted, *([self.uncounted(PER)] if PER in self.columns else [])]
 
     @property
     def watched(self) -> str:
@@ -127,6 +149,9 @@ class Names:
 
     centers = _numbered("c", lambda names: names.rewards)
     """A center for each row's segment, if a single one won't do."""
+
+    divisors = _numbered(DIVISOR, lambda names: names.rewards if names.question.log.per else ())
+    """What each reward is divided by, on the rows where it is good."""
 
     targets = _numbered("t", lambda names: names.question.targets)
     """The targets' probabilities of the logged action, or the user's own weights."""
@@ -255,6 +280,10 @@ class Names:
             columns[feature.name], factors[feature.name] = f"u{own}{centered}", centered
         if self.features:
             columns[SQUARE], factors[SQUARE] = f"uu{own}", f"u{own}"
+        if self.question.log.per is not None:
+            columns |= {PER: self.divisors[j], WEIGHTED_PER: f"us{mixed}d"}
+            factors[WEIGHTED_PER] = self.divisors[j]
+            columns |= {name: f"us{mixed}{name}" for name in RIVAL} if other else {}
         counted = {}
         if self.question.log.keep is not None:
             counted = {f"{column}_counted": column for name, column in columns.items() if name not in ("u", *factors)}
@@ -382,10 +411,12 @@ class Question:
                 raise OptionError(f"`control=` maps a column to its known mean; that of {name!r} is {mean!r}.")
         if self.features:
             check_features(self.features)
-        own = (*ROW, *MODEL, SQUARE, LENGTH, INVERSE)
+        own = (*ROW, *MODEL, *RIVAL, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE)
         reserved = {name for name in self.control if name in own or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
+        if self.log.per is not None:
+            self._check_ratio()
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if self.smoothings and getattr(self.weight, "by_position", False):
@@ -402,6 +433,20 @@ class Question:
             )
         if len(set(self.segment)) < len(self.segment):
             raise OptionError(f"`segment=` names a column twice: {', '.join(map(repr, self.segment))}.")
+
+    def _check_ratio(self) -> None:
+        """Refuse what a ratio of sums cannot be asked for together with."""
+        given = {
+            "model": bool(self.model_value) or self.log.model is not None,
+            "propensity": self.propensity_model is not None,
+            "control": bool(self.control),
+            "baseline": bool(self.features),
+            "slate": self.lists is not None,
+            "reward_bounds": self.log.reward_bounds is not None,
+        }
+        for part in (part for part, is_given in given.items() if is_given):
+            said = "its propensities must be logged" if part == "propensity" else f"leave out `{part}=`"
+            raise OptionError(f"`per=` makes the answer a ratio of two sums, of weights and rewards alone: {said}.")
 
     @cached_property
     def target_names(self) -> tuple[str, ...]:
@@ -473,6 +518,8 @@ class Question:
         if self.weight.needs_propensity:
             parts[PROPENSITY] = ("propensity", str(log.propensity))
         parts |= _of_part(self.weight.part, names.targets, targets)
+        if log.per is not None:
+            parts[DIVISOR] = ("per", log.per)
         if log.keep is not None:
             parts[KEEP] = ("keep", log.keep)
         if log.model_reward is not None:
@@ -585,6 +632,7 @@ class Question:
         lengths = (LENGTH,) if self.keeps_lengths else ()
         counts = (INVERSE,) if self.log.keep is not None else ()
         model = MODEL if self.log.model_reward is not None else ()
+        model += () if self.log.per is None else (PER, WEIGHTED_PER)
         return ROW + model + tuple(self.control) + context + lengths + ranks + counts
 
 

@@ -14,6 +14,7 @@ from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
+    DIVISOR,
     GROUP,
     ID,
     IS_CANDIDATE,
@@ -125,6 +126,9 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
     for name, (part, column) in question.numbers.items():
         if part in ("model_reward", "model_value", "control") or (part == "baseline" and column in needed):
             rules.append(Rule(part, column, FINITE, is_number(nw.col(name)), name, _DROP, owner.get(name)))
+    if log.per is not None:
+        is_amount = is_number(nw.col(DIVISOR)) & (nw.col(DIVISOR) >= 0)
+        rules.append(Rule("per", log.per, "be a finite number from 0 on", is_amount, DIVISOR, _DROP))
     if log.keep is not None:
         rules.append(Rule("keep", log.keep, "lie in (0, 1]", is_propensity(nw.col(KEEP)), KEEP, _KEEP))
     if log.cluster is not None:

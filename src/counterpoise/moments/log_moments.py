@@ -14,6 +14,7 @@ import numpy as np
 
 from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
+from counterpoise.moments.columns import PER
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.reduction import reduced
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
@@ -55,6 +56,7 @@ class LogMoments:
     left_out: Powers = NOTHING  # the good rewards of rows that were dropped for something else
     smoothed: Mapping[Contrast, tuple[Smoothed, ...]] = field(default_factory=dict)  # by segment, if asked for
     features: tuple[tuple[str, float], ...] = ()  # the columns u·φ of a context baseline, and the centers of φ
+    per: tuple[Powers, ...] = ()  # by segment, of what rewards are divided by, if they are
     estimated: Estimated | None = None  # what a propensity model does to the errors, where propensities were not logged
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
@@ -101,6 +103,7 @@ class LogMoments:
             reward_min=np.fmin(mine.reward_min, theirs.reward_min),
             reward_max=np.fmax(mine.reward_max, theirs.reward_max),
             rewards=_add_each(mine.rewards, theirs.rewards),
+            per=_add_each(mine.per, theirs.per),
             dropped=self.dropped + other.dropped,
             smoothed={key: _add_each(mine.smoothed[key], theirs.smoothed[key]) for key in mine.smoothed},
             duplicates=duplicates,
@@ -161,6 +164,7 @@ class LogMoments:
             reward_min=np.append(self.reward_min, np.nan)[place],
             reward_max=np.append(self.reward_max, np.nan)[place],
             rewards=chosen(self.rewards, NOTHING),
+            per=chosen(self.per, NOTHING) if self.per else (),
             ladder=tuple(rung._align(segments) for rung in self.ladder),
             smoothed={key: chosen(sums, UNSMOOTHED) for key, sums in self.smoothed.items()},
         )
@@ -211,6 +215,7 @@ class LogMoments:
             "left_out": self.left_out.to_plain(),
             **({"lists": LISTS} if self.weight.unit == "list" else {}),
             **({"features": [list(pair) for pair in self.features]} if self.features else {}),
+            **({"per": [powers.to_plain() for powers in self.per]} if self.per else {}),
             **({} if self.estimated is None else {"estimated": self.estimated.to_plain()}),
         }
 
@@ -223,7 +228,7 @@ class LogMoments:
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        optional = ("weight", "ladder", "left_out", "lists", "features", "estimated")
+        optional = ("weight", "ladder", "left_out", "lists", "features", "per", "estimated")
         log = stored.record(raw, "a log's moments", _KEYS, optional=optional)
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
@@ -260,6 +265,7 @@ class LogMoments:
             Powers.from_plain(log["left_out"]) if "left_out" in log else NOTHING,
             smoothed,
             tuple(_control(pair) for pair in stored.items(log.get("features", []), "features")),
+            tuple(Powers.from_plain(powers) for powers in stored.items(log.get("per", []), "per")),
             Estimated.from_plain(log["estimated"]) if "estimated" in log else None,
         )
         if made.weight.unit == "list" and log.get("lists") != LISTS:
@@ -348,7 +354,9 @@ def _check_whole(log: LogMoments) -> None:
         raise ValueError("its ladder of weights is damaged")
     if int(rows.sum()) > stored.MOST or too_many:
         raise ValueError("the numbers of rows are damaged")
-    for powers in (*log.excess.values(), log.rewards):
+    if bool(log.per) != (PER in first.columns):
+        raise ValueError("what the rewards are divided by is damaged")
+    for powers in (*log.excess.values(), log.rewards, *([log.per] if log.per else [])):
         if [member.n for member in powers] != rows.tolist():
             raise ValueError("the sums of powers are damaged")
     if log.left_out.n > log.dropped:

@@ -226,6 +226,7 @@ class Moments:
         u, s, us = (self.columns.index(name) for name in ROW)
         mean, scatter = self.mean.copy(), self.scatter.copy()
         moved = {us: u}  # by δ times another column
+        moved |= {self.columns.index("bs"): self.columns.index("b")} if "bs" in self.columns else {}
         rewards = [s, *(self.columns.index(name) for name in ("v",) if name in self.columns)]
         if INVERSE in self.columns:
             moved |= dict.fromkeys(rewards, self.columns.index(INVERSE))

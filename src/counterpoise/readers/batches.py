@@ -280,6 +280,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         kept["items"] = _items_kept(question)
     if question.features:
         kept["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
+    kept |= {part: column for part in ("per", "keep") if (column := getattr(question.log, part)) is not None}
     if question.propensity_model is not None:
         kept["propensity_model"] = question.propensity_model.described
     if question.model is not None:
