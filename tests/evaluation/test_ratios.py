@@ -156,7 +156,7 @@ def test_what_does_not_go_with_a_ratio_is_refused_by_name(more, said):
 def test_what_is_divided_by_is_never_negative_and_never_missing():
     for bad in (-1.0, None, float("nan")):
         log = LOG.with_columns(sessions=pl.when(pl.int_range(N) == 7).then(bad).otherwise("sessions"))
-        with pytest.raises(LogError, match="per 'sessions' must be a finite number from 0 on.*row 7"):
+        with pytest.raises(LogError, match=r"per 'sessions' must be a finite number from 0 on.*row 7"):
             cp.evaluate(log, **ASKED, target="new")
         assert cp.evaluate(log, **ASKED, target="new", drop_bad_rows=True).dropped_rows == 1
 
