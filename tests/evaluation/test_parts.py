@@ -80,6 +80,8 @@ CELLS = {
     "candidates": (POLICY, None, "few"),
     "cluster": (PLAIN, None, "user"),
     "key": (PLAIN, None, "user"),
+    "keep": (PLAIN, None, "p2"),
+    "rows_before": (PLAIN | {"keep": "p2"}, None, 2000),
     "model_reward": (PLAIN | {"model_value": "v"}, "q", "s"),
     "model_value": (PLAIN | {"model_reward": "q"}, "v", "s"),
     "model": (POLICY, None, Ridge(50.0)),

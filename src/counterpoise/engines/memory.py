@@ -15,6 +15,7 @@ from counterpoise.engines import compiled
 from counterpoise.engines import lists as contiguous
 from counterpoise.engines.query import (
     Query,
+    as_counted,
     centered,
     is_fine,
     powers_of,
@@ -85,6 +86,8 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     columns |= dict(zip(names.centers, map(np.asarray, centers), strict=True))
     get = columns.__getitem__
     columns |= centered(query, lanes, get)
+    if names.question.log.keep is not None:
+        columns |= as_counted(lanes, get)
     columns |= products_of(lanes, get)
     columns |= weighted_rewards(names, lanes, get)
     numbers: dict[str, float] = {ROWS: float(rows)} | dict(zip(names.centers, centers, strict=True))
@@ -94,7 +97,7 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     for lane in lanes:
         numbers |= _sums(columns, lane, names)
         if lane.rung:
-            numbers[lane.peak] = columns[lane.excess].max() if rows else np.nan
+            numbers[lane.peak] = columns[lane.watched].max() if rows else np.nan
         if not lane.contrast[1]:
             numbers[lane.zeros] = float(lane.weight.is_zero(columns[lane.target]).sum())
     for name, (column, order) in powers_of(names, lanes).items():

@@ -100,7 +100,7 @@ def aggregate(
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
     wanted += [nw.col(name).max() for name in peaks]
-    tops = {lane.peak: lane.excess for lane in lanes if lane.rung and not lane.contrast[1]}
+    tops = {lane.peak: lane.watched for lane in lanes if lane.rung and not lane.contrast[1]}
     wanted += [nw.col(excess).max().alias(name) for name, excess in tops.items()]
     return rows.group_by(*names.keys).agg(*wanted) if names.keys else rows.select(*wanted)
 
@@ -108,6 +108,8 @@ def aggregate(
 def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
     """The rows with what `centered` makes of them; where rewards have rows of their own, the excess is blank on the others."""
     rows = frame.with_columns(**centered(query, lanes, nw.col))
+    if query.names.question.log.keep is not None:
+        rows = rows.with_columns(**as_counted(lanes, nw.col))
     if not query.names.apart:
         return rows
     own = {lane.excess: nw.when(_is_known(lane)).then(nw.col(lane.shared)) for lane in lanes}
@@ -144,7 +146,9 @@ def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) ->
         if question.makes_lists:
             made |= _of_lists(lane, names, centers[lane.reward], get)
     made |= {} if question.log.per is None else _of_ratios(made, names, lanes, get)
-    return made if question.log.keep is None else made | _counted(made, lanes, get)
+    if question.log.keep is not None:
+        made[COUNTS] = 1.0 / get(KEEP)
+    return made
 
 
 def _of_ratios(
@@ -161,18 +165,17 @@ def _of_ratios(
     return columns
 
 
-def _counted(made: Mapping[str, Term], lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
-    """What `centered` makes, every row as often as it counts: one for all rows that sampling kept with its probability."""
-    counts = 1.0 / get(KEEP)
-    columns: dict[str, Term] = {COUNTS: counts}
+def as_counted(lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
+    """What `centered` made, every row as often as it counts: one for all rows that sampling kept with its probability."""
+    counts, columns = get(COUNTS), dict[str, Term]()
     for lane in lanes:
-        columns |= {name: made[column] * counts for name, column in lane.counted.items()}
-        columns[lane.shared] = made[lane.shared] * counts
+        columns |= {name: get(column) * counts for name, column in lane.counted.items()}
+        columns[lane.shared] = get(lane.shared) * counts
         # where a reward has rows of its own, what is made from it is blank on the others
-        own = counts if lane.columns[INVERSE] == COUNTS else made[lane.shifted] * 0.0 + counts
-        columns[lane.columns[INVERSE]] = own
+        own = counts if lane.columns[INVERSE] == COUNTS else get(lane.shifted) * 0.0 + counts
+        columns |= {lane.columns[INVERSE]: own} if lane.columns[INVERSE] != COUNTS else {}
         if not lane.contrast[1]:
-            columns[lane.watched] = columns[lane.shared] + (own - 1.0)
+            columns[lane.watched] = (get(lane.shared) + 1.0) * own - 1.0
     return columns
 
 

@@ -75,16 +75,14 @@ def choose(
     assumes a mean of 1 would undo that.
     """
     has_model = set(MODEL) <= set(columns)
-    is_ratio = PER in columns
+    is_ratio, is_sampled = PER in columns, INVERSE in columns
     if is_ratio and "ips" in (names or method.estimators):
         raise OptionError("a ratio of sums is self-normalized, so that its `ips` would be `snips`: ask for that.")
-    is_sampled = INVERSE in columns or is_ratio  # cross_fit would have to count groups as their rows do
-    missing = {
-        "model": not has_model,
-        "groups": groups < 2 or is_sampled,
-        "context": not has_context(columns),
-        "": False,
-    }
+    if is_sampled:
+        _check_sampled(names, method)
+    # cross_fit would have to count groups as their rows do
+    unfit = groups < 2 or is_sampled or is_ratio
+    missing = {"model": not has_model, "groups": unfit, "context": not has_context(columns), "": False}
     for name in names:
         _check(name, missing, method)
     if names or method.estimators:
@@ -123,6 +121,19 @@ def check_differences(method: Method) -> None:
     if not method.allows_differences:
         raise OptionError(
             f"the {method.name} interval works for values, not for differences: use normal, jackknife or anytime."
+        )
+
+
+def _check_sampled(names: tuple[str, ...], method: Method) -> None:
+    """Refuse what takes every row to stand for itself alone."""
+    if method.needs_known_propensities:
+        raise OptionError(
+            f"the {method.name} interval bounds single rows, and where rows were sampled, as `keep=` says, each stands for several.",
+            do="Pass `interval='student'`.",
+        )
+    if "cross_fit" in names:
+        raise OptionError(
+            "cross_fit does not work with sampled rows yet, which `keep=` says these are.", do="Use beta_ips."
         )
 
 
@@ -170,7 +181,7 @@ class View:
     @cached_property
     def whole(self) -> Moments:
         """A stack of places, as a plain log has them."""
-        return reduced(self.together)
+        return reduced(self.together, rows=None if self.is_clustered else self.log.rows_before)
 
     @cached_property
     def together(self) -> Moments:
@@ -215,7 +226,8 @@ class View:
     def clusters(self) -> Floats:
         """The effective number of clusters in every place; if no cluster is named, every row is one."""
         rows = np.asarray(self.whole.n, dtype=np.float64)
-        return np.minimum(effective_clusters(self.groups.n), rows) if self.is_clustered else rows
+        sizes = self.groups.n * counts_of(self.groups)
+        return np.minimum(effective_clusters(sizes), rows) if self.is_clustered else rows
 
     @cached_property
     def excess(self) -> Powers:
@@ -264,13 +276,39 @@ class View:
         rows = self.together
         if INVERSE not in rows.columns:
             return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
-        counts = rows.form(**{INVERSE: 1.0})
-        whole = _evenness(rows, np.broadcast_to(counts, rows.mean.shape))
+        counts = np.broadcast_to(rows.form(**{INVERSE: 1.0}), rows.mean.shape)
+        low, high = (self._counted_twice(end, counts) for end in self.ends)
+        carrying = carrying_rows(self.excess, self.rewards, self.ends, (low, high))
+        return np.minimum(carrying, np.asarray(rows.n) * _evenness(rows, counts))
+
+    def _counted_twice(self, end: Floats, counts: Floats) -> Floats:
+        r"""By how much sampling by the reward makes the weights hu more uneven, of which the rewards' own unevenness is a part, too.
+
+        .. math:: \kappa = \frac{\pi a^2 + (1 - \pi) b^2}{(\pi a + (1 - \pi) b)^2}
+
+        if a share π of the rows has a reward apart from this end, and a and b are the means of h² of those and of the others.
+        """
+        rows, rewards, end = self.together, self._of_places(self.log.rewards), end * self.per_row
+        apart = rows.form("s") + np.asarray(rows.center - end)[:, None] * counts
+        first, second = np.asarray(rewards.mean(1, end)), np.asarray(rewards.mean(2, end))
+        is_known = second > 0
+        share = np.where(is_known, np.minimum(np.square(first) / np.where(is_known, second, 1.0), 1.0), 1.0)
+        whole = _mean_and_square(rows, counts)[1]
+        of_apart = np.where(is_known, _mean_and_square(rows, apart)[1] / np.where(is_known, second, 1.0), whole)
+        rest = np.maximum(whole - share * of_apart, 0.0)  # (1 − π)b
         with np.errstate(divide="ignore", invalid="ignore"):
-            apart = [np.asarray(rows.center - end)[:, None] for end in self.ends]
-            worth = [np.minimum(_evenness(rows, rows.form("s") + by * counts) / whole, 1.0) for by in apart]
-        carrying = carrying_rows(self.excess, self.rewards, self.ends, (worth[0], worth[1]))
-        return np.minimum(carrying, np.asarray(rows.n) * whole)
+            square = np.where(share < 1.0 - 1e-9, np.square(rest) / (1.0 - share), 0.0)
+            factor = (share * np.square(of_apart) + square) / np.square(share * of_apart + rest)
+        return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)
+
+    @cached_property
+    def effective(self) -> Floats | None:
+        """How many rows of equal weight those that were sampled are worth, in every place; None if they were not sampled."""
+        rows = self.together
+        if INVERSE not in rows.columns:
+            return None
+        weights = np.broadcast_to(rows.form("u", **{INVERSE: 1.0}), rows.mean.shape)
+        return np.asarray(rows.n * _evenness(rows, weights))
 
     @cached_property
     def squares(self) -> Floats:
@@ -300,7 +338,7 @@ class View:
         with d the distance of a reward from the other end. Sampling may keep every click and few of the others: then no click counts for
         as many rows as they do.
         """
-        rows, (low, high) = self.together, self.ends
+        rows, (low, high) = self.together, (end * self.per_row for end in self.ends)
         if INVERSE not in rows.columns:
             return self.usual_rewards
         all_rows = rows.form("u", **{INVERSE: 1.0})
@@ -313,6 +351,9 @@ class View:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = [np.abs(size(end)) / whole for end in (high, low)]
         below, above = (np.where(np.isfinite(ratio) & (ratio > 0), np.minimum(ratio, 1.0), 1.0) for ratio in ratios)
+        # rows that count alike are as heavy as without sampling
+        are_alike = rows.covariance(INVERSE, INVERSE) <= 1e-12 * np.square(rows.average(INVERSE))
+        below, above = (np.where(are_alike, 1.0, factor) for factor in (below, above))
         least, most = self.usual_rewards
         return baseline + below * (least - baseline), baseline + above * (most - baseline)
 
@@ -542,8 +583,10 @@ def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvarie
         whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.center, rewards.columns)
         return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
     single = view if view.contrast == (target, "") else View(view.log, (target, ""))
-    weight = np.maximum(1.0 + reduced(single.groups).average("u"), 0.0) * single.groups.n
+    weight = np.maximum(1.0 + reduced(single.groups).average("u"), 0.0) * single.groups.n * counts_of(single.groups)
     clusters = effective_clusters(weight) if single.is_clustered else None
+    if single.effective is not None:
+        clusters = np.minimum(single.effective, np.inf if clusters is None else clusters)
     return unvaried(single.whole, single.reward_range, options.reward_bounds, clusters)
 
 
@@ -722,6 +765,7 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
             (float(low[k]), float(high[k])),
             log.weight.mean_is_one,
             float(view.carrying[k]),
+            None if view.effective is None else float(view.effective[k]),
             log.weight.unit,
             (float(longer[k]), float(longer_error[k])),
         )

@@ -23,6 +23,7 @@ from counterpoise.display import (
     percent,
     percent_change,
     percent_span,
+    sample_of,
     shortened,
 )
 from counterpoise.errors import Sentence, verbatim
@@ -151,7 +152,11 @@ class Story:
         parts: list[Part] = [Name(self.reward), f" per {self.unit}, had ", *who, f" run instead of {self.rival}"]
         more = [Name(self.log)] if self.log else []
         return Phrase(
-            [*parts, *(part for name in more for part in (" · ", name)), f" · {counted(self.rows, self.unit)}"]
+            [
+                *parts,
+                *(part for name in more for part in (" · ", name)),
+                f" · {sample_of(self.rows, self.unit, self.result.rows_before)}",
+            ]
         )
 
     # -- what is answered ----------------------------------------------------------------------------------------------
@@ -345,6 +350,8 @@ class Story:
     def _tested_rows(self, change: Change) -> int:
         """The rows of an A/B test that shows the change four times of five, to two digits; 0 where that is not known."""
         if change.lift is None or not change.lift.identified or change.lift.value == 0 or self.reading.is_comparison:
+            return 0
+        if self.result.rows_before is not None:  # the sums of sampled rows tell errors, and not how much rewards vary
             return 0
         moments = self.result.moments[change.target]
         variance = float(moments.covariance("s", "s"))

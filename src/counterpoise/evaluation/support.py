@@ -124,11 +124,23 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
         return None  # such as actions that cannot be compared
     p = rows.get_column(str(question.log.propensity)).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     good = (p > 0) & (p <= 1)
-    w = np.divide(taken.probability, p, out=np.zeros(len(p)), where=good)[good]
+    counts = _counts(rows, question)
+    good &= np.isfinite(counts)
+    w = np.divide(counts * taken.probability, p, out=np.zeros(len(p)), where=good)[good]
     if not w.any():
         return None
     places = _places(rows.filter(pl.Series(good)), question)
-    return _test(target.name, taken.of(good), w, places)
+    taken = replace(taken, mass=taken.mass * counts[taken.row]).of(good)
+    return _test(target.name, taken, w, places, counts[good])
+
+
+def _counts(rows: pl.DataFrame, question: Question) -> Floats:
+    """How often each row counts: once, or as it was sampled, on average once; nan where that is unknown."""
+    if question.log.keep is None:
+        return np.ones(rows.height)
+    keep = rows.get_column(question.log.keep).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    counts = np.where((keep > 0) & (keep <= 1), 1.0 / np.where(keep > 0, keep, 1.0), np.nan)
+    return np.asarray(counts / np.nanmean(counts))
 
 
 def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
@@ -218,7 +230,7 @@ def _is(column: str, value: object) -> str:
     return f"{shortened(column)} is {'missing' if value is None else shortened(value)}"
 
 
-def _test(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Missing | None:
+def _test(name: str, taken: Taken, w: Floats, places: Sequence[Place], counts: Floats) -> Missing | None:
     """What is missing of a target, by a test of every action in the whole log and at every place."""
     from scipy.special import gammaincc
 
@@ -247,7 +259,7 @@ def _test(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Missin
         is_known_before = weight - rest <= BEYOND * np.sqrt(spread)
         is_empty &= np.repeat(is_known_before, len(is_empty) // len(taken.names))
         lacks |= np.append(is_empty, False)[at]
-    return Missing(name, taken, lacks, places) if lacks.any() else None
+    return Missing(name, taken, lacks, places, counts) if lacks.any() else None
 
 
 @dataclass(frozen=True)
@@ -260,6 +272,7 @@ class Missing:
         np.bool_
     ]  # whether each of the target's probabilities is of an action that the log never takes there
     places: Sequence[Place]
+    counts: Floats  # how often each row counts
 
     @property
     def segments(self) -> list[Label]:
@@ -274,8 +287,8 @@ class Missing:
         if segment is not None:
             there = self.places[0].at == (self.places[0].labels or ()).index(segment)
         lacks = self.lacks & there[self.taken.row]
-        n, mass = int(there.sum()), np.where(lacks, self.taken.mass, 0.0)
-        share = min(float(mass.sum()) / max(n, 1), 1.0)
+        n, mass = float(self.counts[there].sum()), np.where(lacks, self.taken.mass, 0.0)
+        share = min(float(mass.sum()) / n, 1.0) if n else 0.0
         by_action = np.bincount(self.taken.action, mass, len(self.taken.names))
         first, others = int(by_action.argmax()), int((by_action > 0).sum()) - 1
         of_first = lacks & (self.taken.action == first)
@@ -292,7 +305,8 @@ class Missing:
         elif where:
             text += f"; the target does so above all where {where}"
         text = f"{text}.".replace("\N{NO-BREAK SPACE}", " ")
-        upper = min(share + 2.0 * math.sqrt(share * (1.0 - share) / n), 1.0)
+        rows = n * n / float(np.square(self.counts[there]).sum())
+        upper = min(share + 2.0 * math.sqrt(share * (1.0 - share) / rows), 1.0)
         numbers = {"share": share, "share_upper": upper} | ({"share_there": share_there} if where else {})
         severity: Literal["not identified"] | None = "not identified" if share >= UNSUPPORTED else None
         return Caveat(MISSING, text, numbers, unusual_severity=severity, where=where)
@@ -303,9 +317,9 @@ class Missing:
         for place in self.places:
             width = len(place.said)
             at = np.where(place.at >= 0, place.at, width)
-            rows = np.bincount(at[there], minlength=width + 1)[:width]
+            rows = np.bincount(at[there], self.counts[there], minlength=width + 1)[:width]
             missing = np.bincount(at[self.taken.row], mass, width + 1)[:width]
-            share, of_rows = missing / mass.sum(), rows / max(rows.sum(), 1)
+            share, of_rows = missing / mass.sum(), rows / max(rows.sum(), 1e-300)
             for k in np.flatnonzero((share >= 0.5) & (share >= 1.25 * of_rows)):
                 if share[k] - of_rows[k] > best:
                     best, said, most = float(share[k] - of_rows[k]), place.said[int(k)], float(share[k])

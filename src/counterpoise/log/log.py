@@ -175,7 +175,7 @@ class Log:
     cluster: str | None = None
     key: tuple[str, ...] = ()
     keep: str | None = None
-    rows: int | None = None
+    rows_before: int | None = None
     model_reward: str | None = None
     model_value: Columns = None  # by target; only the question knows which belongs to which
     model: str | Learnable | Fittable | None = None
@@ -272,6 +272,7 @@ class Log:
                 continue
             if part in LISTS:
                 refuse_lists(self.slate, verb)
+            refuse_sampled(self.keep, limits.what)
             instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
             raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
         if self.max_segments is not None and not limits.has_segments:
@@ -387,6 +388,7 @@ def _check(log: Log) -> None:
             raise OptionError(f"`{part}=` names a column twice: {', '.join(map(repr, columns))}.")
     _check_known_before(log)
     check_loggers(log.propensity, log.logger, log.shares)
+    _check_sampling(log)
     control, where, most = log.control, log.where, log.max_segments
     if control and log.is_arrays:
         raise OptionError("`control=` names columns: pass them in a log; a mapping of arrays will do.")
@@ -398,6 +400,36 @@ def _check(log: Log) -> None:
         raise OptionError(f"`where=` must be an SQL condition as text, found {type(where).__name__}.")
     if any(getattr(log, part) is not None for part in LISTS):
         check_lists(vars(log))
+
+
+def refuse_sampled(keep: str | None, what: str, do: str = "Evaluate and compare know them.") -> None:
+    """Raise an error if rows were sampled and something counts every row once."""
+    if keep is not None:
+        raise OptionError(
+            f"{what} does not work with sampled rows yet, which `keep=` says these are. Don't just leave that out: "
+            "every row would then count once.",
+            do=do,
+        )
+
+
+def _check_sampling(log: Log) -> None:
+    """Check that what says how rows were sampled goes with what else the log says."""
+    before = log.rows_before
+    if before is not None:
+        if isinstance(before, bool) or not isinstance(before, Integral) or before < 1:
+            raise OptionError(f"`rows_before={before!r}` is not a whole number of at least 1.")
+        if log.keep is None:
+            what = "`rows_before=` is how many rows there were before sampling, which `keep=` is about."
+            raise OptionError(what, do="Pass `keep=`, too, or leave it out.")
+        if log.where is not None:
+            what = "`rows_before=` counts the whole log before sampling, and `where=` chooses a part of it."
+            raise OptionError(what, do="Leave out `rows_before=`.")
+    if log.loggers:
+        refuse_sampled(log.keep, "a log of several policies", "Evaluate the rows of each with `where=`.")
+    if isinstance(log.propensity, Unlogged) or log.propensity == MODEL:
+        refuse_sampled(log.keep, "a propensity model", "Pass logged propensities, or those of a model that you fitted.")
+    if log.slate is not None:
+        refuse_sampled(log.keep, "a log of lists", "Evaluate a log with all of its lists.")
 
 
 def check_loggers(propensity: object, logger: object, shares: object) -> None:

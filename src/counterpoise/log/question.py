@@ -227,6 +227,9 @@ class Names:
             for product in ("us", "ue"):
                 if product in lane.factors:
                     products[lane.factors[product], lane.excess] = lane.columns[product]
+            if INVERSE in lane.columns and "us" in lane.factors:  # hs·hu is h·hus
+                counted = "_".join(sorted((lane.columns[INVERSE], lane.columns["us"])))
+                products[lane.columns["s"], lane.excess] = counted
         return products
 
     @property

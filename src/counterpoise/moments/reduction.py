@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from counterpoise.moments.columns import INVERSE, PER, RIVAL, ROW, WEIGHTED_PER
+from counterpoise.moments.columns import INVERSE, PER, RIVAL, ROW, SQUARE, WEIGHTED_PER
 from counterpoise.moments.moments import Floats, Moments
+
+FAR = 4.0  # errors, which chance exceeds once in 16,000 logs
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,16 @@ class Reduction:
         """The moments of the shorter rows."""
         mean = self.constant + (self.turn @ moments.mean[..., None])[..., 0]
         scatter = self.turn @ moments.scatter @ np.swapaxes(self.turn, -1, -2)
+        squares = np.einsum("...ii->...i", scatter)
+        np.maximum(squares, 0.0, out=squares)  # rounding
         return Moments(moments.n, mean, scatter, np.broadcast_to(self.center, moments.shape), self.columns)
 
 
-def reduced(moments: Moments, like: Moments | None = None) -> Moments:
+def reduced(moments: Moments, like: Moments | None = None, *, rows: int | None = None) -> Moments:
     """The moments as those of a plain log; of a plain log, they are what they were.
 
-    Parts of a log whose rows are mapped `like` those of the whole add up to it.
+    Parts of a log whose rows are mapped `like` those of the whole add up to it. If it is known how many `rows` there were before
+    sampling, the first member of a stack is of all of them.
 
     >>> plain = Moments.of(weight=[0.5, 1.5], reward=[1, 3])
     >>> reduced(plain) is plain
@@ -46,13 +51,34 @@ def reduced(moments: Moments, like: Moments | None = None) -> Moments:
             if like is not None:
                 moments = moments.recenter(np.broadcast_to(like.center, moments.shape))
             shorter = made_for(moments if like is None else like)
-            moments, like = shorter(moments), None if like is None else shorter(like)
+            sampled, moments, like = moments, shorter(moments), None if like is None else shorter(like)
+            if column == INVERSE and rows is not None:
+                moments = _with_known_rows(moments, sampled, rows)
     return moments
 
 
 def counts_of(moments: Moments) -> Floats:
     """How many rows there were before sampling, on average, for each that was kept; 1 where none were left out."""
     return moments.average(INVERSE) if INVERSE in moments.columns else np.ones(moments.shape)
+
+
+def squared_counts(moments: Moments) -> Floats:
+    """The sum of the squares of how many rows each row stands for."""
+    if INVERSE not in moments.columns:
+        return np.asarray(moments.n, dtype=np.float64)
+    place = moments.columns.index(INVERSE)
+    return np.asarray(moments.scatter[..., place, place] + moments.n * np.square(moments.mean[..., place]))
+
+
+def sampling_error(moments: Moments) -> Floats:
+    r"""The error of Σ1/k as the number of rows before sampling, if they were kept one by one: :math:`\sqrt{\sum_i h_i (h_i - 1)}`."""
+    total = moments.n * counts_of(moments)
+    return np.asarray(np.sqrt(np.maximum(squared_counts(moments) - total, 0.0)))
+
+
+def is_miscounted(total: float, error: float, rows: int) -> bool:
+    """Whether sampled rows stand for a total that is further from the number of rows there were than chance allows."""
+    return abs(total - rows) > FAR * error + 0.5
 
 
 def _of_sampled(moments: Moments) -> Reduction:
@@ -77,7 +103,37 @@ def _of_sampled(moments: Moments) -> Reduction:
     turn = np.zeros((*moments.shape, len(own), len(moments.columns)))
     turn[..., range(len(own)), own] = 1.0
     turn[..., place] = -mean
-    return Reduction(turn / h[..., None], mean, np.asarray(moments.center), columns)
+    constant = mean
+    if SQUARE in columns:  # of rows as heavy as sampling made them: (hu/h̄)², around its own mean
+        square = columns.index(SQUARE)
+        constant = np.where(np.arange(len(columns)) == square, 0.0, mean)
+        turn[..., square, place] = 0.0
+        turn[..., square, :] /= h
+    return Reduction(turn / h[..., None], constant, np.asarray(moments.center), columns)
+
+
+def _with_known_rows(moments: Moments, sampled: Moments, rows: int) -> Moments:
+    r"""The moments, the first of which are of a log that had so many `rows` before it was `sampled`.
+
+    Σh/N − 1 is then a control variate with mean 0 and variance Σh(h − 1)/N²:
+
+    .. math:: \bar z \to \bar z - \gamma \left(\frac{\sum_i h_i}{N} - 1\right), \qquad
+        \gamma = \frac{\sum_i h_i^2 (z_i - \bar z)}{\sum_i h_i (h_i - 1)}
+
+    References
+    ----------
+    The regression estimator of Särndal, Swensson & Wretman, Model Assisted Survey Sampling (1992), ch. 6.
+    """
+    first, h = sampled[0], float(counts_of(sampled)[0])
+    error, total = float(sampling_error(first)), float(first.n * h)
+    if error**2 <= 1e-9 * squared_counts(first) or is_miscounted(total, error, rows):
+        return moments
+    turn = _of_sampled(first).turn
+    with_counts = turn @ first.scatter[:, sampled.columns.index(INVERSE)]  # Σh²(z − z̄)/h̄
+    mean, scatter = moments.mean.copy(), moments.scatter.copy()
+    mean[0] -= with_counts * h / error**2 * (total / rows - 1.0)
+    scatter[0] -= np.outer(with_counts, with_counts) / error**2
+    return Moments(moments.n, mean, scatter, moments.center, moments.columns)
 
 
 def per_row(moments: Moments) -> Floats:

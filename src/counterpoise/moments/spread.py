@@ -366,8 +366,8 @@ def carrying_rows(
     the usual one: the click rate, for clicks. Both are of the marginal distributions, so a click on a heavy row counts even if
     none has come up. Rewards of more than two values have a tail of which the log has seen only a part: they count half.
 
-    Where rows were sampled by their rewards, the share of those that are apart from either end, mean(d)²/mean(d²), is not that of
-    the rows that are left: `worth` has it for both ends.
+    Where rows were sampled by their rewards, the weights of those that are left are uneven for the same reason as their rewards, which
+    would count twice: `worth` has the factor by which it does, for both ends.
 
     Examples
     --------
@@ -384,7 +384,7 @@ def carrying_rows(
             is_there = fourth > (1e-7 * width) ** 4  # rounding
             share = np.square(square) / np.where(is_there, fourth, 1.0)
             if worth is not None:
-                share = share * worth[k] * square / np.where(is_there, np.square(rewards.mean(1, end)), 1.0)
+                share = share * worth[k]
             shares.append(np.where(is_there, share, 0.0))
     factor = np.where(has_two_values(rewards, ends), 1.0, 0.5)
     rows = factor * excess.n / excess.kurtosis * np.minimum(*shares)
