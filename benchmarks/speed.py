@@ -79,6 +79,41 @@ def print_memory(*, rows: int, kind: str) -> None:
     print(f"{rows:,} rows of {kind}: inputs {inputs:.0f} MB, evaluate adds at most {resident('VmHWM') - before:.0f} MB")
 
 
+KEPT_LIMIT = 1.2  # of a plain log's time
+
+
+@SUITE.experiment("keep", rows=[1e5], files=1e5, times=3)
+def time_keep(*, rows: list[int] = (10**6, 10**7), files: int = 10**7, times: int = 9) -> bool:
+    """What `keep=` costs beside a plain log, on arrays and on a Parquet file, taking turns."""
+    head("", "rows", "plain", "`keep=`", "ratio", "of processor seconds", "at most")
+    worst = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.parquet"
+        pq.write_table(pa.table(with_keep(int(files))), path, compression="zstd", row_group_size=ROW_GROUP)
+        places: list[tuple[str, int, Any]] = [("arrays", int(n), with_keep(int(n))) for n in rows]
+        for name, n, log in [*places, ("Parquet", int(files), path)]:
+            question: dict[str, Any] = {**QUESTION, "target": "target", "progress": False}
+            works = {keep: partial(cp.evaluate, log, keep=keep or None, **question) for keep in ("", "keep")}
+            taken = fastest_of(works, times)
+            plain, kept = taken[""], taken["keep"]
+            clock, used = (after / before for before, after in zip(plain, kept, strict=True))
+            worst = max(worst, used)
+            row(
+                name,
+                f"{n:,}",
+                *(f"{1e3 * each:.1f} ms" for each in (plain[0], kept[0])),
+                f"{clock:.2f}",
+                f"{used:.2f}",
+                KEPT_LIMIT,
+            )
+    return worst <= KEPT_LIMIT
+
+
+def with_keep(rows: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(1)
+    return arrays(rows) | {"keep": np.where(random.random(rows) < 0.3, 1.0, 0.1)}
+
+
 @SUITE.experiment("start", times=2)
 def time_start(*, times: int = 9) -> None:
     """What starting costs beyond starting Python: `import counterpoise` and `counterpoise --help`, over `import numpy`."""

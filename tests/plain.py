@@ -131,6 +131,36 @@ def auto(rows):
     return float(mean(terms) + shift), float((cov(terms, terms) / n + shift**2 + missing).sqrt())
 
 
+def sampled_beta_ips(rows, keep, before=None):
+    """β-IPS of rows that were kept with these probabilities, and its error; `before` is how many there were, if known.
+
+    V̂ = Σ(w(r − β) + β)/k ÷ Σ1/k, with β from regressing (wr − V̂)/k on u/k, and variance Σ(ψ/k)²/N̂².
+    """
+    h = [1 / Decimal(float(k)) for k in keep]
+    total = sum(h)
+
+    def around(xs):
+        middle = sum(a * x for a, x in zip(h, xs, strict=True)) / total
+        return middle, [a * (x - middle) for a, x in zip(h, xs, strict=True)]
+
+    def with_rows(xs):
+        """The mean and each row's influence on it, with the number of rows as a control variate."""
+        middle, own = around(xs)
+        if before is None:
+            return middle, own, Decimal(0)
+        spread = sum(a * (a - 1) for a in h)
+        gamma = sum(a * x for a, x in zip(h, own, strict=True)) / spread
+        return middle - gamma * (total / before - 1), own, gamma * gamma * spread
+
+    wr = [w * r for w, r in zip(rows.w, rows.r, strict=True)]
+    both = [x + y for x, y in zip(wr, rows.w, strict=True)]
+    (_, y, cy), (_, u, cu), (_, _, cb) = with_rows(wr), with_rows(rows.w), with_rows(both)
+    cross = sum(p * q for p, q in zip(y, u, strict=True)) - (cb - cy - cu) / 2
+    beta = cross / (sum(q * q for q in u) - cu)
+    middle, psi, less = with_rows([w * (r - beta) + beta for w, r in zip(rows.w, rows.r, strict=True)])
+    return float(middle), float((sum(x * x for x in psi) - less).sqrt() / total), float(beta)
+
+
 def lift(rows):
     u = [w - 1 for w in rows.w]
     ur = [x * r for x, r in zip(u, rows.r, strict=True)]

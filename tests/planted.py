@@ -42,6 +42,7 @@ def a_log(n=4000, seed=7, *, bad=True):
         "x0": g.normal(size=n).round(6),
         "x1": g.normal(size=n).round(6),
     }
+    columns["keep"] = np.where(columns["reward"] > 100.5, 1.0, 0.1 + 0.3 * columns["device"])
     log = pl.DataFrame(columns).with_columns(
         country=pl.when(pl.int_range(n) % 11 == 0).then(None).otherwise(pl.col("country"))
     )
@@ -109,12 +110,24 @@ QUESTIONS = {
     | {"target": "0.7*new + 0.3*old", "where": "device = 1 and country <> 'FR'", "segment": "country"},
     "worlds apart": BASE | {"reward": "reward + 100000000.0 * device", "target": "new", "segment": "device"},
     "action": BASE | {"target": cp.Chosen("chosen"), "action": "action", "segment": "device"},
+    "ratio": BASE | {"target": "new", "per": "device + 0.5", "segment": "country", "keep": "0.5 + 0.25 * device"},
     "always": BASE | {"target": {"two": cp.Always(2), "text": cp.Always("1")}, "action": "action", "segment": "device"},
+    "kept": BASE
+    | {"target": ["new", "old"], "segment": "device", "cluster": "user", "keep": "keep", "control": {"x0": 0.0}},
+    "kept with a model": BASE
+    | {"target": "new", "keep": "0.5 * keep", "rows_before": 25_000, "model_reward": "model", "model_value": "value"},
+    "kept with a number": BASE | {"target": "new", "keep": 0.25},
     "many": BASE | {"target": {f"blend {k}": f"(new * {k} + old * {12 - k}) / 12.0" for k in range(12)}},
 }
 
 
-SLOW = ("everything", "worlds apart", "many", "distribution")  # to plan, in databases and most of all in Spark
+SLOW = (
+    "everything",
+    "worlds apart",
+    "many",
+    "compare ratio",
+    "distribution",
+)  # to plan, in databases and most of all in Spark
 
 
 def answers(log, *, quick=False, **options):
@@ -126,7 +139,11 @@ def answers(log, *, quick=False, **options):
         found |= numbers(name, cp.evaluate(log, **question, **options))
     question = BASE | {"target": "new", "against": "old", "segment": "country", "cluster": "user"}
     found |= numbers("compare", cp.compare(log, **question, **options))
-    return found if quick else found | distributions(log, **options)
+    found |= numbers("compare kept", cp.compare(log, **question, keep="keep", **options))
+    if not quick:
+        question |= {"per": "device + 0.5", "keep": "0.5 + 0.25 * device", "cluster": None}
+        found |= numbers("compare ratio", cp.compare(log, **question, **options)) | distributions(log, **options)
+    return found
 
 
 # numbers, an expression, text by levels and by its hash, and whole numbers by levels

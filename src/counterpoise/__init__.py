@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from counterpoise.intervals import Interval
     from counterpoise.learn.search import learn_policy
     from counterpoise.log.log import Log
+    from counterpoise.log.parts import Ratio
     from counterpoise.log.record import check_decision, record
     from counterpoise.log.targets import ActionGroup, Always, Chosen, Probabilities
     from counterpoise.models import propensities
@@ -61,6 +62,7 @@ __all__ = [
     "MomentsError",
     "OptionError",
     "Probabilities",
+    "Ratio",
     "Result",
     "ab_test",
     "backtest",
@@ -103,6 +105,7 @@ _HOMES = {
     "intervals": ("Interval",),
     "learn.search": ("learn_policy",),
     "log.log": ("Log",),
+    "log.parts": ("Ratio",),
     "log.record": ("check_decision", "record"),
     "log.targets": ("ActionGroup", "Always", "Chosen", "Probabilities"),
     "models": ("propensities",),

@@ -107,6 +107,17 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
+def sample_of(count: int, what: str, before: int | None) -> str:
+    """A count of something, and how many there were before sampling, if they were sampled.
+
+    >>> sample_of(60_000, "visit", 599_812), sample_of(7, "row", 7)
+    ('60,000 visits, sampled from about 600,000', '7 rows')
+    """
+    if before is None or before == count:
+        return counted(count, what)
+    return f"{counted(count, what)}, sampled from about {int(float(f'{before:.3g}')):,}"
+
+
 def visible(text: str) -> str:
     r"""Text from a log, without the characters that control a terminal.
 

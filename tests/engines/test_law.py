@@ -155,6 +155,32 @@ def test_sums_are_those_of_a_plain_loop(name, engine, monkeypatch, tmp_path):
         assert powers.mean(4, 0.0) == pytest.approx((excess**4).mean(), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["ratio", "own", "clip", "slope"])
+def test_sums_of_sampled_rows_are_those_of_a_plain_loop(name, engine, monkeypatch, tmp_path):
+    weight, log = WEIGHTS_OF_ALL[name], rows().with_columns(k=pl.when(pl.col("r") > 1000).then(1.0).otherwise("q"))
+    place, limits = ENGINES[engine]
+    for (module, limit), value in limits.items():
+        monkeypatch.setattr(module, limit, value)
+    moments = cp.evaluate(place(log, tmp_path), **question_of(weight), keep="k").moments
+    counts = 1.0 / log["k"].to_numpy()
+    rungs = [*zip(moments.ladder, weight.rungs, strict=True)] if moments.ladder else [(moments, weight)]
+    for made, own in rungs:
+        (target,) = made.targets
+        terms, excess = map(np.array, looped(log, own))
+        whole = made[target].recenter(0.0)
+        wr = whole.average("s") + whole.average("us")
+        spread = whole.covariance("s", "s") + 2 * whole.covariance("s", "us") + whole.covariance("us", "us")
+        mean, total = (counts * terms).sum() / counts.sum(), counts.sum()
+        assert wr == pytest.approx(mean, rel=1e-11)
+        assert spread / len(terms) == pytest.approx((np.square(counts * (terms - mean))).sum() / total**2, rel=1e-9)
+        assert whole.average("u") == pytest.approx((counts * excess).sum() / total, rel=1e-9, abs=1e-12)
+        (tail,) = made.tails[target, ""]
+        kept = np.sort(counts * (1.0 + excess))[::-1][: len(excess) if own is rungs[0][1] else 1]
+        assert tail.weights[: len(kept)] == pytest.approx(kept, rel=1e-10, abs=1e-12)
+        assert made.excess[target, ""][0].mean(4, 0.0) == pytest.approx(((counts * excess) ** 4).mean(), rel=1e-9)
+
+
 def test_every_engine_is_taken(monkeypatch, tmp_path):
     """The limits of `ENGINES` send a plain log where its name says."""
     taken = []

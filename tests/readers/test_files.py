@@ -413,7 +413,7 @@ def test_the_compiled_loop_is_kept_for_the_next_process(tmp_path):
     """Compiling takes five seconds, finding what another process compiled a third of one."""
     pytest.importorskip("numba")
     program = (
-        "import numpy as np; from counterpoise.engines.loop import loop; x = np.ones(9); loop(x, x, x, x, 0.5, 0.0); "
+        "import numpy as np; from counterpoise.engines.loop import loop; x = np.ones(9); loop(x, x, x, x, None, 0.5, 0.0); "
         "print(sum(loop.stats.cache_hits.values()))"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

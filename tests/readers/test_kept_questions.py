@@ -92,6 +92,9 @@ REFUSED = {
     "candidates, no more": (POLICY | {"candidates": "few"}, {"candidates": None}),
     "cluster": (BASE | {"cluster": "user"}, {"cluster": "session"}),
     "key": (BASE | {"key": "id"}, {"key": "user"}),
+    "keep": (BASE | {"keep": "p"}, {"keep": "p2"}),
+    "keep, no more": (BASE | {"keep": "p"}, {"keep": None}),
+    "keep, a number": (BASE | {"keep": "p"}, {"keep": 0.5}),
     "model_reward": (BASE | {"model_reward": "q", "model_value": "v"}, {"model_reward": "v"}),
     "model_value": (BASE | {"model_reward": "q", "model_value": "v"}, {"model_value": "q"}),
     "model": (MODELED, {"model": Ridge(5.0)}),
@@ -138,6 +141,7 @@ REFUSED = {
 # part: why it may change, and the questions of both days
 HARMLESS = {
     "shares": ("a day's own: what a row weighs that day", LOGGERS | {"shares": {"A": 1, "B": 1}}, {"shares": {"A": 2, "B": 1}}),
+    "rows_before": ("a day's own", BASE | {"keep": "p2", "rows_before": 400}, {"rows_before": 401}),
     "table": ("where the rows are", BASE, {}),
     "query": ("where the rows are", BASE, {}),
     "external_access": ("how the rows are read", BASE, {}),

@@ -82,6 +82,8 @@ METAVARS = {
     "value_samples": "M",
     "groups": "G",
     "max_segments": "N",
+    "rows_before": "N",
+    "keep": "COLUMN|P",
     "reward_bounds": "LOW HIGH",
     "propensity_of": "MEANING",
     "control": "COLUMN=MEAN",

@@ -296,6 +296,7 @@ class WeightedRows:
     reward_range: tuple[float, float]
     mean_is_one: bool = True
     carrying: float | None = None  # rows, if that is known already
+    effective: float | None = None  # rows, where they do not count alike
     unit: str = "row"
     length: tuple[float, float] = (0.0, 0.0)  # by how much longer the target's lists would be, and the error of that
 
@@ -344,7 +345,7 @@ def diagnose(rows: WeightedRows, *, clusters: Clusters | None = None, lost: Lost
     if n == 0:
         return known
     mean = max(1.0 + float(moments.average("u")), 0.0)  # if all weights are 0, their mean may come out as −2e-16
-    effective = float(effective_sample_size(moments))
+    effective = float(effective_sample_size(moments)) if rows.effective is None else rows.effective
     error = clusters.mean_weight_error if clusters else math.sqrt(float(moments.covariance("u", "u")) / n)
     top = min(max(1, n // 100), len(tail.weights))
     total = n * mean

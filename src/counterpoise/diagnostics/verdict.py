@@ -11,6 +11,7 @@ from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PR
 from counterpoise.display import p_value
 from counterpoise.errors import Sentence, in_units, verbatim
 from counterpoise.moments.log_moments import Label, LogMoments
+from counterpoise.moments.reduction import is_miscounted
 from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
@@ -24,6 +25,7 @@ BELOW_ONE = "mean-weight-below-one"  # a mean that only missing actions or wrong
 TOGETHER = "rows-move-together"
 OWN_ROWS = "own-training-rows"
 COUNTED = "counted-propensities"
+UNNAMED = "sampling-not-named"
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ CODES: Mapping[str, Code] = {
     "few-clusters": Code("caution", "Cluster-robust errors need more clusters, or clusters of more equal size."),
     "repeated-keys": Code("caution", "Rows repeat the key of another row, so the log may contain rows twice."),
     "dropped-rows": Code("caution", "Rows were dropped as bad, and the rest may not be like them."),
+    "rows-before-sampling": Code("caution", "The rows do not add up to as many as there were before sampling."),
+    UNNAMED: Code("caution", "A column seems to say how rows were sampled, and nobody named it.", takes_rows=True),
     "baseline-after-choice": Code("caution", "A column of the baseline was not known before the choice."),
     "chosen-weight": Code("caution", "The log chose its own weight, and the interval does not allow for the choice."),
     "action-groups": Code(
@@ -461,3 +465,17 @@ def after_choice(
                 f"{mean:.4g} and should be 0 (p {p_value(p)})."
             )
             yield Caveat("baseline-after-choice", text, {"mean": mean, "p": p}, "Leave it out.")
+
+
+def miscounted(total: float, error: float, before: int) -> Iterator[Caveat]:
+    """Whether sampled rows stand for as many as there were, within chance.
+
+    >>> [caveat.code for caveat in miscounted(59_000.0, 100.0, 60_000)], list(miscounted(59_900.0, 100.0, 60_000))
+    (['rows-before-sampling'], [])
+    """
+    if is_miscounted(total, error, before):
+        text = (
+            f"By `keep=`, the rows stand for about {total:,.0f} ± {error:,.0f}, and `rows_before=` says that there were {before:,}: one of "
+            "them is wrong, or rows were lost."
+        )
+        yield Caveat("rows-before-sampling", text, {"rows": total, "stderr": error, "rows_before": float(before)})

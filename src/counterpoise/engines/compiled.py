@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from threading import Lock
 
 import numpy as np
@@ -19,15 +19,15 @@ import polars as pl
 
 from counterpoise.engines.query import Query
 from counterpoise.engines.summarize import Answer, Largest, OnFrame, Shortcut
-from counterpoise.log.question import PROPENSITY, ROWS, Lane, Question
+from counterpoise.log.question import KEEP, PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.moments import Floats
+from counterpoise.moments.columns import INVERSE
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
 from counterpoise.weights import Ratio
 
 SHORTEST = 5_000_000  # rows of arrays; loading the compiled loop takes longer than a shorter log
 WIDE = 16  # columns; more of them at once would take too much memory
-SUMS = 13  # that the loop adds up
 LANES = 50  # in one pass over a wide log: 0.6 GB, and ten a pass would take half as long again
 
 
@@ -39,7 +39,7 @@ def suits(frame: pl.DataFrame, question: Question) -> bool:
 def answers(question: Question) -> bool:
     """Whether the compiled loop can answer such a question."""
     more = (question.segment, question.model_value, question.control, question.smoothings, question.features)
-    is_plain = question.groups == 1 and not any(more)
+    is_plain = question.groups == 1 and question.log.per is None and not any(more)
     return is_plain and type(question.weight) is Ratio and _loop() is not None
 
 
@@ -107,6 +107,8 @@ class Running:
         self._centers = query.centers if own is None else tuple(float(own[name][0]) for name in query.names.centers)
         self._parts = [_LaneSums(lane) for lane in lanes]
         columns = {name for part in self._parts for name in (part.target, part.minus, self._reward(part))}
+        self._keep = KEEP if KEEP in query.names.question.numbers else None
+        columns |= {self._keep} if self._keep else set()
         self._columns = [PROPENSITY, *sorted(columns - {PROPENSITY})]
         self._loop, self._lock = _loop(), Lock()
         self._rows = self._bad = 0
@@ -124,7 +126,8 @@ class Running:
         for part in self._parts:
             p, t, minus = columns[PROPENSITY], columns[part.target], columns[part.minus]
             r, center = columns[self._reward(part)], self._centers[part.lane.reward]
-            sums = self._loop(p, t, minus, r, center, part.threshold)
+            kept = None if self._keep is None else columns[self._keep]
+            sums = self._loop(p, t, minus, r, kept, center, part.threshold)
             with self._lock:
                 self._bad += part.add(*sums)
         with self._lock:
@@ -140,11 +143,8 @@ class Running:
         numbers = {ROWS: np.array([float(self._rows)])}
         for part in self._parts:
             lane = part.lane
-            u, s, us = lane.columns["u"], lane.columns["s"], lane.columns["us"]
-            pairs = ((s, s), (s, us), (u, u), (u, us), (us, us))
-            powers = (names.power(x, k) for x in (u, s) for k in (3, 4))
-            order = (s, u, us, *(names.product(a, b) for a, b in pairs), *powers, lane.zeros)
-            numbers |= {name: np.array([value]) for name, value in zip(order, part.sums, strict=True)}
+            order = _order(lane, names)
+            numbers |= {name: np.array([value]) for name, value in zip(order, np.asarray(part.sums), strict=True)}
             reward = names.rewards[lane.reward]
             numbers |= {f"{reward}_min": np.array([part.low]), f"{reward}_max": np.array([part.high])}
             numbers[names.centers[lane.reward]] = np.array([self._centers[lane.reward]])
@@ -159,18 +159,31 @@ class Running:
         return piece.struct.field(PROPENSITY)
 
 
+def _order(lane: Lane, names: Names) -> list[str]:
+    """The names of what the loop adds up for a lane, in its order."""
+    u, s, us = lane.columns["u"], lane.columns["s"], lane.columns["us"]
+    if INVERSE not in lane.columns:
+        pairs = [(s, s), (s, us), (u, u), (u, us), (us, us)]
+        powers = [names.power(x, k) for x in (u, s) for k in (3, 4)]
+        return [s, u, us, *(names.product(a, b) for a, b in pairs), *powers, lane.zeros]
+    columns, alone = (lane.columns[INVERSE], s, u, us), lane.shifted
+    products = [names.product(a, b) for a, b in combinations_with_replacement(columns, 2)]
+    powers = [names.power(u, 3), names.power(u, 4), alone, names.product(alone, alone)]
+    return [*columns, *products, *powers, names.power(alone, 3), names.power(alone, 4), lane.zeros]
+
+
 class _LaneSums:
     """The sums of one lane, and the largest weights so far."""
 
     def __init__(self, lane: Lane) -> None:
         self.lane, self.target, self.minus = lane, lane.target, lane.other or PROPENSITY
-        self.sums: Floats = np.zeros(SUMS)
+        self.sums: Floats | float = 0.0
         self.low, self.high, self.threshold = np.inf, -np.inf, -np.inf
         self.kept: list[Floats] = []
 
     def add(self, sums: Floats, bad: int, low: float, high: float, above: Floats) -> int:
         """Add what the loop found in a piece, and return how many of its rows are bad."""
-        self.sums += sums
+        self.sums = self.sums + sums
         self.low, self.high = min(self.low, low), max(self.high, high)
         self.kept.append(above)
         if sum(map(len, self.kept)) > 4 * KEPT:
@@ -183,7 +196,7 @@ class _LaneSums:
         return 1.0 + np.sort(np.concatenate(self.kept))[::-1][:KEPT]
 
 
-Loop = Callable[[Floats, Floats, Floats, Floats, float, float], tuple[Floats, int, float, float, Floats]]
+Loop = Callable[[Floats, Floats, Floats, Floats, Floats | None, float, float], tuple[Floats, int, float, float, Floats]]
 
 
 @cache

@@ -64,6 +64,27 @@ def _add(p: Column, t: Column, minus: Column, r: Column, c: float, weights: Floa
 
 
 @_compile
+def _add_sampled(
+    p: Column, t: Column, minus: Column, r: Column, kept: Column, c: float, weights: Floats, total: Floats
+) -> None:
+    h1 = s1 = u1 = us1 = hh = hs = hu = hus = ss = su = sus = uu = uus = usus = u3 = u4 = r1 = r2 = r3 = r4 = 0.0
+    for k in range(len(p)):
+        h = 1.0 / np.float64(kept[k])
+        u, alone = h * (np.float64(t[k]) - np.float64(minus[k])) / np.float64(p[k]), np.float64(r[k]) - c
+        s, us = h * alone, u * alone
+        weights[k] = u + (h - 1.0)
+        h1, s1, u1, us1 = h1 + h, s1 + s, u1 + u, us1 + us
+        square, other = u * u, alone * alone
+        hh, hs, hu, hus = hh + h * h, hs + h * s, hu + h * u, hus + h * us
+        ss, su, sus, uu, uus, usus = ss + s * s, su + s * u, sus + s * us, uu + square, uus + u * us, usus + us * us
+        u3, u4 = u3 + square * u, u4 + square * square
+        r1, r2, r3, r4 = r1 + alone, r2 + other, r3 + other * alone, r4 + other * other
+    sums = (h1, s1, u1, us1, hh, hs, hu, hus, ss, su, sus, uu, uus, usus, u3, u4, r1, r2, r3, r4)
+    for k, x in enumerate(sums):
+        total[k] += x
+
+
+@_compile
 def _count(
     p: Column, t: Column, r: Column, u: Floats, threshold: float, low: float, high: float
 ) -> tuple[int, int, int, int]:
@@ -78,23 +99,37 @@ def _count(
 
 
 @_compile
-def loop(
-    p: Column, t: Column, minus: Column, r: Column, c: float, threshold: float
-) -> tuple[Floats, int, float, float, Floats]:
-    """The thirteen sums of some rows, how many rows are bad, the extremes of the rewards, and every u above a threshold.
+def _count_kept(kept: Column) -> int:
+    good = 0
+    for k in range(len(kept)):
+        good += 1 if _propensity(np.float64(kept[k])) else 0
+    return good
 
-    It returns at most four times as many u as we keep for a whole log, and always the largest.
+
+@_compile
+def loop(
+    p: Column, t: Column, minus: Column, r: Column, kept_with: Column | None, c: float, threshold: float
+) -> tuple[Floats, int, float, float, Floats]:
+    """The sums of some rows, how many rows are bad, the extremes of the rewards, and every u above a threshold.
+
+    It returns at most four times as many u as we keep for a whole log, and always the largest. Where rows were sampled, `kept_with` are
+    the probabilities with which they were kept; elsewhere it is None, and the compiled loop does not know of it.
     """
-    total, good_rows = np.zeros(13), 0
+    total, good_rows = np.zeros(13 if kept_with is None else 21), 0
     low, high = np.inf, -np.inf
     weights, kept = np.empty(BLOCK), np.empty(4 * KEPT)
     held = 0
     for i in range(0, len(p), BLOCK):
         j = min(i + BLOCK, len(p))
         u = weights[: j - i]
-        _add(p[i:j], t[i:j], minus[i:j], r[i:j], c, u, total)
+        if kept_with is None:
+            _add(p[i:j], t[i:j], minus[i:j], r[i:j], c, u, total)
+        else:
+            _add_sampled(p[i:j], t[i:j], minus[i:j], r[i:j], kept_with[i:j], c, u, total)
         good, zeros, outside, above = _count(p[i:j], t[i:j], r[i:j], u, threshold, low, high)
-        good_rows, total[12] = good_rows + good, total[12] + zeros
+        if kept_with is not None:
+            good = min(good, _count_kept(kept_with[i:j]))
+        good_rows, total[-1] = good_rows + good, total[-1] + zeros
         if outside:
             low, high = min(low, r[i:j].min()), max(high, r[i:j].max())
         if above:

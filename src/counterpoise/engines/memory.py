@@ -15,6 +15,7 @@ from counterpoise.engines import compiled
 from counterpoise.engines import lists as contiguous
 from counterpoise.engines.query import (
     Query,
+    as_counted,
     centered,
     is_fine,
     powers_of,
@@ -85,6 +86,8 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     columns |= dict(zip(names.centers, map(np.asarray, centers), strict=True))
     get = columns.__getitem__
     columns |= centered(query, lanes, get)
+    if names.question.log.keep is not None:
+        columns |= as_counted(lanes, get)
     columns |= products_of(lanes, get)
     columns |= weighted_rewards(names, lanes, get)
     numbers: dict[str, float] = {ROWS: float(rows)} | dict(zip(names.centers, centers, strict=True))
@@ -94,17 +97,20 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     for lane in lanes:
         numbers |= _sums(columns, lane, names)
         if lane.rung:
-            numbers[lane.peak] = columns[lane.excess].max() if rows else np.nan
+            numbers[lane.peak] = columns[lane.watched].max() if rows else np.nan
         if not lane.contrast[1]:
             numbers[lane.zeros] = float(lane.weight.is_zero(columns[lane.target]).sum())
     for name, (column, order) in powers_of(names, lanes).items():
         numbers[name] = _power_sum(columns[column], order)
+        if column not in numbers:  # what is no column of a lane where rows were sampled
+            numbers[column] = float(columns[column].sum())
+            numbers[names.product(column, column)] = float(columns[column] @ columns[column])
     for lane in smoothed_lanes(names, lanes):
         sums = Smoothed.of(columns[names.weighted(lane)], names.question.smoothings).sums
         numbers |= {names.smoothed(lane, k): total for k, total in enumerate(sums)}
 
     def largest(lane: Lane) -> Largest:
-        return {(): 1.0 + np.sort(columns[lane.excess])[::-1][:KEPT]}
+        return {(): 1.0 + np.sort(columns[lane.watched])[::-1][:KEPT]}
 
     answer = {name: np.array([total]) for name, total in numbers.items()}
     return Answer(answer, [()] if rows else [], rows, True, largest)

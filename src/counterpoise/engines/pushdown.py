@@ -31,7 +31,7 @@ from counterpoise.log.expressions import indicator
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.lists import LIST
-from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question, part_of
+from counterpoise.log.question import GROUP, KEEP, PROPENSITY, ROWS, Lane, Names, Question, part_of
 from counterpoise.log.rules import Problem, check_type, is_good, key_of, rules_of
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import as_label
@@ -197,7 +197,9 @@ class PushedDown:
         if names.apart:
             rows = rows.filter(~nw.col(names.rewards[lane.reward]).is_null())
         p = nw.col(PROPENSITY) if weight.needs_propensity else None
-        weights = rows.select(*keys, w=weight.weight(nw.col(lane.target), p)).filter(~nw.col("w").is_null())
+        w = weight.weight(nw.col(lane.target), p)
+        w = w if self.question.log.keep is None else w / nw.col(KEEP)
+        weights = rows.select(*keys, w=w).filter(~nw.col("w").is_null())
         if not keys:
             top = collect(weights.sort("w", descending=True).head(KEPT))
             return {(): np.sort(top.get_column("w").cast(pl.Float64).to_numpy())[::-1]}

@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
 from counterpoise.log.question import (
+    COUNTS,
+    DIVISOR,
     GROUP,
+    KEEP,
     MODEL_ERROR,
     MODEL_REWARD,
     PROPENSITY,
@@ -28,6 +31,7 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, is_good
 from counterpoise.moments import Floats, Moments
+from counterpoise.moments.columns import INVERSE, RIVAL
 from counterpoise.moments.log_moments import Contrast, Label
 from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed
 
@@ -83,7 +87,8 @@ def aggregate(
     squares |= _smoothed_rewards(names, lanes)
     zeros = {lane.zeros: counted(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
     wanted = [nw.len().alias(ROWS)] + ([nw.col(name).max() for name in names.centers] if query.own is not None else [])
-    wanted += [nw.col(name).sum() for name in sorted({*singles_of(lanes), *columns})]
+    plain = {column for column, _ in powers.values()}
+    wanted += [nw.col(name).sum() for name in sorted({*singles_of(lanes), *columns, *plain})]
     if names.keys:  # not every engine adds up products by group that are not columns
         rows = rows.with_columns(**squares, **zeros)
         wanted += [nw.col(name).sum() for name in (*squares, *zeros)]
@@ -95,7 +100,7 @@ def aggregate(
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
     wanted += [nw.col(name).max() for name in peaks]
-    tops = {lane.peak: lane.excess for lane in lanes if lane.rung and not lane.contrast[1]}
+    tops = {lane.peak: lane.watched for lane in lanes if lane.rung and not lane.contrast[1]}
     wanted += [nw.col(excess).max().alias(name) for name, excess in tops.items()]
     return rows.group_by(*names.keys).agg(*wanted) if names.keys else rows.select(*wanted)
 
@@ -103,6 +108,8 @@ def aggregate(
 def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
     """The rows with what `centered` makes of them; where rewards have rows of their own, the excess is blank on the others."""
     rows = frame.with_columns(**centered(query, lanes, nw.col))
+    if query.names.question.log.keep is not None:
+        rows = rows.with_columns(**as_counted(lanes, nw.col))
     if not query.names.apart:
         return rows
     own = {lane.excess: nw.when(_is_known(lane)).then(nw.col(lane.shared)) for lane in lanes}
@@ -138,7 +145,38 @@ def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) ->
         made[lane.shared] = weight.excess(t, p) if lane.other is None else weight.difference(t, get(lane.other), p)
         if question.makes_lists:
             made |= _of_lists(lane, names, centers[lane.reward], get)
+    made |= {} if question.log.per is None else _of_ratios(made, names, lanes, get)
+    if question.log.keep is not None:
+        made[COUNTS] = 1.0 / get(KEEP)
     return made
+
+
+def _of_ratios(
+    made: Mapping[str, Term], names: Names, lanes: Sequence[Lane], get: Callable[[str], Term]
+) -> dict[str, Term]:
+    """What each reward is divided by, blank where the reward is; and for the difference of two ratios, what the other policy has."""
+    columns = {name: made[s] * 0.0 + get(DIVISOR) for name, s in zip(names.divisors, names.shifted, strict=True)}
+    for lane in lanes:
+        if lane.other is not None:
+            b = lane.weight.excess(get(lane.other), get(PROPENSITY) if lane.weight.needs_propensity else None)
+            s, d = made[names.shifted[lane.reward]], columns[names.divisors[lane.reward]]
+            parts = zip(RIVAL, (s * 0.0 + b, b * s, b * d), strict=True)
+            columns |= {lane.uncounted(name): column for name, column in parts}
+    return columns
+
+
+def as_counted(lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
+    """What `centered` made, every row as often as it counts: one for all rows that sampling kept with its probability."""
+    counts, columns = get(COUNTS), dict[str, Term]()
+    for lane in lanes:
+        columns |= {name: get(column) * counts for name, column in lane.counted.items()}
+        columns[lane.shared] = get(lane.shared) * counts
+        # where a reward has rows of its own, what is made from it is blank on the others
+        own = counts if lane.columns[INVERSE] == COUNTS else get(lane.shifted) * 0.0 + counts
+        columns |= {lane.columns[INVERSE]: own} if lane.columns[INVERSE] != COUNTS else {}
+        if not lane.contrast[1]:
+            columns[lane.watched] = (get(lane.shared) + 1.0) * own - 1.0
+    return columns
 
 
 def _of_lists(lane: Lane, names: Names, center: Term | float, get: Callable[[str], Term]) -> dict[str, Term]:
@@ -228,7 +266,7 @@ def context_aggregate(
 
 def powers_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, int]]:
     """The third and fourth powers that are added up of every excess and every reward: name → the column and its order."""
-    columns = sorted({column for lane in lanes for column in (lane.excess, lane.columns["s"])})
+    columns = sorted({column for lane in lanes for column in lane.spread})
     return {names.power(column, order): (column, order) for column in columns for order in (3, 4)}
 
 
@@ -270,7 +308,10 @@ def center_of(rewards: pl.Series) -> float:
 
 def is_fine(part: str, values: Floats) -> NDArray[np.bool_]:
     """Whether the numbers of a part obey its rule, each by itself."""
-    fine: NDArray[np.bool_] = {"propensity": is_propensity, "target": is_probability}.get(part, is_number)(values)
+    rules = {"propensity": is_propensity, "keep": is_propensity, "target": is_probability}
+    fine: NDArray[np.bool_] = rules.get(part, is_number)(values)
+    if part == "per":
+        fine = fine & (values >= 0)
     return fine
 
 
@@ -295,7 +336,7 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
 
 FEATURES = "the squares of the features"  # all of them added up, which is at least the square of the largest
 # 1/LARGEST: a weight above LARGEST needs a smaller propensity than that, and the rules then decide
-LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0)}
+LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "keep": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0), "per": (0.0, LARGEST)}
 
 
 def total_of(parts: Floats, place: NDArray[np.int64], count: int) -> Floats:

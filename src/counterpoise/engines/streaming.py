@@ -233,8 +233,8 @@ class Streaming:
     def aggregate(self, query: Query) -> Answer:
         """The sums, with the largest weights remembered in passing."""
         names = query.names
-        watched = [lane.excess for lane in names.lanes if not (lane.contrast[1] or lane.rung)]
-        watchers = {excess: Watcher(excess, list(names.segments)) for excess in watched}
+        watched = [lane.watched for lane in names.lanes if not (lane.contrast[1] or lane.rung)]
+        watchers = {column: Watcher(column, list(names.segments)) for column in watched}
         scatter = Scatter(names)
         report, lock = self.report, Lock()
         self.report = None  # rows are reported once, however often they are read
@@ -254,7 +254,7 @@ class Streaming:
             return nw.from_native(native.map_batches(see, streamable=True, validate_output_schema=False))
 
         def largest(lane: Lane) -> Largest:
-            return {label: 1.0 + u for label, u in watchers[lane.excess].largest().items()}
+            return {label: 1.0 + u for label, u in watchers[lane.watched].largest().items()}
 
         frame = _with_centers(good_rows(self.frame, self.question) if query.only_good else self.frame, query)
         # polars adds up truth values as they are, in no time

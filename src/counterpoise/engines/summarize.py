@@ -174,9 +174,13 @@ def finish(
     check_segments(question, summary.moments[0].segments)  # of all batches together
     counted = duplicates(summary.moments[0].n)
     left_out = summary.left_out or (NOTHING,) * len(summary.moments)
+    if question.log.keep is not None:  # they do not count alike, and the others' rewards are not theirs
+        left_out = (NOTHING,) * len(summary.moments)
+    # of those that were dropped, nobody knows how many rows they stand for
+    before = [None if summary.rows > moments.n else question.log.rows_before for moments in summary.moments]
     return tuple(
-        replace(moments, dropped=summary.rows - moments.n, duplicates=counted, left_out=own)
-        for moments, own in zip(summary.moments, left_out, strict=True)
+        replace(moments, dropped=summary.rows - moments.n, duplicates=counted, left_out=own, rows_before=rows)
+        for moments, own, rows in zip(summary.moments, left_out, before, strict=True)
     )
 
 
@@ -293,6 +297,9 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         weight=Weighed.of(question.rungs[rung]),
         smoothed=smoothed,
         features=tuple((feature.name, feature.center) for feature in question.features),
+        per=spread_of(numbers, names, names.divisors[reward], count, np.zeros(len(segments)), at)
+        if names.divisors
+        else (),
     )
 
 

@@ -26,6 +26,7 @@ from counterpoise.estimators.weighted import (
     snips,
 )
 from counterpoise.moments import Floats, Moments
+from counterpoise.moments.reduction import reduced
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Estimator:
         if self.replicates:
             return self.replicates(groups)
         if self.needs != "groups":
-            return np.asarray(self.function(groups.others).value)
+            return np.asarray(self.function(reduced(groups.others)).value)
         size = groups.shape[-1]
         others = ([j for j in range(size) if j != k] for k in range(size))
         return np.stack([np.asarray(self.function(groups[..., rest]).value) for rest in others], axis=-1)

@@ -11,6 +11,7 @@ from counterpoise.estimators.estimate import Estimate, estimate_of
 from counterpoise.estimators.model import OptimalRows, check_model, dm, optimal_rows
 from counterpoise.estimators.weighted import has_overlap, optimal_baseline
 from counterpoise.moments import Floats, Moments
+from counterpoise.moments.reduction import reduced
 
 # All four by simulation on worlds and models of many kinds, where half or twice as much makes little difference: benchmarks/models.py auto.
 TRUSTED = 30.0  # effective rows at which the fitted coefficients of the model count half
@@ -65,7 +66,7 @@ def auto_without(groups: Moments) -> Floats:
     Where the model has most of the weight, leaving out a group moves next to nothing; so the unbiased part is left to move, by the
     factor by which the standard error exceeds its own.
     """
-    whole, without = _lean(groups.merge(axis=len(groups.shape) - 1)), _lean(groups.others)
+    whole, without = (_lean(reduced(part)) for part in (groups.merge(axis=len(groups.shape) - 1), groups.others))
     own, error = np.asarray(whole.unbiased.stderr), np.asarray(whole.estimate.stderr)
     wider = np.divide(error, own, out=np.ones(own.shape), where=(own > 0) & np.isfinite(own))
     moved = np.asarray(without.unbiased.value) - np.asarray(whole.unbiased.value)[..., None]

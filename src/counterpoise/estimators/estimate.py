@@ -129,7 +129,7 @@ def estimate_of(
     widening: Stacked = 1.0,
 ) -> Estimate:
     """An estimate from its value and the root of its summed squares; unknown values become nan with an infinite error."""
-    known = np.asarray(identified) & (np.asarray(n) > 0)
+    known = np.asarray(identified) & (np.asarray(n) > 0) & ~np.isnan(value)
     stderr = np.where(known & (np.asarray(n) > 1 + fitted), np.asarray(root) / np.maximum(n, 1) * widening, np.inf)
     return _record(name, np.where(known, value, np.nan), stderr, n, baseline)
 

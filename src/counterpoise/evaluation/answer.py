@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
-from counterpoise.diagnostics.verdict import MISSING, below_one
+from counterpoise.diagnostics.verdict import MISSING, below_one, miscounted
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.checks import RewardMoments
@@ -32,6 +32,7 @@ from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
+from counterpoise.moments.reduction import counts_of, sampling_error
 
 Answer = TypeVar("Answer", bound=Result)
 Diagnoses = Lazily[tuple[str, Segment], Diagnostics]
@@ -112,12 +113,14 @@ def _parts(
     diagnoses: Diagnoses = Lazily({})
     for name, each in policies.items():
         diagnoses |= _by_target(name, diagnostics(each))
+    miscount = list(_miscount(views[contrasts[0]]))
     doubts = {target: doubtful_baselines(each) for (target, _), each in views.items()}
 
     def verdict(target: str, place: Segment) -> Verdict:
         contrast = target, other
         judged = _judge(views[contrast], place, diagnoses)
         premises = [] if log.estimated is None else [resting_on_model(log.estimated.model)]
+        premises += miscount if place is None else []
         if climbed is not None:
             judged = judged if judged.verdict == NOTHING else climbed.not_identified(contrast, place) or judged
             premises.append(climbed.caveat(contrast))
@@ -177,6 +180,18 @@ def _judge(view: View, place: Segment, diagnoses: Diagnoses) -> Verdict:
     policies = {name: diagnoses[name, place] for name in view.contrast if (name, place) in diagnoses}
     k = view.place(place)
     return judge_difference(policies, float(view.carrying[k]), float(view.squares[k]))
+
+
+def _miscount(view: View) -> Iterator[Caveat]:
+    """Whether sampled rows add up to as many as there were, if that is known."""
+    before, rows = view.log.rows_before, view.together[0]
+    if before is None:
+        return
+    error = float(sampling_error(rows))
+    if view.is_clustered:
+        sizes = view.groups.n[0] * counts_of(view.groups)[0]
+        error = math.sqrt(len(sizes) * float(np.var(sizes, ddof=1)))
+    yield from miscounted(float(rows.n * counts_of(rows)), error, before)
 
 
 def _of_groups(question: Question | None, names: Contrast) -> Iterator[Caveat]:

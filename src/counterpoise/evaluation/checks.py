@@ -24,19 +24,20 @@ from counterpoise.diagnostics.findings import (
 )
 from counterpoise.diagnostics.seeming import fall_of, find_lists, says_action, says_list, says_position, shows_once
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
-from counterpoise.diagnostics.verdict import COUNTED, MISSING, OWN_ROWS, Severity
+from counterpoise.diagnostics.verdict import COUNTED, MISSING, OWN_ROWS, UNNAMED, Severity
 from counterpoise.engines.registry import columns_of, engine_of
 from counterpoise.engines.rows import ID, first_good_rows, first_rows_with, good_rows_of_ids, rows_of_ids
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.parts import USUAL, ids_among, usual
-from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
+from counterpoise.log.parts import USUAL, ids_among, sampling_among, says_dropped, usual
+from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
 from counterpoise.log.sketches import Lesson, Overlap, row_keys
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
+from counterpoise.moments.reduction import reduced
 from counterpoise.weights import Balanced
 
 
@@ -109,7 +110,7 @@ def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overl
     log = question.log.but(
         propensity=None, key=(), cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None,
         baseline=None, slate=None, position=None, propensity_of=None, discount=None, candidates=None, control=None,
-        logger=None, shares=None,
+        logger=None, shares=None, keep=None, rows_before=None,
     )  # fmt: skip
     lean = Question(log, (), NoWeight(), learning=Learning())
     watches = {name: {reward: lesson.sketch.watch() for reward in log.reward} for name, lesson in lessons.items()}
@@ -184,7 +185,7 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
     if not question.log.is_arrays and not question.is_binned:
         yield actions_as_probabilities
         yield other_columns
-    if _has_own_propensities(question):
+    if _has_own_propensities(question) and question.log.keep is None:  # readings are tried on rows as they are
         yield misread_propensities
         yield counted_propensities
 
@@ -215,6 +216,40 @@ def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]
     columns = columns_of(question.log)
     yield from rows_together(question, whole, columns)
     yield from lists_as_rows(question, whole, columns)
+    yield from unnamed_sampling(question, columns)
+
+
+def unnamed_sampling(question: Question, columns: Sequence[str]) -> Iterator[Concern]:
+    """Whether a column that nobody named seems to say how rows were sampled, by its name and the first rows."""
+    log = question.log
+    taken = {column for _, column in question.columns} | {*log.context, *(log.baseline or ())}
+    possible = sampling_among(columns, taken) if log.keep is None else {}
+    values = first_rows_with(question, FIRST, list(possible)) if possible else pl.DataFrame()
+    for name, is_sure in possible.items():
+        keep = kept_with(values.get_column(name))
+        if keep is not None:
+            do = f"If it does, pass `keep={keep!r}`; if every row was kept, pass `keep=1`."
+            text = f"The column {name!r} seems to say how rows were sampled, and all rows count alike."
+            yield Concern(Caveat(UNNAMED, text, {}, do, unusual_severity=None if is_sure else "note"))
+            return
+
+
+def kept_with(values: pl.Series) -> str | None:
+    """The probability with which rows were kept, if a column can say that: as it stands, of the others, or as its inverse.
+
+    >>> kept_with(pl.Series("pdrop", [0.9, 0.0])), kept_with(pl.Series("weight", [1, 10])), kept_with(pl.Series("weight", [55.5, 0]))
+    ('1 - pdrop', '1.0 / weight', None)
+    """
+    if not values.dtype.is_numeric() or values.null_count() == values.len():
+        return None
+    column = values.name if values.name.isidentifier() else f'"{values.name}"'
+    known = values.drop_nulls().cast(pl.Float64).to_numpy()
+    low, high = float(known.min()), float(known.max())
+    if says_dropped(values.name):
+        return f"1 - {column}" if low >= 0.0 and 0.0 < high < 1.0 else None
+    if low > 0.0 and low < 1.0 and high <= 1.0:
+        return column
+    return f"1.0 / {column}" if low >= 1.0 and high > 1.0 else None
 
 
 def rows_together(question: Question, whole: RewardMoments, columns: Sequence[str]) -> Iterator[Concern]:
@@ -300,11 +335,17 @@ def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, ot
         value = _numbers(frame, of[target][1])
         if other:
             value = value - (q if other == LOGGING else _numbers(frame, of[other][1]))
-        return value + w * (r - q), w
-    spread = np.nanvar(w)
-    known = ~np.isnan(r)
-    beta = float(np.cov((w * r)[known], w[known])[0, 1] / spread) if spread > 0 else float(np.nanmean(r))
-    return w * (r - beta) + beta, w
+        psi = value + w * (r - q)
+    else:
+        spread = np.nanvar(w)
+        known = ~np.isnan(r)
+        beta = float(np.cov((w * r)[known], w[known])[0, 1] / spread) if spread > 0 else float(np.nanmean(r))
+        psi = w * (r - beta) + beta
+    if question.log.keep is None:
+        return psi, w
+    counts = 1.0 / _numbers(frame, KEEP)
+    mean = np.nansum(counts * psi) / counts[~np.isnan(psi)].sum()
+    return counts * (psi - mean), counts * w
 
 
 def _weights(question: Question, frame: pl.DataFrame, target: str) -> Floats:
@@ -458,13 +499,12 @@ def _has_own_propensities(question: Question) -> bool:
     )
 
 
-def _is_far_from_one(moments: LogMoments, lacking: Container[str | None]) -> bool:
+def _is_far_from_one(moments: LogMoments, lacking: Container[str | None] = ()) -> bool:
     """Whether the mean weight of some target is so far from 1 that another reading is worth trying."""
     if not moments.weight.mean_is_one:
         return False
     for (target, other), stack in moments.moments.items():
-        n = np.asarray(stack.n, dtype=np.float64)
-        mean = float(np.sum(n * np.nan_to_num(stack.average("u"))) / max(n.sum(), 1.0))
+        mean = float(reduced(stack.merge(axis=1).merge(axis=0)).average("u"))
         if not other and target not in lacking and abs(mean) > FAR:
             return True
     return False

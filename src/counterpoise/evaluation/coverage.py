@@ -15,6 +15,7 @@ from counterpoise.engines.resampling import Units, drawn_again, tilted, units_of
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.evaluation.reading import read
+from counterpoise.log.log import refuse_sampled
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Contrast
@@ -157,6 +158,8 @@ def check_coverage(
 
 def _check_rows(result: Result) -> None:
     """Check that all rows are at hand."""
+    if result.question is not None:
+        refuse_sampled(result.question.log.keep, "a check of coverage")
     if result.question is None:
         raise OptionError(
             "a check of coverage draws rows again, and this result has none left: it was made from stored moments, or unpickled.",

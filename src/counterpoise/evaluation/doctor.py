@@ -32,6 +32,7 @@ from counterpoise.diagnostics.findings import (
 )
 from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.diagnostics.verdict import COUNTED as COUNTED_PROPENSITIES
+from counterpoise.diagnostics.verdict import UNNAMED
 from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
@@ -39,11 +40,12 @@ from counterpoise.engines.rows import rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
 from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audit, audit, check_columns, columns_of
+from counterpoise.evaluation.checks import kept_with
 from counterpoise.evaluation.evaluate import evaluate
-from counterpoise.log.expressions import check_digits, column, columns
+from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.log import Log, as_log, column_names, logged_propensity
-from counterpoise.log.parts import Columns, Data, LogFields, takes_parts, targets_among, usual
+from counterpoise.log.parts import Columns, Data, LogFields, sampling_among, takes_parts, targets_among, usual
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Target
@@ -59,6 +61,7 @@ OWN = (
     "propensity-meaning",
     "propensities-not-probabilities",
     COUNTED_PROPENSITIES,
+    UNNAMED,
 )  # caveats covered by the doctor's own findings
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
@@ -259,6 +262,12 @@ class Patient:
         return self.frame.head(COUNTED)
 
     @cached_property
+    def with_keep(self) -> pl.LazyFrame:
+        """The rows, with the probability with which each was kept, if that is not a column but an expression."""
+        keep = self.log.keep
+        return self.frame if keep is None or keep in self.schema else computed(self.frame, [keep])
+
+    @cached_property
     def propensities(self) -> Propensities | None:
         """What the propensities look like, if they are numbers."""
         is_known = self.propensity in self.numbers
@@ -267,7 +276,8 @@ class Patient:
     @cached_property
     def rewards(self) -> RewardSummary | None:
         """What the rewards look like, if they are numbers."""
-        return _rewards(self.frame, str(self.reward), self.rows) if self.reward in self.numbers else None
+        is_known = self.reward in self.numbers
+        return _rewards(self.with_keep, str(self.reward), self.rows, self.log.keep) if is_known else None
 
     @cached_property
     def actions(self) -> int | None:
@@ -315,8 +325,8 @@ class Patient:
     @cached_property
     def audit(self) -> Audit | None:
         """The audit of the propensities, if some are possible."""
-        if self.propensities is None or self.propensities.impossible == self.rows:
-            return None
+        if self.propensities is None or self.propensities.impossible == self.rows or self.log.keep is not None:
+            return None  # it counts every row once
         by = (self.action, self.log.cluster, self.segments, self.day, self.distribution)
         return audit(self.frame, self.schema, Parts(str(self.propensity), self.usable, *by))
 
@@ -337,7 +347,7 @@ class Patient:
                 question = replace(question, weight=weight, lists=lists_of(lean), groups=groups)
         if not rules_of(question):
             return []
-        problems = Streaming(prepare_lazily(self.frame, question), question).problems()
+        problems = Streaming(prepare_lazily(self.with_keep, question), question).problems()
         return problems if engine_of(self.log).has_order else [replace(problem, row=None) for problem in problems]
 
 
@@ -360,7 +370,7 @@ def missing_parts(patient: Patient) -> Iterator[Finding]:
 
 def misread_propensities(patient: Patient) -> list[Finding]:
     """Propensities that seem to be something else."""
-    if patient.propensities is None:
+    if patient.propensities is None or patient.log.keep is not None:
         return []
     tried = try_readings(patient.frame, patient.propensity, {name: name for name in patient.usable}, patient.actions)
     return about_misread(patient.propensity, tried)
@@ -419,6 +429,25 @@ def lists_in_rows(patient: Patient) -> Iterator[Finding]:
             yield meaning
 
 
+def sampled_rows(patient: Patient) -> Iterator[Finding]:
+    """Whether a column that nobody named says how rows were sampled, and what was left out because rows were sampled."""
+    if patient.log.keep is not None:
+        said = (
+            "rows were sampled, so that the mean weights of parts of the log, and of 1/propensity, were not looked at."
+        )
+        yield Finding("note", "keep", said)
+        return
+    taken = (patient.reward, patient.propensity, patient.action, *patient.targets, *patient.log.context)
+    for name in sampling_among(patient.schema.names(), taken):
+        keep = kept_with(collect(patient.sample.select(column(name))).get_column(name))
+        if keep is not None:
+            said = (
+                f"{name!r} seems to say how rows were sampled. If it does, pass `keep={keep!r}`, or every row counts alike; "
+                "if it does not, leave it."
+            )
+            yield Finding("look", name, said)
+
+
 def other_rewards(patient: Patient) -> Iterator[Finding]:
     """Rewards beyond the first, which were not examined."""
     rewards = patient.log.reward
@@ -455,10 +484,13 @@ CHECKS: tuple[Callable[[Patient], Iterable[Finding]], ...] = (
     leaking_context,
     doubtful_targets,
     wrong_mean_weights,
-    lambda patient: about_propensities(patient.propensity, patient.propensities, patient.actions),
+    lambda patient: about_propensities(
+        patient.propensity, patient.propensities, patient.actions if patient.log.keep is None else None
+    ),
     lambda patient: about_rewards(patient.reward, patient.rewards),
     broken_rules,
     lists_in_rows,
+    sampled_rows,
     other_rewards,
     targets_without_rows,
     repeated_rows,
@@ -505,10 +537,16 @@ def _propensities(frame: pl.LazyFrame, name: str, rows: int) -> Propensities:
     )
 
 
-def _rewards(frame: pl.LazyFrame, name: str, rows: int) -> RewardSummary:
-    r = pl.col("r")
-    good = frame.select(r=column(name).cast(pl.Float64)).filter(is_number(r))
-    measured = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
+def _rewards(frame: pl.LazyFrame, name: str, rows: int, keep: str | None) -> RewardSummary:
+    r, counts = pl.col("r"), pl.col("counts")
+    kept = pl.lit(1.0) if keep is None else column(keep).cast(pl.Float64)
+    good = frame.select(r=column(name).cast(pl.Float64), counts=1.0 / kept).filter(is_number(r))
+    known = pl.when(is_number(counts)).then(counts)
+
+    def average(of: pl.Expr) -> pl.Expr:
+        return (of * known).sum() / known.sum()
+
+    measured = collect(good.select(n=r.len(), lowest=r.min(), mean=average(r), highest=r.max(), zero=average(r == 0)))
     distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
     n, low, mean, high, zero = measured.row(0)
     low, mean, high = (math.nan if x is None else float(x) for x in (low, mean, high))

@@ -24,9 +24,19 @@ from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, PER, REWARD, ROW, SQUARE, WEIGHTED_PER
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
-from counterpoise.moments.spread import UNSMOOTHED, Powers, Smoothed, Tail, carrying_rows, usual_ends, usual_rewards
+from counterpoise.moments.reduction import counts_of, per_row, reduced
+from counterpoise.moments.spread import (
+    ORDERS,
+    UNSMOOTHED,
+    Powers,
+    Smoothed,
+    Tail,
+    carrying_rows,
+    usual_ends,
+    usual_rewards,
+)
 
 # -- Which estimators answer: those asked for, or all that the log and the interval allow ------------------------------
 
@@ -65,16 +75,26 @@ def choose(
     assumes a mean of 1 would undo that.
     """
     has_model = set(MODEL) <= set(columns)
-    missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
+    is_ratio, is_sampled = PER in columns, INVERSE in columns
+    if is_ratio and "ips" in (names or method.estimators):
+        raise OptionError("a ratio of sums is self-normalized, so that its `ips` would be `snips`: ask for that.")
+    if is_sampled:
+        _check_sampled(names, method)
+    # cross_fit would have to count groups as their rows do
+    unfit = groups < 2 or is_sampled or is_ratio
+    missing = {"model": not has_model, "groups": unfit, "context": not has_context(columns), "": False}
     for name in names:
         _check(name, missing, method)
     if names or method.estimators:
         return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
-        name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
+        name not in (*ROW, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE)
+        and not name.startswith((CONTEXT, EXCESS, REWARD))
+        for name in columns
     )
     # without controls they are beta_ips and context_ips
     redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
+    redundant |= {"ips"} if is_ratio else set()
     if has_model and not mean_is_one:
         redundant |= {"optimal_dr", "auto", "lift"}
     return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
@@ -88,7 +108,12 @@ def has_context(columns: Sequence[str]) -> bool:
 def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
     """The estimators of a difference that the columns allow."""
     missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
-    return {name: estimator for name, estimator in DIFFERENCES.items() if not missing.get(estimator.needs, False)}
+    redundant = {"ips"} if PER in columns else set()
+    return {
+        name: estimator
+        for name, estimator in DIFFERENCES.items()
+        if name not in redundant and not missing.get(estimator.needs, False)
+    }
 
 
 def check_differences(method: Method) -> None:
@@ -96,6 +121,19 @@ def check_differences(method: Method) -> None:
     if not method.allows_differences:
         raise OptionError(
             f"the {method.name} interval works for values, not for differences: use normal, jackknife or anytime."
+        )
+
+
+def _check_sampled(names: tuple[str, ...], method: Method) -> None:
+    """Refuse what takes every row to stand for itself alone."""
+    if method.needs_known_propensities:
+        raise OptionError(
+            f"the {method.name} interval bounds single rows, and where rows were sampled, as `keep=` says, each stands for several.",
+            do="Pass `interval='student'`.",
+        )
+    if "cross_fit" in names:
+        raise OptionError(
+            "cross_fit does not work with sampled rows yet, which `keep=` says these are.", do="Use beta_ips."
         )
 
 
@@ -142,8 +180,23 @@ class View:
 
     @cached_property
     def whole(self) -> Moments:
-        """A stack of places."""
+        """A stack of places, as a plain log has them."""
+        return reduced(self.together, rows=None if self.is_clustered else self.log.rows_before)
+
+    @cached_property
+    def together(self) -> Moments:
+        """The same before rows that say more are reduced to weights and rewards."""
         return self.groups.merge(axis=1)
+
+    @cached_property
+    def others(self) -> Moments:
+        """For every group of every place, all the other groups, as a plain log has them."""
+        return reduced(self.groups.others)
+
+    @cached_property
+    def counts(self) -> Floats:
+        """How many rows before sampling a row stands for, on average, in every place."""
+        return counts_of(self.together)
 
     @cached_property
     def around_zero(self) -> tuple[Moments, Moments]:
@@ -153,10 +206,16 @@ class View:
 
     @cached_property
     def reward_range(self) -> tuple[Floats, Floats]:
-        """The lowest and the highest reward of every place."""
+        """The lowest and the highest reward of every place; of a ratio, over what rewards are divided by on average."""
         low, high = self.log.reward_min, self.log.reward_max
         parts = len(self.places) - 1
-        return np.append(np.min(low), low[:parts]), np.append(np.max(high), high[:parts])
+        return np.append(np.min(low), low[:parts]) / self.per_row, np.append(np.max(high), high[:parts]) / self.per_row
+
+    @cached_property
+    def per_row(self) -> Floats:
+        """What rewards are divided by, on average, in every place; 1 where they are not."""
+        average = per_row(self.together)
+        return np.where(average > 0, average, 1.0)
 
     @property
     def is_clustered(self) -> bool:
@@ -167,17 +226,18 @@ class View:
     def clusters(self) -> Floats:
         """The effective number of clusters in every place; if no cluster is named, every row is one."""
         rows = np.asarray(self.whole.n, dtype=np.float64)
-        return np.minimum(effective_clusters(self.groups.n), rows) if self.is_clustered else rows
+        sizes = self.groups.n * counts_of(self.groups)
+        return np.minimum(effective_clusters(sizes), rows) if self.is_clustered else rows
 
     @cached_property
     def excess(self) -> Powers:
         """The powers of the excess, a stack of places."""
-        return self._of_places(self.log.excess[self.contrast])
+        return _scaled(self._of_places(self.log.excess[self.contrast]), self.counts)
 
     @cached_property
     def rewards(self) -> Powers:
         """The powers of the rewards, a stack of places."""
-        return self._of_places(self.log.rewards)
+        return _scaled(self._of_places(self.log.rewards), self.per_row)
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
@@ -191,8 +251,64 @@ class View:
 
     @cached_property
     def carrying(self) -> Floats:
-        """How many rows carry the variance, in every place."""
-        return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
+        """How many rows carry the variance, in every place; where rows were sampled, at most as many as they are worth."""
+        return np.asarray(self._carrying / self._more_uneven)
+
+    @cached_property
+    def _more_uneven(self) -> Floats:
+        r"""By how much fewer rows carry the variance of a ratio than that of its rewards.
+
+        Were both parts of r − R·d independent, with the shares a and b of its variance, its kurtosis would be about a²κ(r) + b²κ(d).
+        """
+        if not self.log.per:
+            return np.ones(len(self.places))
+        per, rewards = self._of_places(self.log.per), self._of_places(self.log.rewards)
+        residual = self.whole.covariance("s", "s") * np.square(self.per_row)
+        ratio = np.asarray(self.whole.center + self.whole.average("s"))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            a = np.minimum(np.nan_to_num(rewards.mean(2, rewards.middle) / residual, posinf=1.0), 1.0)
+            b = np.minimum(np.nan_to_num(np.square(ratio) * per.mean(2, per.middle) / residual, posinf=1.0), 1.0)
+        return np.asarray(np.maximum(np.square(a) + np.square(b) * per.kurtosis / rewards.kurtosis, 1.0))
+
+    @cached_property
+    def _carrying(self) -> Floats:
+        """How many rows carry the variance of the weighted rewards."""
+        rows = self.together
+        if INVERSE not in rows.columns:
+            return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
+        counts = np.broadcast_to(rows.form(**{INVERSE: 1.0}), rows.mean.shape)
+        low, high = (self._counted_twice(end, counts) for end in self.ends)
+        carrying = carrying_rows(self.excess, self.rewards, self.ends, (low, high))
+        return np.minimum(carrying, np.asarray(rows.n) * _evenness(rows, counts))
+
+    def _counted_twice(self, end: Floats, counts: Floats) -> Floats:
+        r"""By how much sampling by the reward makes the weights hu more uneven, of which the rewards' own unevenness is a part, too.
+
+        .. math:: \kappa = \frac{\pi a^2 + (1 - \pi) b^2}{(\pi a + (1 - \pi) b)^2}
+
+        if a share π of the rows has a reward apart from this end, and a and b are the means of h² of those and of the others.
+        """
+        rows, rewards, end = self.together, self._of_places(self.log.rewards), end * self.per_row
+        apart = rows.form("s") + np.asarray(rows.center - end)[:, None] * counts
+        first, second = np.asarray(rewards.mean(1, end)), np.asarray(rewards.mean(2, end))
+        is_known = second > 0
+        share = np.where(is_known, np.minimum(np.square(first) / np.where(is_known, second, 1.0), 1.0), 1.0)
+        whole = _mean_and_square(rows, counts)[1]
+        of_apart = np.where(is_known, _mean_and_square(rows, apart)[1] / np.where(is_known, second, 1.0), whole)
+        rest = np.maximum(whole - share * of_apart, 0.0)  # (1 − π)b
+        with np.errstate(divide="ignore", invalid="ignore"):
+            square = np.where(share < 1.0 - 1e-9, np.square(rest) / (1.0 - share), 0.0)
+            factor = (share * np.square(of_apart) + square) / np.square(share * of_apart + rest)
+        return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)
+
+    @cached_property
+    def effective(self) -> Floats | None:
+        """How many rows of equal weight those that were sampled are worth, in every place; None if they were not sampled."""
+        rows = self.together
+        if INVERSE not in rows.columns:
+            return None
+        weights = np.broadcast_to(rows.form("u", **{INVERSE: 1.0}), rows.mean.shape)
+        return np.asarray(rows.n * _evenness(rows, weights))
 
     @cached_property
     def squares(self) -> Floats:
@@ -208,16 +324,43 @@ class View:
         largest = np.full(len(self.log.segments), -math.inf)
         for tails in own:
             largest = np.maximum(largest, [tail.weights[0] if len(tail.weights) else -math.inf for tail in tails])
-        places = np.append(largest.max(), largest)[: len(self.places)]
+        places = np.append(largest.max(), largest)[: len(self.places)] / np.where(self.counts > 0, self.counts, 1.0)
         places = np.where(places == -math.inf, 1.0, places)
         most = places if len(own) > 1 else np.maximum(places - 1.0, 0.0)
         with np.errstate(invalid="ignore"):
             return np.where(is_known, np.sqrt(fourth / np.where(is_known, square, 1.0)), most)
 
+    def rewards_around(self, baseline: Floats) -> tuple[Floats, Floats]:
+        r"""The usual rewards; where rows were sampled, as near to a baseline as such rows are lighter than others.
+
+        .. math:: \frac{\sum (hwd)^2}{\sum hwd} \Big/ \frac{\sum (hw)^2}{\sum hw}
+
+        with d the distance of a reward from the other end. Sampling may keep every click and few of the others: then no click counts for
+        as many rows as they do.
+        """
+        rows, (low, high) = self.together, (end * self.per_row for end in self.ends)
+        if INVERSE not in rows.columns:
+            return self.usual_rewards
+        all_rows = rows.form("u", **{INVERSE: 1.0})
+
+        def size(end: Floats) -> Floats:
+            apart = np.asarray(rows.center - end)[:, None]
+            return _size_weighted(rows, rows.form("s", "us") + apart * all_rows) / np.maximum(high - low, 1e-300)
+
+        whole = _size_weighted(rows, np.broadcast_to(all_rows, rows.mean.shape))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = [np.abs(size(end)) / whole for end in (high, low)]
+        below, above = (np.where(np.isfinite(ratio) & (ratio > 0), np.minimum(ratio, 1.0), 1.0) for ratio in ratios)
+        # rows that count alike are as heavy as without sampling
+        are_alike = rows.covariance(INVERSE, INVERSE) <= 1e-12 * np.square(rows.average(INVERSE))
+        below, above = (np.where(are_alike, 1.0, factor) for factor in (below, above))
+        least, most = self.usual_rewards
+        return baseline + below * (least - baseline), baseline + above * (most - baseline)
+
     @cached_property
     def weight_errors(self) -> tuple[Floats, Floats]:
         """The jackknife error of the mean weight, and the number of groups with rows, in every place."""
-        return jackknife_error(self.groups.others.average("u"), self.groups.n)
+        return jackknife_error(self.others.average("u"), self.groups.n)
 
     @cached_property
     def lengths(self) -> tuple[Floats, Floats]:
@@ -227,7 +370,7 @@ class View:
         longer = longer_lists(self.whole)
         values, errors = np.asarray(longer.value), np.asarray(longer.stderr)
         if self.is_clustered:
-            errors = jackknife_error(np.asarray(longer_lists(self.groups.others).value), self.groups.n)[0]
+            errors = jackknife_error(np.asarray(longer_lists(self.others).value), self.groups.n)[0]
         return values, errors
 
     @cached_property
@@ -241,7 +384,9 @@ class View:
 
     def tail(self, segment: Segment) -> Tail:
         """The largest weights of a place."""
-        return self._whole_tail if segment is None else self.log.tails[self.contrast][self.place(segment) - 1]
+        k = self.place(segment)
+        tail = self._whole_tail if segment is None else self.log.tails[self.contrast][k - 1]
+        return tail if self.counts[k] == 1.0 else Tail(tail.weights / self.counts[k], tail.zeros)
 
     def place(self, segment: Segment) -> int:
         """The index of a segment among the places."""
@@ -438,8 +583,10 @@ def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvarie
         whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.center, rewards.columns)
         return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
     single = view if view.contrast == (target, "") else View(view.log, (target, ""))
-    weight = np.maximum(1.0 + single.groups.average("u"), 0.0) * single.groups.n
+    weight = np.maximum(1.0 + reduced(single.groups).average("u"), 0.0) * single.groups.n * counts_of(single.groups)
     clusters = effective_clusters(weight) if single.is_clustered else None
+    if single.effective is not None:
+        clusters = np.minimum(single.effective, np.inf if clusters is None else clusters)
     return unvaried(single.whole, single.reward_range, options.reward_bounds, clusters)
 
 
@@ -465,7 +612,8 @@ def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -
     # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
     least = np.minimum(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
     with np.errstate(over="ignore", invalid="ignore"):
-        low, high = extremes(view.usual_rewards, baseline, None if estimator.estimand == "value" else -least, heavy)
+        excess = None if estimator.estimand == "value" else -least
+        low, high = extremes(view.rewards_around(baseline), baseline, excess, heavy)
     leverage = np.where(groups > 0, 0.0, np.minimum(view.excess.kurtosis / np.maximum(n, 1), MOST))
     parts: Any = {
         "value": value,
@@ -491,6 +639,33 @@ def extremes(
     else:
         terms = [excess * (reward - baseline) for reward in rewards for excess in (least, heavy)]
     return np.minimum.reduce(terms), np.maximum.reduce(terms)
+
+
+def _scaled(powers: Powers, by: Floats) -> Powers:
+    """The powers of the same numbers, divided by one in every place."""
+    if (by == 1.0).all():
+        return powers
+    by = np.where(by > 0, by, 1.0)
+    return replace(powers, center=powers.center / by, sums=powers.sums / by[:, None] ** np.array(ORDERS))
+
+
+def _mean_and_square(rows: Moments, form: Floats) -> tuple[Floats, Floats]:
+    """The mean of a linear form of the columns, and of its square."""
+    mean = np.asarray((form * rows.mean).sum(axis=-1))
+    square = np.einsum("...i,...ij,...j->...", form, rows.scatter, form) / np.maximum(rows.n, 1)
+    return mean, np.asarray(square + np.square(mean))
+
+
+def _size_weighted(rows: Moments, form: Floats) -> Floats:
+    """The mean of a linear form of the columns, in which every row counts as much as it has of it."""
+    mean, square = _mean_and_square(rows, form)
+    return np.divide(square, mean, out=np.zeros(mean.shape), where=mean != 0)
+
+
+def _evenness(rows: Moments, form: Floats) -> Floats:
+    """The share of the rows that would do as much, if each had as much of a linear form of the columns as any other."""
+    mean, square = _mean_and_square(rows, form)
+    return np.divide(np.square(mean), square, out=np.zeros(mean.shape), where=square > 0)
 
 
 def _constants(view: View, own: Estimate, value: Floats, estimator: Estimator) -> Floats:
@@ -554,7 +729,7 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
         return {place: [] for place in view.places}
     means = {name.removeprefix(CONTEXT): whole.average(name) for name in whole.context}
     errors = {
-        name.removeprefix(CONTEXT): jackknife_error(view.groups.others.average(name), view.groups.n)[0]
+        name.removeprefix(CONTEXT): jackknife_error(view.others.average(name), view.groups.n)[0]
         if view.is_clustered
         else np.sqrt(whole.covariance(name, name) / np.maximum(whole.n, 1))
         for name in whole.context
@@ -590,6 +765,7 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
             (float(low[k]), float(high[k])),
             log.weight.mean_is_one,
             float(view.carrying[k]),
+            None if view.effective is None else float(view.effective[k]),
             log.weight.unit,
             (float(longer[k]), float(longer_error[k])),
         )

@@ -155,7 +155,9 @@ def _ladder(
     name = foremost(estimators, estimators)
     rungs = []
     for moments in log.ladder:
-        whole = View(replace(moments, segment_columns=()), contrast)  # one constant for all segments
+        whole = View(
+            replace(moments, segment_columns=(), rows_before=log.rows_before), contrast
+        )  # one constant for all segments
         estimate = estimates(whole, {name: estimators[name]}, options)[contrast[0], name, None]
         rungs.append(Rung(moments.weight.how, moments.weight.constant, estimate))
     return Ladder(contrast[0], tuple(rungs), slope([rung.estimate for rung in rungs]))

@@ -15,7 +15,19 @@ from scipy.special import chdtri, stdtrit
 
 from counterpoise.diagnostics import Diagnostics, Verdict, judge
 from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_CLUSTERS, FEW_ROWS
-from counterpoise.display import ROWS, Block, Cell, Display, Judged, Number, Share, Table, level_of, shortened
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Number,
+    Share,
+    Table,
+    level_of,
+    sample_of,
+    shortened,
+)
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
@@ -31,7 +43,7 @@ from counterpoise.evaluation.estimates import (
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.intervals import Evidence, Method, strategy
-from counterpoise.log.log import Log, as_log
+from counterpoise.log.log import Log, as_log, refuse_sampled
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import PROPENSITY
 from counterpoise.log.targets import Targets
@@ -89,10 +101,11 @@ class Plan(Display):
     ok_rows: float = math.inf
     interval: str = "student"
     difference_share: float | None = None  # of what ran, if the difference was asked for as a share of it
+    rows_before: int | None = None  # sampling, if rows were sampled
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """How many rows each question needs, with and without exploring, and the verdict."""
-        yield f"The log has {self.n:,} rows."
+        yield f"The log has {sample_of(self.n, 'row', self.rows_before)}."
         if self.difference_share is not None:
             yield f"{100 * self.difference_share:g} % of what ran is {self.difference:.4g} per row."
         yield ""
@@ -219,6 +232,8 @@ def plan(
             raise OptionError(
                 "`actions=` asks what exploring would save, which is not known for lists yet: leave it out."
             )
+        if actions is not None:
+            refuse_sampled(whole.keep, "`actions=`, what exploring would save,", "Leave out `actions=`.")
     method = strategy(interval, is_clustered=False)
     check_differences(method)
     best = _best(whole)
@@ -238,7 +253,7 @@ def plan(
     verdict = result.verdict(target)
     known = Plan(
         target, size, level, power, result.n, value.stderr, lift.stderr, Needs(math.inf, math.inf, math.inf), (), verdict,
-        interval=method.name, difference_share=share,
+        interval=method.name, difference_share=share, rows_before=result.rows_before,
     )  # fmt: skip
     # rewards that never vary show no variance: it is unknown, not 0
     if verdict.verdict == "not identified" or not diagnostics.carrying_rows > 0:

@@ -18,9 +18,11 @@ from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
 from counterpoise.evaluation.estimates import IntervalOptions, View, interval_at
 from counterpoise.intervals import Interval
-from counterpoise.log.question import LOGGING, PROPENSITY, Question
+from counterpoise.log.question import KEEP, LOGGING, PROPENSITY, Question
 from counterpoise.moments import Moments
+from counterpoise.moments.columns import INVERSE, PER
 from counterpoise.moments.log_moments import Segment
+from counterpoise.moments.reduction import counts_of, reduced, squared_counts
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
@@ -113,20 +115,27 @@ def drivers(comparison: Result, target: str | None = None) -> list[Driver]:
     if not log.segment_columns:
         return []
     groups = log.moments[name, comparison.against]
-    total = groups.merge(axis=0).n  # rows by group
+    if PER in groups.columns:  # rows of a part are mapped like those of the whole, so that they add up to it
+        groups = reduced(groups, groups.merge(axis=0).merge(axis=0))
+    together = groups.merge(axis=0)
+    total = together.n * counts_of(together)  # rows by group, before sampling if they were sampled
+    everything, counted_squares = float(total.sum()), float(squared_counts(together.merge(axis=0)))
     parts = []
     for k, segment in enumerate(log.segments):
-        part = _with_baseline(groups.merge(axis=1)[k], whole.baseline)
-        share, mean = part.n / whole.n, part.value if part.n else 0.0
+        rows = groups.merge(axis=1)[k]
+        part, size = _with_baseline(reduced(rows), whole.baseline), float(rows.n * counts_of(rows))
+        share, mean = size / everything, part.value if part.n else 0.0
         if log.cluster is None:
-            # over all rows, those of other segments being 0: σ²ₛ within, and whether a row falls into the segment at all
-            error = math.sqrt(max(share * (part.n * part.stderr**2 + mean**2) - (share * mean) ** 2, 0.0) / whole.n)
+            # over all rows, those of other segments being 0: how they differ within, and whether a row falls into the segment at all
+            square, cross = _earned(rows, whole.baseline)
+            around = square - 2.0 * share * mean * cross + (share * mean) ** 2 * counted_squares
+            error = math.sqrt(max(around, 0.0)) / everything
         else:
-            by_group = _with_baseline(groups[k], whole.baseline)
-            earned = np.where(np.asarray(by_group.n) > 0, np.asarray(by_group.n) * np.nan_to_num(by_group.value), 0.0)
+            by_group, sizes = _with_baseline(reduced(groups[k]), whole.baseline), groups[k].n * counts_of(groups[k])
+            earned = np.where(sizes > 0, sizes * np.nan_to_num(by_group.value), 0.0)
             count = int((total > 0).sum())
             around = np.square(earned - share * mean * total).sum()
-            error = math.sqrt(around * count / (count - 1)) / whole.n if count > 1 else math.inf
+            error = math.sqrt(around * count / (count - 1)) / everything if count > 1 else math.inf
         parts.append(Driver(segment, part.n, share, share * mean, error))
     return sorted(parts, key=lambda driver: -abs(driver.contribution))
 
@@ -137,6 +146,21 @@ def _with_baseline(moments: Moments, baseline: Baseline) -> Estimate:
         return difference(moments, baseline=baseline)
     positions = {name: -beta for name, beta in zip(moments.ranks, baseline, strict=True)}
     return linear("difference", moments, 0.0, {"us": 1.0, "u": moments.center, **positions}, baseline=baseline)
+
+
+def _earned(rows: Moments, baseline: Baseline) -> tuple[float, float]:
+    """What rows earned less the baseline, squared and added up, and its products with how many rows each stands for."""
+    betas = dict(zip(rows.ranks, baseline, strict=True)) if isinstance(baseline, tuple) else {"u": baseline}
+    form = {"us": 1.0, "u": rows.center} | {
+        name: (rows.center if name == "u" else 0.0) - beta for name, beta in betas.items()
+    }
+    own = rows.form(**form)
+    mean = float(own @ rows.mean)
+    square = float(own @ rows.scatter @ own) + rows.n * mean**2
+    if INVERSE not in rows.columns:
+        return square, rows.n * mean
+    counts = rows.form(**{INVERSE: 1.0})
+    return square, float(own @ rows.scatter @ counts) + rows.n * mean * float(counts @ rows.mean)
 
 
 def _at_level(comparison: Result, target: str) -> Callable[[float], Interval]:
@@ -232,22 +256,26 @@ def heaviest(question: Question, *, target: str, against: str = LOGGING, baselin
     r, p, w, v = (nw.col(name) for name in (question.names.rewards[0], PROPENSITY, WEIGHT, OTHER))
     made = {WEIGHT: question.weight.weight(nw.col(columns[target]), p)}
     made[OTHER] = nw.lit(1.0) if against == LOGGING else question.weight.weight(nw.col(columns[against]), p)
-    wanted = [nw.col(ROW), r.alias("r"), p.alias("p"), w, v, ((w - v) * (r - baseline)).alias("part")]
+    counts = nw.lit(1.0) if question.log.keep is None else 1.0 / nw.col(KEEP)
+    part = (w - v) * (r - baseline) * counts
+    wanted = [nw.col(ROW), r.alias("r"), p.alias("p"), w, v, part.alias("part"), counts.alias("counts")]
     size = pl.col("part").abs()
     order = [size, pl.col(ROW)]  # the first of rows with equal parts
 
     def largest(batches: Iterator[pl.DataFrame]) -> Heaviest:
-        n, total, top = 0, 0.0, pl.DataFrame()
+        n, size_before, total, top = 0, 0.0, 0.0, pl.DataFrame()
         for batch in batches:
             parts = nw.from_native(batch).with_columns(**made).select(*wanted).to_native()
             n, total = n + parts.height, total + float(parts.select(size.sum()).item())
+            size_before += float(parts.get_column("counts").sum())
+            parts = parts.drop("counts")
             top = pl.concat([top, parts] if top.width else [parts]).top_k(
                 max(MOST_ROWS, count), by=order, reverse=[False, True]
             )
         top = top.sort(order, descending=[True, False])
         first = min(max(1, n // 100), MOST_ROWS)
         carried = float(top.head(first).select(size.sum()).item())
-        rows = (HeavyRow(int(k), r, p, w, v, part / n) for k, r, p, w, v, part in top.head(count).iter_rows())
+        rows = (HeavyRow(int(k), r, p, w, v, part / size_before) for k, r, p, w, v, part in top.head(count).iter_rows())
         return Heaviest(n, tuple(rows), first, carried / total if total > 0 else 0.0, target)
 
     return over_good_rows(question, largest, number=ROW)

@@ -163,6 +163,11 @@ class Result(Display):
         """How many rows were used."""
         return self.moments.n
 
+    @property
+    def rows_before(self) -> int | None:
+        """How many rows there were before sampling, as far as `keep` tells, unless that was said; None if rows were not sampled."""
+        return self.moments.before_sampling
+
     @cached_property
     def segment_rows(self) -> dict[Segment, int]:
         """How many rows each segment has."""

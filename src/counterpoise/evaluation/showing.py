@@ -397,7 +397,7 @@ def evaluation(result: Result) -> dict[str, object]:
         for (target, segment), measured in result.all_diagnostics.items()
     ]
     models = {"model": result.model, "propensity_model": result.propensity_model}
-    said = _said(result) | {"n": result.n, "estimates": estimates, "diagnostics": diagnostics} | _rest(result)
+    said = _said(result) | _sizes(result) | {"estimates": estimates, "diagnostics": diagnostics} | _rest(result)
     return finite(said | {name: model for name, model in models.items() if model is not None})
 
 
@@ -420,8 +420,14 @@ def _compared(result: Result) -> dict[str, object]:
         }
         for policy in ranking_of(result)
     ]
-    said = {"n": result.n, "against": result.against, "level": result.level, "differences": differences}
+    said = _sizes(result) | {"against": result.against, "level": result.level, "differences": differences}
     return finite(_said(result) | said | _rest(result))
+
+
+def _sizes(result: Result) -> dict[str, object]:
+    """How many rows there are, and how many there were before sampling, if they were sampled."""
+    before = result.rows_before
+    return {"n": result.n} if before is None else {"n": result.n, "rows_before": before}
 
 
 def _said(result: Result) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Unpack
 
@@ -19,7 +20,7 @@ from counterpoise.errors import LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
-from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Question
+from counterpoise.log.question import GROUP, KEEP, PROPENSITY, ROWS, Lane, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
@@ -104,8 +105,8 @@ def from_sums(
     n = int(good.get_column(ROWS).sum())
     if n < total and (not drops or n == 0):
         raise LogError(
-            f"{total - n:,} of {total:,} rows have impossible values (propensity outside (0, 1], target outside [0, 1], no finite "
-            "reward).",
+            f"{total - n:,} of {total:,} rows have impossible values (propensity{' or keep' if question.log.keep else ''} outside (0, 1], "
+            "target outside [0, 1], no finite reward).",
             do="Fix the logger, or leave them out with `drop_bad_rows=True`.",
         )
     numbers, labels = numbers_of(good, names), labels_of(good, names)
@@ -124,13 +125,14 @@ def from_sums(
         return tops
 
     (moments,) = assemble(Answer(numbers, labels, total, n == total, largest), Query(names, (center,)), total)
-    return moments
+    return replace(moments, rows_before=question.log.rows_before if n == total else None)
 
 
 def _tops(question: Question) -> dict[str, nw.Expr]:
     """The weights of every target, whose largest value is wanted."""
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
-    return {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
+    weights = {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
+    return weights if question.log.keep is None else {name: w / nw.col(KEEP) for name, w in weights.items()}
 
 
 def _check_answer(answer: pl.DataFrame, question: Question) -> pl.DataFrame:

@@ -23,6 +23,7 @@ from counterpoise.display import (
     percent,
     percent_change,
     percent_span,
+    sample_of,
     shortened,
 )
 from counterpoise.errors import Sentence, in_units, verbatim
@@ -176,7 +177,11 @@ class Story:
         parts: list[Part] = [Name(self.reward), f" per {self.unit}, had ", *who, f" run instead of {self.rival}"]
         more = [Name(self.log)] if self.log else []
         return Phrase(
-            [*parts, *(part for name in more for part in (" · ", name)), f" · {counted(self.rows, self.unit)}"]
+            [
+                *parts,
+                *(part for name in more for part in (" · ", name)),
+                f" · {sample_of(self.rows, self.unit, self.result.rows_before)}",
+            ]
         )
 
     # -- what is answered ----------------------------------------------------------------------------------------------
@@ -462,6 +467,8 @@ class Story:
         """The rows of an A/B test that shows the change four times of five, to two digits; 0 where that is not known."""
         if change.lift is None or not change.lift.identified or change.lift.value == 0 or self.reading.is_comparison:
             return 0
+        if self.result.rows_before is not None:  # the sums of sampled rows tell errors, and not how much rewards vary
+            return 0
         moments = self.result.moments[change.target]
         variance = float(moments.covariance("s", "s"))
         reach = normal_quantile(self.result.level) + normal_quantile(2 * POWER - 1)
@@ -573,7 +580,7 @@ def _spread(view: View, estimator: Estimator | None, *, is_share: bool) -> Float
         return estimate_of("share", share, 0.0, moments.n, baseline=0.0) if is_share else made
 
     if view.is_clustered:
-        without = np.nan_to_num(np.asarray(value(view.groups.others).value))
+        without = np.nan_to_num(np.asarray(value(view.others).value))
         return jackknife_error(without, view.groups.n)[0]
     slopes = gradient(value, view.whole)
     square = np.einsum("...i,...ij,...j->...", slopes, view.whole.scatter, slopes)

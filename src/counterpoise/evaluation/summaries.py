@@ -66,7 +66,7 @@ def _of_rewards(result: Result, place: Segment) -> dict[str, float]:
     k, whole = view.place(place), view.whole
     rows = int(whole.n[k])
     if view.is_clustered:
-        errors, _ = jackknife_error(view.groups.others.average("s"), view.groups.n)
+        errors, _ = jackknife_error(view.others.average("s"), view.groups.n)
     else:
         errors = np.sqrt(whole.covariance("s", "s") / np.maximum(whole.n, 1))
     mean = float(np.asarray(whole.center + whole.average("s"))[k])

@@ -128,13 +128,25 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
         return None  # such as actions that cannot be compared
     p = rows.get_column(str(question.log.propensity)).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     good = (p > 0) & (p <= 1)
-    w = np.divide(taken.probability, p, out=np.zeros(len(p)), where=good)[good]
+    counts = _counts(rows, question)
+    good &= np.isfinite(counts)
+    w = np.divide(counts * taken.probability, p, out=np.zeros(len(p)), where=good)[good]
     if not w.any():
         return None
-    rows, taken = rows.filter(pl.Series(good)), taken.of(good)
+    taken = replace(taken, mass=taken.mass * counts[taken.row]).of(good)
+    rows, counts = rows.filter(pl.Series(good)), counts[good]
     places = _places(rows, question)
     lacks = _test(taken, w, places)
-    return Missing(target.name, rows, taken, lacks, places) if lacks.any() else None
+    return Missing(target.name, rows, taken, lacks, places, counts) if lacks.any() else None
+
+
+def _counts(rows: pl.DataFrame, question: Question) -> Floats:
+    """How often each row counts: once, or as it was sampled, on average once; nan where that is unknown."""
+    if question.log.keep is None:
+        return np.ones(rows.height)
+    keep = rows.get_column(question.log.keep).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    counts = np.where((keep > 0) & (keep <= 1), 1.0 / np.where(keep > 0, keep, 1.0), np.nan)
+    return np.asarray(counts / np.nanmean(counts))
 
 
 def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
@@ -292,6 +304,7 @@ class Missing:
     # whether each of the target's probabilities is of an action that the log never takes there
     lacks: NDArray[np.bool_]
     places: Sequence[Place]
+    counts: Floats  # how often each row counts
 
     @property
     def segments(self) -> list[Label]:
@@ -306,8 +319,8 @@ class Missing:
         if segment is not None:
             there = self.places[0].at == (self.places[0].labels or ()).index(segment)
         lacks = self.lacks & there[self.taken.row]
-        n, mass = int(there.sum()), np.where(lacks, self.taken.mass, 0.0)
-        share = min(float(mass.sum()) / max(n, 1), 1.0)
+        n, mass = float(self.counts[there].sum()), np.where(lacks, self.taken.mass, 0.0)
+        share = min(float(mass.sum()) / n, 1.0) if n else 0.0
         by_action = np.bincount(self.taken.action, mass, len(self.taken.names))
         first, others = int(by_action.argmax()), int((by_action > 0).sum()) - 1
         of_first = lacks & (self.taken.action == first)
@@ -325,7 +338,8 @@ class Missing:
         elif where:
             text += f"; the target does so above all where {where}"
         text = f"{text}.".replace("\N{NO-BREAK SPACE}", " ")
-        upper = min(share + 2.0 * math.sqrt(share * (1.0 - share) / n), 1.0)
+        effective = n * n / float(np.square(self.counts[there]).sum())
+        upper = min(share + 2.0 * math.sqrt(share * (1.0 - share) / effective), 1.0)
         numbers = {"share": share, "share_upper": upper, "rows": n, "actions": others + 1}
         numbers |= {"share_there": spot.share} if spot else {}
         severity: Literal["not identified"] | None = "not identified" if share >= UNSUPPORTED else None
@@ -345,7 +359,9 @@ class Missing:
             return ()
         log, rows = question.log, self.rows.with_columns(pl.Series(TARGET, self.taken.probability))
         data, p = rows.filter(pl.Series(chosen)), str(log.propensity)
-        known = Log(data, reward=log.reward, propensity=p, cluster=log.cluster, drop_bad_rows=True)
+        known = Log(
+            data, reward=log.reward, per=log.per, propensity=p, cluster=log.cluster, keep=log.keep, drop_bad_rows=True
+        )
         about = ask(known, {self.target: TARGET}, weight=question.weight, groups=question.groups)
         with suppress(CounterpoiseError):  # such as no good row
             return moments_of(about, progress=False)
@@ -368,9 +384,9 @@ class Missing:
         for place in self.places:
             width = len(place.said)
             at = np.where(place.at >= 0, place.at, width)
-            rows = np.bincount(at[there], minlength=width + 1)[:width]
+            rows = np.bincount(at[there], self.counts[there], minlength=width + 1)[:width]
             missing = np.bincount(at[self.taken.row], mass, width + 1)[:width]
-            share, of_rows = missing / mass.sum(), rows / max(rows.sum(), 1)
+            share, of_rows = missing / mass.sum(), rows / max(rows.sum(), 1e-300)
             for k in np.flatnonzero((share >= 0.5) & (share >= 1.25 * of_rows)):
                 if share[k] - of_rows[k] > best:
                     best = float(share[k] - of_rows[k])
@@ -414,6 +430,8 @@ def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> Rew
     """The range of a log's rewards."""
     if promised is not None:
         return RewardRange(*promised, is_promised=True)
+    if moments.per:  # what is missing may be divided by next to nothing
+        return RewardRange(-math.inf, math.inf, is_promised=False)
     return RewardRange(float(np.nanmin(moments.reward_min)), float(np.nanmax(moments.reward_max)), is_promised=False)
 
 

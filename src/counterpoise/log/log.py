@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from numbers import Integral
+from numbers import Integral, Real
 from os import PathLike
 from os.path import exists
 from pathlib import Path
@@ -30,6 +30,7 @@ from counterpoise.log.parts import (
     Frame,
     Learnable,
     LogFields,
+    Ratio,
     Unlogged,
     check_known,
     with_parts,
@@ -163,6 +164,7 @@ class Log:
     data: Any  # whatever an engine reads
     _: KW_ONLY
     reward: tuple[str, ...] = ()
+    per: str | None = None
     # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
     propensity: str | Mapping[str, str] | Unlogged | None = None
     logger: str | None = None
@@ -172,6 +174,8 @@ class Log:
     candidates: str | None = None
     cluster: str | None = None
     key: tuple[str, ...] = ()
+    keep: str | None = None
+    rows_before: int | None = None
     model_reward: str | None = None
     model_value: Columns = None  # by target; only the question knows which belongs to which
     model: str | Learnable | Fittable | None = None
@@ -270,6 +274,7 @@ class Log:
                 continue
             if part in LISTS:
                 refuse_lists(self.slate, verb)
+            refuse_sampled(self.keep, limits.what)
             instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
             raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
         if self.max_segments is not None and not limits.has_segments:
@@ -364,6 +369,10 @@ def logged_propensity(log: Log) -> str | None:
 def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, object]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     parts = {name: value for name, value in raw.items() if value is not None}
+    if isinstance(ratio := parts.get("reward"), Ratio):
+        if "per" in parts:
+            raise OptionError("`reward=` is a Ratio already, which says what it is divided by: leave out `per=`.")
+        parts |= {"reward": ratio.reward, "per": ratio.per}
     if parts.get("cluster") is False:
         del parts["cluster"]
         parts["rows_are_independent"] = True
@@ -381,6 +390,7 @@ def _check(log: Log) -> None:
             raise OptionError(f"`{part}=` names a column twice: {', '.join(map(repr, columns))}.")
     _check_known_before(log)
     check_loggers(log.propensity, log.logger, log.shares)
+    _check_sampling(log)
     control, where, most = log.control, log.where, log.max_segments
     if control and log.is_arrays:
         raise OptionError("`control=` names columns: pass them in a log; a mapping of arrays will do.")
@@ -392,6 +402,36 @@ def _check(log: Log) -> None:
         raise OptionError(f"`where=` must be an SQL condition as text, found {type(where).__name__}.")
     if any(getattr(log, part) is not None for part in LISTS):
         check_lists(vars(log))
+
+
+def refuse_sampled(keep: str | None, what: str, do: str = "Evaluate and compare know them.") -> None:
+    """Raise an error if rows were sampled and something counts every row once."""
+    if keep is not None:
+        raise OptionError(
+            f"{what} does not work with sampled rows yet, which `keep=` says these are. Don't just leave that out: "
+            "every row would then count once.",
+            do=do,
+        )
+
+
+def _check_sampling(log: Log) -> None:
+    """Check that what says how rows were sampled goes with what else the log says."""
+    before = log.rows_before
+    if before is not None:
+        if isinstance(before, bool) or not isinstance(before, Integral) or before < 1:
+            raise OptionError(f"`rows_before={before!r}` is not a whole number of at least 1.")
+        if log.keep is None:
+            what = "`rows_before=` is how many rows there were before sampling, which `keep=` is about."
+            raise OptionError(what, do="Pass `keep=`, too, or leave it out.")
+        if log.where is not None:
+            what = "`rows_before=` counts the whole log before sampling, and `where=` chooses a part of it."
+            raise OptionError(what, do="Leave out `rows_before=`.")
+    if log.loggers:
+        refuse_sampled(log.keep, "a log of several policies", "Evaluate the rows of each with `where=`.")
+    if isinstance(log.propensity, Unlogged) or log.propensity == MODEL:
+        refuse_sampled(log.keep, "a propensity model", "Pass logged propensities, or those of a model that you fitted.")
+    if log.slate is not None:
+        refuse_sampled(log.keep, "a log of lists", "Evaluate a log with all of its lists.")
 
 
 def check_loggers(propensity: object, logger: object, shares: object) -> None:
@@ -454,6 +494,15 @@ def column_names(part: str, value: object, arrays: Arrays | None) -> tuple[str, 
     return (column_name(part, value, arrays),)
 
 
+def _keep(part: str, value: object, arrays: Arrays | None) -> str:
+    """The column of the probabilities with which rows were kept, or an expression that is one number."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        if not 0 < float(value) <= 1:
+            raise OptionError(f"`keep={value!r}` is not a probability: rows are kept with one above 0, and at most 1.")
+        return repr(float(value))
+    return column_name(part, value, arrays)
+
+
 def _discount(part: str, value: object, arrays: Arrays | None) -> str:
     """The column that says how much positions count, or the name of a rule."""
     return value if isinstance(value, str) and value == DCG else column_name(part, value, arrays)
@@ -505,6 +554,7 @@ _FORMS: dict[Form, Callable[[str, object, Arrays | None], object]] = {
     "propensity": _propensity,
     "column": column_name,
     "discount": _discount,
+    "keep": _keep,
     "columns": column_names,
     "table": _table,
     "baseline": _baseline,

@@ -57,13 +57,25 @@ class Unlogged:
     column: Column  # with the propensities that were logged, if some were
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """A reward that is a ratio of sums: revenue per session, or clicks among the rows that were seen.
+
+    ``reward=Ratio("revenue", "sessions")`` asks for Σ revenue / Σ sessions under each policy; it is short for ``reward="revenue",
+    per="sessions"``. The mean of every row's own ratio is another question: ``reward="revenue / sessions"``.
+    """
+
+    reward: Column
+    per: Column
+
+
 class Fittable:
     """A reward model, and how it is fitted: `counterpoise.models.Reward` is one."""
 
 
 # -- The list ----------------------------------------------------------------------------------------------------------
 
-Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "option"]
+Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "keep", "option"]
 Panel = Literal["log", "rows", "lists", "models", "estimates"]  # under which the help of a command lists a part
 
 
@@ -85,13 +97,17 @@ class LogFields(TypedDict, total=False):
     """The parts of a log, as `Log` and every verb take them."""
 
     reward: Annotated[
-        Columns,
+        Columns | Ratio,
         Part(
             "what came of the choice: a click, an amount",
             "columns",
             panel="log",
-            in_python="list several to answer for all of them in one pass",
+            in_python="list several to answer for all of them in one pass; a Ratio is a ratio of sums",
         ),
+    ]
+    per: Annotated[
+        Column,
+        Part("what the reward is divided by: the answer is the ratio of both sums, such as revenue per session"),
     ]
     propensity: Annotated[
         Column | Mapping[str, Column] | Unlogged,
@@ -117,6 +133,14 @@ class LogFields(TypedDict, total=False):
         Part("the unit of randomization, such as the user; errors allow for its rows being alike", panel="log"),
     ]
     key: Annotated[Columns, Part("what identifies a row; repeats are counted", "columns")]
+    keep: Annotated[
+        Column | float,
+        Part(
+            "the probability that a row was kept where the log was sampled; it may depend on what came of the choice",
+            "keep",
+        ),
+    ]
+    rows_before: Annotated[int | None, Part("with keep, how many rows there were before sampling, if known", "option")]
     model_reward: Annotated[
         Column,
         Part(
@@ -239,6 +263,8 @@ OTHER_WORDS = {
     "items": ("action_context", "item_features"),
     "position": ("rank",),
     "where": ("condition", "filter"),
+    "per": ("denominator", "divided_by"),
+    "keep": ("sample_rate", "sampling_rate", "sample_weight", "pdrop"),
     "reward_bounds": ("bounds", "reward_range"),
 }
 
@@ -284,8 +310,10 @@ class Limits:
         return [part for part in PARTS if part not in self.parts and (self.has_segments or part != "max_segments")]
 
 
+SAMPLING = ("keep", "rows_before")
 _CONTROLLED = ("control",), "takes no further control variates"
 _LEARNS = "learns from contexts, actions and rewards"
+_UNLEARNED = ("value_samples", "model_value", "baseline", "per")
 
 # Every part of a log is used by a verb, refused by it, or unable to change its answer: `action`, `context` and
 # `candidates` where no policy or model looks at them, `key` where repeated rows are not counted, and for the doctor whatever says how to
@@ -294,22 +322,29 @@ LIMITS = {
     "evaluate": Limits("evaluate", one_reward=False, has_segments=True),
     "compare": Limits("compare", *_CONTROLLED, one_reward=False, instead="baseline", has_segments=True),
     "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
-    "plan": Limits("plan", *_CONTROLLED, instead="baseline"),
-    "backtest": Limits("backtest", *_CONTROLLED, instead="baseline"),
+    "plan": Limits("plan", ("control", "per"), "takes neither ratios nor further control variates", instead="baseline"),
+    "backtest": Limits("backtest", ("control", "per"), "takes neither ratios nor further control variates", instead="baseline"),
     "doctor": Limits("doctor", one_reward=False),
-    "ab_test": Limits("ab_test", (*LISTS, *MODELS, "control"), "compares the mean rewards of arms, row by row", instead="baseline"),
-    "distribution": Limits("a distribution", (*LISTS, *MODELS, "control", "baseline")),
-    "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline"), "is about weights and rewards alone"),
+    "ab_test": Limits(
+        "ab_test", (*LISTS, *MODELS, *SAMPLING, "control", "per"), "compares the mean rewards of arms, row by row", instead="baseline"
+    ),
+    "distribution": Limits("a distribution", (*LISTS, *MODELS, *SAMPLING, "control", "baseline", "per")),
+    "sensitivity": Limits(
+        "sensitivity", (*LISTS, *MODELS, *SAMPLING, "control", "baseline", "per"), "is about weights and rewards alone"
+    ),
     "sql": Limits(
         "sql",
-        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "format", "reward_bounds"),
+        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "format", "reward_bounds", "per"),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
-    "learn_policy": Limits("learn_policy", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
-    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
+    "learn_policy": Limits("learn_policy", (*SAMPLING, *_UNLEARNED), _LEARNS, one_reward=False),
+    "PolicyLearner": Limits("PolicyLearner", (*SAMPLING, *_UNLEARNED), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
-        "RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone", one_reward=False
+        "RankingLearner",
+        (*SAMPLING, "candidates", *MODELS, "baseline", "per"),
+        "learns from lists and their rewards alone",
+        one_reward=False,
     ),
 }  # fmt: skip
 
@@ -379,6 +414,9 @@ _THING = re.compile(
     r"click|order|query|search|page|list|slate|carousel|feed)s?" + _ID
 )
 _ANY_ID = re.compile(r".+_(id|uuid|guid)")
+_SHARE = "(rate|prob|probability|ratio|fraction|weight|factor)"
+_SAMPLING = re.compile(rf"((down|sub)?_?sampl(e|ing)_{_SHARE}|keep_{_SHARE}|p_?drop|drop_(rate|prob|probability))")
+_MAYBE_SAMPLING = re.compile(rf"{_SAMPLING.pattern}|keep|weight|weights|row_weight")
 
 
 @dataclass(frozen=True)
@@ -447,10 +485,31 @@ def ids_among(columns: Collection[str], taken: Collection[str | None] = ()) -> d
 
 @lru_cache(maxsize=10_000)  # names repeat from call to call
 def _is_id(name: str) -> bool | None:
-    plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    plain = _in_words(name)
     if _UNIT.fullmatch(plain):
         return True
     return False if _ANY_ID.fullmatch(plain) and not _THING.fullmatch(plain) else None
+
+
+def sampling_among(columns: Collection[str], taken: Collection[str | None] = ()) -> dict[str, bool]:
+    """The columns whose names say that they are about how rows were sampled, and whether that is certain: a weight may be anything.
+
+    >>> sampling_among(["click", "sampleRate", "weight", "pdrop", "action_weight"])
+    {'sampleRate': True, 'weight': False, 'pdrop': True}
+    """
+    plain = {name: _in_words(name) for name in columns if name not in taken}
+    return {
+        name: _SAMPLING.fullmatch(word) is not None for name, word in plain.items() if _MAYBE_SAMPLING.fullmatch(word)
+    }
+
+
+def says_dropped(name: str) -> bool:
+    """Whether the name of such a column says that it is about the rows that were left out."""
+    return "drop" in _in_words(name)
+
+
+def _in_words(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def which_column(part: str, columns: Sequence[str]) -> NoReturn:

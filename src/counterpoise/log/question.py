@@ -24,7 +24,19 @@ from counterpoise.log.targets import (
     as_remembered,
     targets_of,
 )
-from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import (
+    CONTEXT,
+    EXCESS,
+    INVERSE,
+    LENGTH,
+    MODEL,
+    PER,
+    REWARD,
+    RIVAL,
+    ROW,
+    SQUARE,
+    WEIGHTED_PER,
+)
 from counterpoise.moments.log_moments import Contrast
 
 if TYPE_CHECKING:
@@ -33,6 +45,8 @@ if TYPE_CHECKING:
 # -- The names of columns inside a query, which are made here and taken apart nowhere ----------------------------------
 
 PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW_NUMBER = "p", "q", "e", "g", "key", "n", "row"
+DIVISOR = "per"  # what rewards are divided by
+KEEP, COUNTS = "keep", "counts"  # the probability that a row was kept, and how many rows it counts for
 
 # what a policy learns from: the logged action, its id (−1 if it has none), how many candidates there were and whether it was one of
 # them, and the sum of a reward model's predictions
@@ -57,6 +71,8 @@ class Lane:
     that wrote the log). Some of the columns are products with the excess: `factors` maps them to the other factor. If rewards have bad
     rows of their own, `excess` is blank on those, and `shared` is what it is made from.
     Where a question has a ladder of weights, every contrast has a lane for each `rung` of it.
+    Where rows were sampled, `excess` counts each row as often as it stands for others, and so do the columns that `counted` makes from
+    those it maps them to.
     """
 
     contrast: Contrast
@@ -70,6 +86,7 @@ class Lane:
     weight: Any = field(compare=False)
     rung: int = 0
     factors: dict[str, str] = field(default_factory=dict, compare=False)
+    counted: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def without_context(self) -> Lane:
@@ -82,6 +99,26 @@ class Lane:
     def products(self) -> dict[str, tuple[str, str]]:
         """The columns that are products with the excess: name → its two factors."""
         return {self.columns[name]: (factor, self.excess) for name, factor in self.factors.items()}
+
+    def uncounted(self, name: str) -> str:
+        """The query's column for one of the moments', each row by itself."""
+        column = self.columns[name]
+        return self.counted.get(column, column)
+
+    @property
+    def shifted(self) -> str:
+        """The reward less its center, each row by itself."""
+        return self.uncounted("s")
+
+    @property
+    def spread(self) -> list[str]:
+        """The columns whose powers are added up: the excess, the reward, and what it is divided by."""
+        return [self.excess, self.shifted, *([self.uncounted(PER)] if PER in self.columns else [])]
+
+    @property
+    def watched(self) -> str:
+        """The column whose largest values are kept, plus 1: the weights, counted where rows were sampled."""
+        return f"{self.excess}_counted" if self.counted else self.excess
 
     @property
     def peak(self) -> str:
@@ -112,6 +149,9 @@ class Names:
 
     centers = _numbered("c", lambda names: names.rewards)
     """A center for each row's segment, if a single one won't do."""
+
+    divisors = _numbered(DIVISOR, lambda names: names.rewards if names.question.log.per else ())
+    """What each reward is divided by, on the rows where it is good."""
 
     targets = _numbered("t", lambda names: names.question.targets)
     """The targets' probabilities of the logged action, or the user's own weights."""
@@ -184,9 +224,12 @@ class Names:
     def _products(self) -> dict[tuple[str, str], str]:
         products = {}
         for lane in self.lanes:
-            for factor, product in (("s", "us"), ("e", "ue")):
+            for product in ("us", "ue"):
                 if product in lane.factors:
-                    products[lane.columns[factor], lane.excess] = lane.columns[product]
+                    products[lane.factors[product], lane.excess] = lane.columns[product]
+            if INVERSE in lane.columns and "us" in lane.factors:  # hs·hu is h·hus
+                counted = "_".join(sorted((lane.columns[INVERSE], lane.columns["us"])))
+                products[lane.columns["s"], lane.excess] = counted
         return products
 
     @property
@@ -240,9 +283,18 @@ class Names:
             columns[feature.name], factors[feature.name] = f"u{own}{centered}", centered
         if self.features:
             columns[SQUARE], factors[SQUARE] = f"uu{own}", f"u{own}"
+        if self.question.log.per is not None:
+            columns |= {PER: self.divisors[j], WEIGHTED_PER: f"us{mixed}d"}
+            factors[WEIGHTED_PER] = self.divisors[j]
+            columns |= {name: f"us{mixed}{name}" for name in RIVAL} if other else {}
+        counted = {}
+        if self.question.log.keep is not None:
+            counted = {f"{column}_counted": column for name, column in columns.items() if name not in ("u", *factors)}
+            columns |= {name: f"{column}_counted" for name, column in columns.items() if name not in ("u", *factors)}
+            columns[INVERSE] = f"{COUNTS}{j}" if self.apart else COUNTS
         zeros = f"zero{place}r{j}" if self.apart else f"zero{place}"
         weight, names = self.question.rungs[rung], (f"u{own}", f"u{shared}", zeros)
-        return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung, factors)
+        return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung, factors, counted)
 
 
 def gain_of(target: str, reward: int) -> str:
@@ -362,9 +414,12 @@ class Question:
                 raise OptionError(f"`control=` maps a column to its known mean; that of {name!r} is {mean!r}.")
         if self.features:
             check_features(self.features)
-        reserved = {name for name in self.control if name in (*ROW, *MODEL, SQUARE, LENGTH) or name.startswith(CONTEXT)}
+        own = (*ROW, *MODEL, *RIVAL, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE)
+        reserved = {name for name in self.control if name in own or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
+        if self.log.per is not None:
+            self._check_ratio()
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if self.smoothings and getattr(self.weight, "by_position", False):
@@ -381,6 +436,20 @@ class Question:
             )
         if len(set(self.segment)) < len(self.segment):
             raise OptionError(f"`segment=` names a column twice: {', '.join(map(repr, self.segment))}.")
+
+    def _check_ratio(self) -> None:
+        """Refuse what a ratio of sums cannot be asked for together with."""
+        given = {
+            "model": bool(self.model_value) or self.log.model is not None,
+            "propensity": self.propensity_model is not None,
+            "control": bool(self.control),
+            "baseline": bool(self.features),
+            "slate": self.lists is not None,
+            "reward_bounds": self.log.reward_bounds is not None,
+        }
+        for part in (part for part, is_given in given.items() if is_given):
+            said = "its propensities must be logged" if part == "propensity" else f"leave out `{part}=`"
+            raise OptionError(f"`per=` makes the answer a ratio of two sums, of weights and rewards alone: {said}.")
 
     @cached_property
     def target_names(self) -> tuple[str, ...]:
@@ -452,6 +521,10 @@ class Question:
         if self.weight.needs_propensity:
             parts[PROPENSITY] = ("propensity", str(log.propensity))
         parts |= _of_part(self.weight.part, names.targets, targets)
+        if log.per is not None:
+            parts[DIVISOR] = ("per", log.per)
+        if log.keep is not None:
+            parts[KEEP] = ("keep", log.keep)
         if log.model_reward is not None:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
             parts |= _of_part("model_value", names.values, values)
@@ -560,9 +633,10 @@ class Question:
         context = (*(feature.name for feature in self.features), SQUARE) if self.features else ()
         ranks = tuple(excess_at(k) for k in self.ranks) + tuple(reward_at(k) for k in self.ranks)
         lengths = (LENGTH,) if self.keeps_lengths else ()
-        return (
-            ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context + lengths + ranks
-        )
+        counts = (INVERSE,) if self.log.keep is not None else ()
+        model = MODEL if self.log.model_reward is not None else ()
+        model += () if self.log.per is None else (PER, WEIGHTED_PER)
+        return ROW + model + tuple(self.control) + context + lengths + ranks + counts
 
 
 def _of_part(part: str, names: Iterable[str], columns: Iterable[str]) -> dict[str, tuple[str, str]]:

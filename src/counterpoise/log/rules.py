@@ -14,9 +14,11 @@ from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
+    DIVISOR,
     GROUP,
     ID,
     IS_CANDIDATE,
+    KEEP,
     MODELED,
     PROPENSITY,
     ROW_NUMBER,
@@ -124,6 +126,11 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
     for name, (part, column) in question.numbers.items():
         if part in ("model_reward", "model_value", "control") or (part == "baseline" and column in needed):
             rules.append(Rule(part, column, FINITE, is_number(nw.col(name)), name, _DROP, owner.get(name)))
+    if log.per is not None:
+        is_amount = is_number(nw.col(DIVISOR)) & (nw.col(DIVISOR) >= 0)
+        rules.append(Rule("per", log.per, "be a finite number from 0 on", is_amount, DIVISOR, _DROP))
+    if log.keep is not None:
+        rules.append(Rule("keep", log.keep, "lie in (0, 1]", is_propensity(nw.col(KEEP)), KEEP, _KEEP))
     if log.cluster is not None:
         rules.append(Rule("cluster", log.cluster, "be given", ~nw.col(GROUP).is_null(), GROUP, _DROP))
     rules += _rules_of_positions(question) if question.lists is not None else []
@@ -307,6 +314,7 @@ _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "
     f"fix the logger{_OR_DROP}"
 )
+_KEEP = f"It is the probability that the row was kept, and it was: fix the sampler{_OR_DROP}"
 _LOGGERS = (
     "Every logger's probability of the logged action must lie in [0, 1], and that of the logger who wrote the row "
     f"above 0: fix the log{_OR_DROP}"

@@ -4,5 +4,12 @@ ROW: tuple[str, ...] = ("u", "s", "us")
 MODEL: tuple[str, ...] = ("e", "ue", "v")
 CONTEXT = "u·"  # prefix of the columns u·φ(x) of a context baseline
 EXCESS, REWARD = "u@", "y@"  # names of the excess and the weighted reward at a position of a list: u@1, u@2, …
+PER, WEIGHTED_PER = "d", "ud"  # what a reward is divided by, if the answer is a ratio of sums; and u times it
+RIVAL: tuple[str, ...] = (
+    "b",
+    "bs",
+    "bd",
+)  # of a difference of two ratios: w − 1 of the other policy, and times s and d
 SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline can be trusted
+INVERSE = "1/keep"  # how many rows before sampling a row stands for; every other column is then multiplied by it
 LENGTH = "u×length"  # the length of a list times Σ(w − 1) over its positions, which tells whether the choice decides about its length

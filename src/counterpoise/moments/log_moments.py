@@ -14,7 +14,9 @@ import numpy as np
 
 from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
+from counterpoise.moments.columns import INVERSE, PER
 from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.reduction import counts_of, reduced
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
 from counterpoise.moments.weighed import PLAIN, Estimated, Weighed
 
@@ -54,7 +56,9 @@ class LogMoments:
     left_out: Powers = NOTHING  # the good rewards of rows that were dropped for something else
     smoothed: Mapping[Contrast, tuple[Smoothed, ...]] = field(default_factory=dict)  # by segment, if asked for
     features: tuple[tuple[str, float], ...] = ()  # the columns u·φ of a context baseline, and the centers of φ
+    per: tuple[Powers, ...] = ()  # by segment, of what rewards are divided by, if they are
     estimated: Estimated | None = None  # what a propensity model does to the errors, where propensities were not logged
+    rows_before: int | None = None  # how many rows there were before sampling, if somebody said so
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """The moments of one target, over the whole log or in one segment."""
@@ -63,12 +67,13 @@ class LogMoments:
             raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
         whole = self.moments[name, ""].merge(axis=1)
         if segment is None:
-            return whole.merge(axis=0)
+            everything = Moments.stack([whole.merge(axis=0)])
+            return reduced(everything, rows=self.rows_before if self.cluster is None else None)[0]
         if as_label(segment) not in self.segments:
             raise OptionError(
                 f"there is no segment {segment!r} in these moments.", do="See `segments` for those there are."
             )
-        return whole[self.segments.index(as_label(segment))]
+        return reduced(whole[self.segments.index(as_label(segment))])
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -79,6 +84,14 @@ class LogMoments:
     def n(self) -> int:
         """How many rows there are, not counting those that were dropped."""
         return int(next(iter(self.moments.values())).n.sum())
+
+    @property
+    def before_sampling(self) -> int | None:
+        """How many rows there were before sampling, as said or estimated; None if rows were not sampled."""
+        stack = next(iter(self.moments.values()))
+        if INVERSE not in stack.columns:
+            return None
+        return self.rows_before or round(float((stack.n * counts_of(stack)).sum()))
 
     def __add__(self, other: LogMoments) -> LogMoments:
         if not isinstance(other, LogMoments):
@@ -100,12 +113,14 @@ class LogMoments:
             reward_min=np.fmin(mine.reward_min, theirs.reward_min),
             reward_max=np.fmax(mine.reward_max, theirs.reward_max),
             rewards=_add_each(mine.rewards, theirs.rewards),
+            per=_add_each(mine.per, theirs.per),
             dropped=self.dropped + other.dropped,
             smoothed={key: _add_each(mine.smoothed[key], theirs.smoothed[key]) for key in mine.smoothed},
             duplicates=duplicates,
             ladder=_add_each(self.ladder, other.ladder),
             left_out=self.left_out + other.left_out,
             estimated=self.estimated + other.estimated if self.estimated and other.estimated else None,
+            rows_before=self.rows_before + other.rows_before if self.rows_before and other.rows_before else None,
         )
 
     def __radd__(self, other: object) -> LogMoments:
@@ -160,6 +175,7 @@ class LogMoments:
             reward_min=np.append(self.reward_min, np.nan)[place],
             reward_max=np.append(self.reward_max, np.nan)[place],
             rewards=chosen(self.rewards, NOTHING),
+            per=chosen(self.per, NOTHING) if self.per else (),
             ladder=tuple(rung._align(segments) for rung in self.ladder),
             smoothed={key: chosen(sums, UNSMOOTHED) for key, sums in self.smoothed.items()},
         )
@@ -210,7 +226,9 @@ class LogMoments:
             "left_out": self.left_out.to_plain(),
             **({"lists": LISTS} if self.weight.unit == "list" else {}),
             **({"features": [list(pair) for pair in self.features]} if self.features else {}),
+            **({"per": [powers.to_plain() for powers in self.per]} if self.per else {}),
             **({} if self.estimated is None else {"estimated": self.estimated.to_plain()}),
+            **({} if self.rows_before is None else {"rows_before": self.rows_before}),
         }
 
     @classmethod
@@ -222,7 +240,7 @@ class LogMoments:
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        optional = ("weight", "ladder", "left_out", "lists", "features", "estimated")
+        optional = ("weight", "ladder", "left_out", "lists", "features", "per", "estimated", "rows_before")
         log = stored.record(raw, "a log's moments", _KEYS, optional=optional)
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
@@ -259,7 +277,9 @@ class LogMoments:
             Powers.from_plain(log["left_out"]) if "left_out" in log else NOTHING,
             smoothed,
             tuple(_control(pair) for pair in stored.items(log.get("features", []), "features")),
+            tuple(Powers.from_plain(powers) for powers in stored.items(log.get("per", []), "per")),
             Estimated.from_plain(log["estimated"]) if "estimated" in log else None,
+            stored.count(log["rows_before"], "rows_before") if "rows_before" in log else None,
         )
         if made.weight.unit == "list" and log.get("lists") != LISTS:
             stacks = {key: _of_equal_lists(made.weight, stack) for key, stack in stacks.items()}
@@ -347,7 +367,9 @@ def _check_whole(log: LogMoments) -> None:
         raise ValueError("its ladder of weights is damaged")
     if int(rows.sum()) > stored.MOST or too_many:
         raise ValueError("the numbers of rows are damaged")
-    for powers in (*log.excess.values(), log.rewards):
+    if bool(log.per) != (PER in first.columns):
+        raise ValueError("what the rewards are divided by is damaged")
+    for powers in (*log.excess.values(), log.rewards, *([log.per] if log.per else [])):
         if [member.n for member in powers] != rows.tolist():
             raise ValueError("the sums of powers are damaged")
     if log.left_out.n > log.dropped:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import LogError, MomentsError, verbatim
 from counterpoise.moments import stored
-from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, REWARD, ROW, SQUARE
 
 Floats = NDArray[np.float64]
 Stacked = float | Floats  # one number, or one for every member of a stack
@@ -37,6 +37,8 @@ class Moments:
     what the weights add to the list's reward, less c·u. Lists with a weight per position have the columns u@1, u@2, …, the excess at each,
     and y@1, y@2, …, the weighted rewards. Below the end of a list, a running product stays what it is at the end, and other weights are 1.
     Lists whose weights are not running products have the column u×length.
+
+    Where rows were sampled, the column 1/keep says how many rows each stands for, and all others are multiplied by it; see `reduced`.
 
     `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). If the arrays have
     leading axes (segments, groups), this is a stack of moments, and `merge` adds along one of those axes.
@@ -223,12 +225,17 @@ class Moments:
         delta = np.asarray(self.center - np.asarray(center, dtype=np.float64))
         u, s, us = (self.columns.index(name) for name in ROW)
         mean, scatter = self.mean.copy(), self.scatter.copy()
-        mean[..., us] += delta * mean[..., u]
-        mean[..., s] += delta
-        if "v" in self.columns:
-            mean[..., self.columns.index("v")] += delta
-        scatter[..., us, :] += delta[..., None] * scatter[..., u, :]
-        scatter[..., :, us] += delta[..., None] * scatter[..., :, u]
+        moved = {us: u}  # by δ times another column
+        moved |= {self.columns.index("bs"): self.columns.index("b")} if "bs" in self.columns else {}
+        rewards = [s, *(self.columns.index(name) for name in ("v",) if name in self.columns)]
+        if INVERSE in self.columns:
+            moved |= dict.fromkeys(rewards, self.columns.index(INVERSE))
+        else:
+            mean[..., rewards] += delta[..., None]
+        for column, by in moved.items():
+            mean[..., column] += delta * mean[..., by]
+            scatter[..., column, :] += delta[..., None] * scatter[..., by, :]
+            scatter[..., :, column] += delta[..., None] * scatter[..., :, by]
         return Moments(
             self.n, mean, scatter, np.broadcast_to(np.asarray(center, float), np.shape(self.n)), self.columns
         )

@@ -354,7 +354,9 @@ def usual_ends(lowest: Stacked, highest: Stacked) -> tuple[Floats, Floats]:
     return np.where(is_click, 0.0, low)[()], np.where(is_click, 1.0, high)[()]
 
 
-def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Stacked, Stacked]) -> Stacked:
+def carrying_rows(
+    excess: Powers, rewards: Powers, ends: tuple[Stacked, Stacked], worth: tuple[Stacked, Stacked] | None = None
+) -> Stacked:
     r"""How many rows carry the variance of a value or a difference: clicks (or other rewards) among the rows with large weights.
 
     .. math:: E = \frac{n}{\text{kurtosis}(u)} \cdot \min_{\text{ends}} \frac{\text{mean}(d^2)^2}{\text{mean}(d^4)}
@@ -363,6 +365,9 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Stacked, Stacked]
     The first factor counts the rows that carry the weights' variance, the second is the share of them whose reward differs from
     the usual one: the click rate, for clicks. Both are of the marginal distributions, so a click on a heavy row counts even if
     none has come up. Rewards of more than two values have a tail of which the log has seen only a part: they count half.
+
+    Where rows were sampled by their rewards, the weights of those that are left are uneven for the same reason as their rewards, which
+    would count twice: `worth` has the factor by which it does, for both ends.
 
     Examples
     --------
@@ -374,10 +379,13 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Stacked, Stacked]
     width = np.asarray(ends[1] - ends[0])
     shares = []
     with np.errstate(over="ignore", invalid="ignore"):
-        for end in ends:
+        for k, end in enumerate(ends):
             square, fourth = rewards.mean(2, end), rewards.mean(4, end)
             is_there = fourth > (1e-7 * width) ** 4  # rounding
-            shares.append(np.where(is_there, np.square(square) / np.where(is_there, fourth, 1.0), 0.0))
+            share = np.square(square) / np.where(is_there, fourth, 1.0)
+            if worth is not None:
+                share = share * worth[k]
+            shares.append(np.where(is_there, share, 0.0))
     factor = np.where(has_two_values(rewards, ends), 1.0, 0.5)
     rows = factor * excess.n / excess.kurtosis * np.minimum(*shares)
     carrying = np.where((np.asarray(excess.n) > 0) & (width > 0), rows, 0.0)

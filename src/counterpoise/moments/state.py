@@ -284,7 +284,14 @@ _PARTS = {
 
 
 _OF_LISTS = ("slate", "position", "propensity_of", "discount")
-_SAID = ("model", "propensity_model", "items", "candidates")  # only present if it was part of the question
+_SAID = (
+    "model",
+    "propensity_model",
+    "items",
+    "candidates",
+    "per",
+    "keep",
+)  # only present if it was part of the question
 
 
 def _read_question(raw: object) -> dict[str, Any]:

@@ -280,11 +280,24 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         kept["items"] = _items_kept(question)
     if question.features:
         kept["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
+    if question.log.per is not None:
+        kept["per"] = question.log.per
+    if question.log.keep is not None:
+        kept["keep"] = _keep_kept(question.log.keep)
     if question.propensity_model is not None:
         kept["propensity_model"] = question.propensity_model.described
     if question.model is not None:
         kept["model"] = question.model.described
     return dict(json.loads(json.dumps(kept)))
+
+
+def _keep_kept(keep: str) -> str:
+    """The column of the probabilities with which rows were kept; a single number may be another one every day."""
+    try:
+        float(keep)
+    except ValueError:
+        return keep
+    return "a number"
 
 
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.story import Story
 from counterpoise.log.question import Question
 from counterpoise.moments import Moments
+from counterpoise.moments.reduction import reduced
 from counterpoise.report.glossary import GLOSSARY, glossary, term
 from counterpoise.report.markup import Safe, el, join, name_of, text
 
@@ -47,7 +48,7 @@ def _asked(question: Question | None) -> list[tuple[object, object]]:
     log = question.log
     step = question.propensity_model
     propensity = question.propensity_named if step is None else f"a model of {', '.join(log.context)}"
-    parts = {"Reward": ", ".join(log.reward), "Propensity": propensity, "Condition": log.where}
+    parts = {"Reward": ", ".join(log.reward), "Propensity": propensity, "Condition": log.where, "Kept with": log.keep}
     return [(part, el("code", name_of(column, 500))) for part, column in parts.items() if column is not None]
 
 
@@ -76,6 +77,7 @@ def reproduce(story: Story, command: str | None, version: str) -> Safe:
             _each(result, lambda answer: f"{answer.dropped_rows:,}"),
         ),
         ("Targets", _listed(log.targets)),
+        *([("Before sampling", f"{result.rows_before:,}")] if result.rows_before is not None else []),
         *_asked(result.question),
         *([] if log.weight.mean_is_one else [("Weights", el("code", name_of(log.weight)))]),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
@@ -104,7 +106,7 @@ def fingerprint(result: Result) -> str:
         parts += [target, *_digits(Moments.stack([log[target]]))[0]]
     order = sorted(range(len(log.segments)), key=lambda k: repr(log.segments[k])) if log.segment_columns else []
     for target in log.targets:
-        rows = log.moments[target, ""].merge(axis=1)
+        rows = reduced(log.moments[target, ""].merge(axis=1))
         digits = _digits(rows)
         for k in order:
             parts += [repr(log.segments[k]), str(rows.n[k]), *digits[k]]

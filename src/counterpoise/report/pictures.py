@@ -22,6 +22,7 @@ from counterpoise.evaluation.sensitivity import Sensitivity
 from counterpoise.evaluation.story import DATE, story_of
 from counterpoise.log.question import LOGGING
 from counterpoise.moments.log_moments import segment_text
+from counterpoise.moments.reduction import reduced
 from counterpoise.moments.spread import Tail
 from counterpoise.report.plots import forest_axis
 from counterpoise.report.propensities import drawn_bounds
@@ -75,7 +76,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
         raise OptionError("this result has no segments.", do="Evaluate the log with `segment=COLUMN`.")
     places.sort(key=lambda place: (-result.segment_rows[place], segment_text(place)))
     shown = places[:MOST]
-    stack = next(iter(result.moments.moments.values())).merge(axis=1)
+    stack = reduced(next(iter(result.moments.moments.values())).merge(axis=1))
     means = dict(zip(result.moments.segments, (stack.center + stack.average("s")).tolist(), strict=True))
     lines = [
         ForestLine(

@@ -1,0 +1,334 @@
+"""Kinds of logs: do intervals cover and verdicts hold where rows are more than a choice and its reward? Worlds with a known truth.
+
+python benchmarks/kinds.py keep --runs 100                      # a glance
+python benchmarks/kinds.py keep --processes 16 --write
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Protocol
+
+import numpy as np
+from bench import Suite, head, in_processes, row, share, split
+from scipy.special import bdtr, ndtri
+from worlds import Floats, softmax
+
+import counterpoise as cp
+from counterpoise.intervals.method import normal
+
+SUITE = Suite(__file__, __doc__)
+
+
+# -- what every kind is held to -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one log said: the estimate with its interval, the verdict, and the value that the plain way gives."""
+
+    estimate: cp.Estimate
+    verdict: str
+    plain: float
+
+
+class World(Protocol):
+    """Logs with a known truth: every kind of log has its own."""
+
+    @property
+    def truth(self) -> float: ...
+
+    def answer(self, random: np.random.Generator, size: int) -> Answer:
+        """Draw a log of so many units, and evaluate it."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One log: its verdict, whether our interval and the normal one cover, their widths' ratio, and both squared errors."""
+
+    verdict: str
+    covered: bool
+    normal: bool
+    width: float
+    square: float
+    plain: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All logs of one world and size."""
+
+    world: str
+    size: int
+    seen: Sequence[Seen]
+
+    def given(self, verdict: str) -> list[Seen]:
+        """The logs with this verdict."""
+        return [one for one in self.seen if one.verdict == verdict]
+
+    def mean(self, of: Callable[[Seen], float]) -> float:
+        """The mean over all logs."""
+        return float(np.mean([of(one) for one in self.seen]))
+
+    @property
+    def width(self) -> float:
+        """The median width, in normal intervals."""
+        return float(np.median([one.width for one in self.seen]))
+
+    @property
+    def errors_below(self) -> float:
+        """How many standard errors the coverage given ok is from 93 %, by the exact chance of so few hits: a cell may have few."""
+        ok = self.given("ok")
+        return float(ndtri(np.clip(bdtr(sum(one.covered for one in ok), max(len(ok), 1), 0.93), 1e-16, 1 - 1e-16)))
+
+    @property
+    def is_easy(self) -> bool:
+        """Whether the normal interval is right."""
+        return 0.94 <= self.mean(lambda one: one.normal) <= 0.96
+
+
+def see(job: tuple[Callable[[], Mapping[str, World]], str, int, int, list[int]]) -> list[Seen]:
+    """Some logs of one world."""
+    worlds, name, size, runs, seed = job
+    world, random = worlds()[name], np.random.default_rng(seed)
+    found = []
+    for _ in range(runs):
+        answer = world.answer(random, size)
+        estimate, truth = answer.estimate, world.truth
+        usual = normal(estimate.value, estimate.stderr)
+        ratio = estimate.interval.width / usual.width if usual.width > 0 else 1.0
+        squares = (estimate.value - truth) ** 2, (answer.plain - truth) ** 2
+        found.append(Seen(answer.verdict, truth in estimate.interval, truth in usual, ratio, *squares))
+    return found
+
+
+def hold(
+    worlds: Callable[[], Mapping[str, World]], sizes: Sequence[int], runs: int, seed: int, processes: int, only: str
+) -> bool:
+    """The table of all worlds, and whether the promises are kept."""
+    cells = [(name, size) for name, size in product(worlds(), sizes) if only in name]
+    parts = split(runs, 4 if processes > 1 else 1)
+    jobs = [
+        (worlds, name, size, part, [seed, list(worlds()).index(name), size, k])
+        for name, size in cells
+        for k, part in enumerate(parts)
+    ]
+    head(
+        "world",
+        "size",
+        "ok",
+        "covered, given ok",
+        "given caution",
+        "normal",
+        "width",
+        "squared error, of the plain way's",
+    )
+    found, seen = [], list[Seen]()
+    for job, some in zip(jobs, in_processes(see, jobs, processes), strict=True):
+        seen += some
+        if job[-1][-1] == len(parts) - 1:
+            found.append(Cell(job[1], job[2], seen))
+            seen = []
+            print_cell(found[-1])
+    return summarize(found)
+
+
+def print_cell(cell: Cell) -> None:
+    """A line of the table."""
+    ok, caution = cell.given("ok"), cell.given("caution")
+    row(
+        cell.world,
+        f"{cell.size:,}",
+        share(len(ok), len(cell.seen), 0),
+        covered(ok),
+        covered(caution),
+        f"{cell.mean(lambda one: one.normal):.1%}",
+        f"{cell.width:.2f}",
+        f"{cell.mean(lambda one: one.square) / cell.mean(lambda one: one.plain):.2f}",
+    )
+
+
+def summarize(cells: Sequence[Cell]) -> bool:
+    """What is promised of all cells together, and whether it is kept."""
+    ok, caution = ([one for cell in cells for one in cell.given(verdict)] for verdict in ("ok", "caution"))
+    easy = [cell for cell in cells if cell.is_easy]
+    passed, there = sum(len(cell.given("ok")) for cell in easy), sum(len(cell.seen) for cell in easy)
+    width = float(np.median([cell.width for cell in easy])) if easy else math.nan
+    worst = min((cell for cell in cells if cell.given("ok")), key=lambda cell: cell.errors_below)
+    print(
+        f"\nCovered {covered(ok)} given ok, {covered(caution)} given caution. Where the normal interval is right, {share(passed, there)} "
+        f"of the logs are ok, and the interval is {width:.2f} times as wide. The worst world is {worst.world!r} with {worst.size:,}, "
+        f"{worst.errors_below:+.1f} standard errors from 93 %.",
+        flush=True,
+    )
+    return bool(
+        np.mean([one.covered for one in ok]) >= 0.93
+        and worst.errors_below >= -3
+        and (not caution or np.mean([one.covered for one in caution]) >= 0.90)
+        and (not easy or (passed / there >= 0.70 and width <= 1.1))
+    )
+
+
+def covered(logs: Sequence[Seen]) -> str:
+    """How often the interval covered, of how many."""
+    return f"{share(sum(one.covered for one in logs), len(logs))} of {len(logs):,}" if logs else "–"
+
+
+# -- rows that were sampled ---------------------------------------------------------------------------------------------------
+
+CONTEXTS, CHOICES = 6, 4
+Keeping = Callable[
+    [Floats, Floats, Floats], Floats
+]  # context, action and whether it was rewarded → the probability to be kept
+
+
+class Sample:
+    """Rows that were kept with probabilities that may depend on everything in them, of a log that nobody has.
+
+    `far` is how far apart the policies are, `rate` how often a choice is rewarded, and `spread` the sd of the logarithm of an amount. With
+    `users`, whole users of so many rows are kept, half of whom are rewarded more often, with a probability that depends on that.
+    """
+
+    def __init__(
+        self, keep: Keeping, far: float = 0.7, *, rate: float = 0.2, spread: float = 0.0, users: int = 0
+    ) -> None:
+        random = np.random.default_rng(25)
+        shape = (CONTEXTS, CHOICES)
+        self.spread, self.users = spread, users
+        scores, pull = random.normal(0.0, 0.5, shape), random.normal(size=shape)
+        self.old, self.new = softmax(scores), softmax(scores + far * pull)
+        self.rate = np.minimum(rate * np.exp(0.4 * pull + random.normal(0.0, 0.3, shape)), 0.9)
+        context, action, rewarded = np.indices((*shape, 2)).reshape(3, -1)
+        self.cells = np.stack([context, action, rewarded], axis=1)
+        self.keep = keep(context.astype(float), action.astype(float), rewarded.astype(float))
+        clicks = np.stack([1.0 - self.rate, self.rate], axis=2)
+        self.share = (self.old[:, :, None] * clicks / CONTEXTS).ravel()
+
+    @property
+    def truth(self) -> float:
+        """What the new policy earns; amounts are 1 on average."""
+        return float((self.new * self.rate).sum(axis=1).mean())
+
+    def draw(self, random: np.random.Generator, size: int) -> dict[str, Floats]:
+        """A log of about so many rows: cells are drawn as often as they were in the log that nobody has, and kept one by one."""
+        if self.users:
+            return self._of_users(random, size)
+        before = round(size / float(self.share @ self.keep))
+        kept = random.binomial(random.multinomial(before, self.share), self.keep)
+        return self._rows(random, np.repeat(np.arange(len(kept)), kept), before)
+
+    def _rows(self, random: np.random.Generator, cell: np.ndarray, before: int) -> dict[str, Floats]:
+        context, action, rewarded = self.cells[cell].T
+        amount = np.exp(random.normal(0.0, self.spread, len(cell)) - self.spread**2 / 2) if self.spread else 1.0
+        p, new = self.old[context, action], self.new[context, action]
+        return {"r": rewarded * amount, "p": p, "t": new, "k": self.keep[cell], "before": np.array([before])}
+
+    def _of_users(self, random: np.random.Generator, size: int) -> dict[str, Floats]:
+        """Users of a kind that is rewarded half as often as usual, or once and a half; those who are kept are kept whole."""
+        chance = self.keep[[0, 1]]  # of either kind
+        users = round(size / self.users / chance.mean())
+        kept = random.binomial(random.binomial(users, 0.5), chance[0]), random.binomial(users // 2, chance[1])
+        kind = np.repeat([0, 1], kept)
+        user = np.repeat(np.arange(len(kind)), self.users)
+        context = random.integers(CONTEXTS, size=len(kind))[user]
+        action = (random.random((len(user), 1)) > self.old[context].cumsum(axis=1)[:, :-1]).sum(axis=1)
+        reward = random.random(len(user)) < self.rate[context, action] * np.array([0.5, 1.5])[kind[user]]
+        return {
+            "r": reward.astype(float), "p": self.old[context, action], "t": self.new[context, action], "k": chance[kind[user]],
+            "user": user, "before": np.array([users * self.users]),
+        }  # fmt: skip
+
+    def answer(self, random: np.random.Generator, size: int) -> Answer:
+        """The value by `keep`, beside self-normalized weights whose propensities are multiplied by it; `ips` would be off by far."""
+        log = self.draw(random, size)
+        log.pop("before")
+        question = {
+            "reward": "r",
+            "target": "t",
+            "estimator": ["beta_ips", "snips"],
+            "cluster": "user" if self.users else None,
+        }
+        result = cp.evaluate(log, propensity="p", keep="k", progress=False, **question)
+        folded = cp.evaluate(log | {"p": log["p"] * log["k"]}, propensity="p", progress=False, **question)
+        return Answer(result["t", "beta_ips"], result.verdict().verdict, folded["t", "snips"].value)
+
+    def ignored(self, random: np.random.Generator, size: int) -> float:
+        """The value if nobody says that rows were sampled."""
+        log = self.draw(random, size)
+        return cp.evaluate(reward=log["r"], propensity=log["p"], target=log["t"], progress=False)[
+            "target", "beta_ips"
+        ].value
+
+
+def every(share: float) -> Keeping:
+    """The same share of all rows."""
+    return lambda context, action, rewarded: np.full(len(context), share)
+
+
+def clicks(share: float, of_clicks: float = 1.0) -> Keeping:
+    """All rewards (or a share of them), and a share of the rest."""
+    return lambda context, action, rewarded: np.where(rewarded > 0, of_clicks, share)
+
+
+def choices(least: float) -> Keeping:
+    """More of some actions than of others."""
+    return lambda context, action, rewarded: least ** (action / (CHOICES - 1))
+
+
+def both(least: float) -> Keeping:
+    """By the action and by the reward."""
+    return lambda context, action, rewarded: np.where(rewarded > 0, 1.0, least ** (0.5 + 0.5 * action / (CHOICES - 1)))
+
+
+@cache
+def samples() -> dict[str, Sample]:
+    """From all rows to one in a thousand, by reward, by action, by both and by neither, with thin overlap, rare and heavy rewards."""
+    return {
+        "all rows": Sample(every(1.0)),
+        "1 in 10": Sample(every(0.1)),
+        "1 in 1,000": Sample(every(0.001)),
+        "all rewards, 1 in 10": Sample(clicks(0.1)),
+        "all rewards, 1 in 100": Sample(clicks(0.01), rate=0.02),
+        "all rewards, 1 in 1,000, rewards 0.2 %": Sample(clicks(0.001), rate=0.002),
+        "half the rewards, 1 in 10, rewards 0.2 %": Sample(clicks(0.1, 0.5), rate=0.002),
+        "fewer rewards than others": Sample(clicks(1.0, 0.2)),
+        "by action, to 1 in 10": Sample(choices(0.1)),
+        "by action, to 1 in 1,000": Sample(choices(0.001)),
+        "by both, to 1 in 10": Sample(both(0.1)),
+        "by both, to 1 in 100": Sample(both(0.01)),
+        "by both, thin overlap": Sample(both(0.1), 2.0),
+        "all rewards, 1 in 10, thin overlap": Sample(clicks(0.1), 2.0),
+        "all rewards, 1 in 10, amounts": Sample(clicks(0.1), spread=0.5),
+        "all rewards, 1 in 10, heavy tails": Sample(clicks(0.1), spread=1.5),
+        "by both, heavy tails": Sample(both(0.1), spread=1.5),
+        "users, kept whole": Sample(lambda context, action, rewarded: np.where(rewarded > 0, 0.8, 0.2), users=5),
+    }
+
+
+@SUITE.experiment("keep", runs=3, size=[500])
+def check_keep(
+    *, runs: int = 1000, size: list[int] = (500, 3000), seed: int = 0, processes: int = 2, only: str = ""
+) -> bool:
+    """Sampled rows: from all to one in a thousand, by reward, action, both or neither; sizes are of what was kept.
+
+    The plain way multiplies the propensities by the probability to be kept, and self-normalizes. Broken if logs with `ok` cover less
+    than 93 % together, or a world of them is more than three standard errors below; if logs with `caution` cover less than 90 %; or if,
+    where the normal interval is right, fewer than 70 % of the logs are `ok` or ours is more than 1.1 times as wide.
+    """
+    kept = hold(samples, size, runs, seed, processes, only)
+    print("\nIf nobody says that rows were sampled, over 20 logs:")
+    for name, world in samples().items():
+        if only in name:
+            random = np.random.default_rng(seed)
+            values = [world.ignored(random, max(size)) for _ in range(20)]
+            print(f"- {name}: {np.mean(values):.4g} ± {np.std(values):.2g}, where {world.truth:.4g} is true")
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(SUITE.main())
