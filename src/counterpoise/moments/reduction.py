@@ -19,7 +19,7 @@ FAR = 4.0  # errors, which chance exceeds once in 16,000 logs
 
 
 @dataclass(frozen=True)
-class Reduction:
+class ShorterRows:
     """A linear map of longer rows to shorter ones, whose coefficients are already chosen: constant + turn·row, around a new center."""
 
     turn: Floats
@@ -81,7 +81,7 @@ def is_miscounted(total: float, error: float, rows: int) -> bool:
     return abs(total - rows) > FAR * error + 0.5
 
 
-def _of_sampled(moments: Moments) -> Reduction:
+def _of_sampled(moments: Moments) -> ShorterRows:
     r"""Rows kept with probability k, each of which stands for h = 1/k of those there were.
 
     .. math:: \bar z = \frac{\sum_i h_i z_i}{\sum_i h_i}, \qquad
@@ -109,7 +109,7 @@ def _of_sampled(moments: Moments) -> Reduction:
         constant = np.where(np.arange(len(columns)) == square, 0.0, mean)
         turn[..., square, place] = 0.0
         turn[..., square, :] /= h
-    return Reduction(turn / h[..., None], constant, np.asarray(moments.center), columns)
+    return ShorterRows(turn / h[..., None], constant, np.asarray(moments.center), columns)
 
 
 def _with_known_rows(moments: Moments, sampled: Moments, rows: int) -> Moments:
@@ -142,7 +142,7 @@ def per_row(moments: Moments) -> Floats:
     return np.asarray(average)
 
 
-def _of_ratios(moments: Moments) -> Reduction:
+def _of_ratios(moments: Moments) -> ShorterRows:
     r"""Rewards r and what they are divided by, d: the answer of a policy is R = Σwr/Σwd.
 
     .. math:: r' = R + \frac{r - R d}{D}, \qquad D = \frac{\sum_i w_i d_i}{\sum_i w_i}
@@ -182,4 +182,4 @@ def _of_ratios(moments: Moments) -> Reduction:
         constant = first - ran + constant - ran_constant
     turn = np.stack(np.broadcast_arrays(form("u") + 0.0 * row, ran_row, row), axis=-2)
     constants = np.stack(np.broadcast_arrays(np.zeros(moments.shape), ran_constant, constant), axis=-1)
-    return Reduction(turn, constants, ran, ROW)
+    return ShorterRows(turn, constants, ran, ROW)
