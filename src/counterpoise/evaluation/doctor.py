@@ -330,10 +330,10 @@ class Patient:
         has_weights = log.propensity is not None
         targets = tuple(Target(name, name) for name in self.targets if name in self.numbers) if has_weights else ()
         question = Question(lean, targets, RowWeight() if has_weights else NoWeight())
-        if log.reward and has_weights and log.slate in known and log.position in self.numbers:
+        if log.reward and has_weights and log.list_id in known and log.list_place in self.numbers:
             groups = 1 if lean.cluster is None else GROUPS
             with suppress(LogError, OptionError):  # positions that are not positions, which other findings explain
-                weight = list_weight(None, log.propensity_of)
+                weight = list_weight(None, log)
                 question = replace(question, weight=weight, lists=lists_of(lean), groups=groups)
         if not rules_of(question):
             return []

@@ -24,7 +24,7 @@ from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, OF_WHOLE_LISTS, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 from counterpoise.moments.spread import UNSMOOTHED, Powers, Smoothed, Tail, carrying_rows, usual_ends, usual_rewards
 
@@ -71,7 +71,7 @@ def choose(
     if names or method.estimators:
         return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
-        name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
+        name not in (*ROW, SQUARE, *OF_WHOLE_LISTS) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
     )
     # without controls they are beta_ips and context_ips
     redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}

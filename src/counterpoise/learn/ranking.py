@@ -35,6 +35,7 @@ from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, train
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
+from counterpoise.log.lists import refuse_lists
 from counterpoise.weights.lists import ListWeight, list_weight
 
 # Options that lists don't have, each with the value that leaves it off and, where that is not the advice, what to do instead.
@@ -159,6 +160,8 @@ class RankingLearner(PolicyLearner):
                 do="Pass `policy=PlackettLuce(…, slots=…)`.",
             )
         lists = as_log(log, parts)
+        if lists.episode is not None:
+            refuse_lists(lists, "RankingLearner")
         if lists.slate is None:
             raise OptionError(
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
@@ -166,7 +169,7 @@ class RankingLearner(PolicyLearner):
             )
         lists.need_only("RankingLearner")
         source = ListSource(
-            lists, list_weight(weight, lists.propensity_of), Split(options.holdout, options.seed + 2**31)
+            lists, list_weight(weight, lists), Split(options.holdout, options.seed + 2**31)
         )
         inspection = inspect(source, None, options.split)
         self._know(source, inspection, named=not lists.is_arrays)

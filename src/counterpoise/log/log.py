@@ -17,7 +17,7 @@ import numpy as np
 
 from counterpoise.errors import ColumnError, OptionError
 from counterpoise.log.baseline import How, as_baseline
-from counterpoise.log.lists import DCG, check_lists, refuse_lists
+from counterpoise.log.lists import CONDITIONAL, DCG, check_lists, refuse_lists
 from counterpoise.log.parts import (
     LIMITS,
     LISTS,
@@ -183,6 +183,10 @@ class Log:
     position: str | None = None
     propensity_of: str | None = None
     discount: str | None = None
+    episode: str | None = None
+    step: str | None = None
+    gamma: float | None = None
+    done: str | None = None
     where: str | None = None
     table: str | Sequence[str] | None = None
     query: str | None = None
@@ -251,6 +255,21 @@ class Log:
         """Whether the parts were given as arrays, so that targets and segments may be arrays too."""
         return isinstance(self.data, Arrays)
 
+    @property
+    def list_id(self) -> str | None:
+        """The column that says which rows belong together, as a list or as an episode; None where rows stand on their own."""
+        return self.slate if self.episode is None else self.episode
+
+    @property
+    def list_place(self) -> str | None:
+        """The column with a row's place in its list or episode."""
+        return self.position if self.episode is None else self.step
+
+    @property
+    def list_meaning(self) -> str | None:
+        """What the propensities of lists are of; those of episodes are always given what came before."""
+        return self.propensity_of if self.episode is None else CONDITIONAL
+
     def need(self, *parts: str) -> None:
         """Raise an error for the first of these parts that is missing."""
         for part in parts:
@@ -269,7 +288,7 @@ class Log:
             if value is None or value is False or (isinstance(value, tuple) and not value):
                 continue
             if part in LISTS:
-                refuse_lists(self.slate, verb)
+                refuse_lists(self, verb)
             instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
             raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
         if self.max_segments is not None and not limits.has_segments:

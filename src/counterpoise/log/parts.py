@@ -64,7 +64,7 @@ class Fittable:
 # -- The list ----------------------------------------------------------------------------------------------------------
 
 Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "option"]
-Panel = Literal["log", "rows", "lists", "models", "estimates"]  # under which the help of a command lists a part
+Panel = Literal["log", "rows", "lists", "episodes", "models", "estimates"]  # under which the help of a command lists a part
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,30 @@ class LogFields(TypedDict, total=False):
             "lists",
         ),
     ]
+    episode: Annotated[
+        Column,
+        Part("the session or episode that a row is a step of, with one row per step", group="lists", panel="episodes"),
+    ]
+    step: Annotated[
+        Column, Part("a row's place in its episode, counted from 0 or from 1", group="lists", panel="episodes")
+    ]
+    gamma: Annotated[
+        float | None,
+        Part(
+            "how much the reward of a step counts, of what that of the step before counts; by default, 1",
+            "option",
+            "lists",
+            "episodes",
+        ),
+    ]
+    done: Annotated[
+        Column,
+        Part(
+            "whether the episode ended at this row, as 0 and 1; one without it was cut off. By default, all are whole",
+            group="lists",
+            panel="episodes",
+        ),
+    ]
     where: Annotated[str | None, Part("an SQL condition: only rows that meet it count", "option", panel="log")]
     table: Annotated[str | Sequence[str] | None, Part("the database table that is the log", "option")]
     query: Annotated[str | None, Part("the database query that is the log", "option")]
@@ -221,6 +245,7 @@ PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields
 LISTS, PREDICTIONS, FITTING = (
     tuple(name for name in PARTS if PARTS[name].group == group) for group in ("lists", "predictions", "fitting")
 )
+EPISODES = ("episode", "step", "gamma", "done")
 MODELS = (*FITTING, *PREDICTIONS)
 
 # what an argument is called in other libraries, or in everyday language
@@ -238,6 +263,10 @@ OTHER_WORDS = {
     "model": ("regression_model", "reward_model"),
     "items": ("action_context", "item_features"),
     "position": ("rank",),
+    "episode": ("session", "trajectory"),
+    "step": ("t", "time_step", "timestep"),
+    "gamma": ("discount_factor",),
+    "done": ("terminal", "terminated"),
     "where": ("condition", "filter"),
     "reward_bounds": ("bounds", "reward_range"),
 }
@@ -309,7 +338,7 @@ LIMITS = {
     "learn_policy": Limits("learn_policy", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
     "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
-        "RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone", one_reward=False
+        "RankingLearner", ("candidates", *MODELS, "baseline", *EPISODES), "learns from lists and their rewards alone", one_reward=False
     ),
 }  # fmt: skip
 

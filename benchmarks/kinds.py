@@ -1,0 +1,283 @@
+"""Kinds of logs: do intervals cover and verdicts hold where rows are more than a choice and its reward? Worlds with a known truth.
+
+python benchmarks/kinds.py episodes --runs 100                  # a glance
+python benchmarks/kinds.py episodes --processes 16 --write
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Protocol
+
+import numpy as np
+from bench import Suite, head, in_processes, row, share, split
+from scipy.special import bdtr, expit, ndtri
+from worlds import Floats, softmax
+
+import counterpoise as cp
+from counterpoise.intervals.method import normal
+
+SUITE = Suite(__file__, __doc__)
+
+
+# -- what every kind is held to -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one log said: the estimate with its interval, the verdict, and the value that the plain way gives."""
+
+    estimate: cp.Estimate
+    verdict: str
+    plain: float
+
+
+class World(Protocol):
+    """Logs with a known truth: every kind of log has its own."""
+
+    @property
+    def truth(self) -> float: ...
+
+    def answer(self, random: np.random.Generator, size: int) -> Answer:
+        """Draw a log of so many units, and evaluate it."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One log: its verdict, whether our interval and the normal one cover, their widths' ratio, and both squared errors."""
+
+    verdict: str
+    covered: bool
+    normal: bool
+    width: float
+    square: float
+    plain: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All logs of one world and size."""
+
+    world: str
+    size: int
+    seen: Sequence[Seen]
+
+    def given(self, verdict: str) -> list[Seen]:
+        """The logs with this verdict."""
+        return [one for one in self.seen if one.verdict == verdict]
+
+    def mean(self, of: Callable[[Seen], float]) -> float:
+        """The mean over all logs."""
+        return float(np.mean([of(one) for one in self.seen]))
+
+    @property
+    def width(self) -> float:
+        """The median width, in normal intervals."""
+        return float(np.median([one.width for one in self.seen]))
+
+    @property
+    def errors_below(self) -> float:
+        """How many standard errors the coverage given ok is from 93 %, by the exact chance of so few hits: a cell may have few."""
+        ok = self.given("ok")
+        return float(ndtri(np.clip(bdtr(sum(one.covered for one in ok), max(len(ok), 1), 0.93), 1e-16, 1 - 1e-16)))
+
+    @property
+    def is_easy(self) -> bool:
+        """Whether the normal interval is right."""
+        return 0.94 <= self.mean(lambda one: one.normal) <= 0.96
+
+
+def see(job: tuple[Callable[[], Mapping[str, World]], str, int, int, list[int]]) -> list[Seen]:
+    """Some logs of one world."""
+    worlds, name, size, runs, seed = job
+    world, random = worlds()[name], np.random.default_rng(seed)
+    found = []
+    for _ in range(runs):
+        answer = world.answer(random, size)
+        estimate, truth = answer.estimate, world.truth
+        usual = normal(estimate.value, estimate.stderr)
+        ratio = estimate.interval.width / usual.width if usual.width > 0 else 1.0
+        squares = (estimate.value - truth) ** 2, (answer.plain - truth) ** 2
+        found.append(Seen(answer.verdict, truth in estimate.interval, truth in usual, ratio, *squares))
+    return found
+
+
+def hold(
+    worlds: Callable[[], Mapping[str, World]], sizes: Sequence[int], runs: int, seed: int, processes: int, only: str
+) -> bool:
+    """The table of all worlds, and whether the promises are kept."""
+    cells = [(name, size) for name, size in product(worlds(), sizes) if only in name]
+    parts = split(runs, 4 if processes > 1 else 1)
+    jobs = [
+        (worlds, name, size, part, [seed, list(worlds()).index(name), size, k])
+        for name, size in cells
+        for k, part in enumerate(parts)
+    ]
+    answers = list(in_processes(see, jobs, processes))
+    found = [
+        Cell(name, size, [one for some in answers[k * len(parts) : (k + 1) * len(parts)] for one in some])
+        for k, (name, size) in enumerate(cells)
+    ]
+    return summarize(found)
+
+
+def summarize(cells: Sequence[Cell]) -> bool:
+    """One line for every cell, then what is promised of them together."""
+    head("world", "size", "ok", "covered, given ok", "given caution", "normal", "width", "squared error, of the plain way's")
+    for cell in cells:
+        ok, caution = cell.given("ok"), cell.given("caution")
+        row(
+            cell.world,
+            f"{cell.size:,}",
+            share(len(ok), len(cell.seen), 0),
+            covered(ok),
+            covered(caution),
+            f"{cell.mean(lambda one: one.normal):.1%}",
+            f"{cell.width:.2f}",
+            f"{cell.mean(lambda one: one.square) / cell.mean(lambda one: one.plain):.2f}",
+        )
+    ok, caution = ([one for cell in cells for one in cell.given(verdict)] for verdict in ("ok", "caution"))
+    easy = [cell for cell in cells if cell.is_easy]
+    passed, there = sum(len(cell.given("ok")) for cell in easy), sum(len(cell.seen) for cell in easy)
+    width = float(np.median([cell.width for cell in easy])) if easy else math.nan
+    worst = min((cell for cell in cells if cell.given("ok")), key=lambda cell: cell.errors_below)
+    print(
+        f"\nCovered {covered(ok)} given ok, {covered(caution)} given caution. Where the normal interval is right, {share(passed, there)} of the "
+        f"logs are ok, and the interval is {width:.2f} times as wide. The worst world is {worst.world!r} with {worst.size:,}, "
+        f"{worst.errors_below:+.1f} standard errors from 93 %.",
+        flush=True,
+    )
+    return (
+        np.mean([one.covered for one in ok]) >= 0.93
+        and worst.errors_below >= -3
+        and (not caution or np.mean([one.covered for one in caution]) >= 0.90)
+        and (not easy or (passed / there >= 0.70 and width <= 1.1))
+    )
+
+
+def covered(logs: Sequence[Seen]) -> str:
+    """How often the interval covered, of how many."""
+    return f"{share(sum(one.covered for one in logs), len(logs))} of {len(logs):,}" if logs else "–"
+
+
+# -- episodes -----------------------------------------------------------------------------------------------------------------
+
+STATES, ACTIONS = 6, 3
+
+
+class Process:
+    """Episodes in six states with three actions, whose value is a sum over states, step by step.
+
+    `far` is how far apart the policies are, `exits` how much the choice decides about the end of an episode, `rate` how often a step
+    is rewarded, and `spread` the sd of the logarithm of an amount. With `users`, whole users are drawn, with this many episodes each
+    that begin in the same state and are rewarded more or less often.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        far: float = 0.5,
+        *,
+        exits: float | None = None,
+        rate: float = 0.4,
+        spread: float = 0.0,
+        users: int = 0,
+        gamma: float = 1.0,
+    ) -> None:
+        random = np.random.default_rng([steps, 25])
+        shape = (STATES, ACTIONS)
+        self.steps, self.spread, self.users, self.gamma = steps, spread, users, gamma
+        scores, pull = random.normal(0.0, 0.5, shape), random.normal(size=shape)
+        self.old, self.new = softmax(scores), softmax(scores + far * pull)
+        self.moves = softmax(random.normal(size=(*shape, STATES)))
+        self.rate = expit(np.log(rate / (1 - rate)) + 0.7 * pull + random.normal(0.0, 0.5, shape))
+        stays = 1.5 + (exits or 0.0) * (pull + random.normal(0.0, 0.3, shape))
+        self.stay = np.ones(shape) if exits is None else expit(stays)
+        self.types = np.array([0.5, 1.5]) if users else np.array([1.0])  # how often a user is rewarded, of what is usual
+
+    @property
+    def truth(self) -> float:
+        """What the new policy earns, going back from the last step."""
+        ahead, values = np.zeros(STATES), []
+        for kind in self.types:
+            ahead = np.zeros(STATES)
+            for _ in range(self.steps):
+                onward = self.gamma * self.stay * (self.moves @ ahead)
+                ahead = (self.new * (np.minimum(self.rate * kind, 1.0) + onward)).sum(axis=1)
+            values.append(ahead.mean())
+        return float(np.mean(values))
+
+    def draw(self, random: np.random.Generator, episodes: int) -> dict[str, Floats]:
+        """A log with a row for each step that was taken."""
+        each = max(self.users, 1)
+        user = np.arange(episodes) // each
+        state, kind = (random.integers(size, size=episodes)[user] for size in (STATES, len(self.types)))
+        alive, rows = np.arange(episodes), []
+        for step in range(1, self.steps + 1):
+            s = state[alive]
+            a = (random.random((len(s), 1)) > self.old[s].cumsum(axis=1)[:, :-1]).sum(axis=1)
+            reward = (random.random(len(s)) < self.rate[s, a] * self.types[kind[alive]]).astype(float)
+            if self.spread:
+                reward *= np.exp(random.normal(0.0, self.spread, len(s)) - self.spread**2 / 2)
+            number = np.full(len(s), float(step))
+            rows.append((alive, number, user[alive], reward, self.old[s, a], self.new[s, a]))
+            state[alive] = (random.random((len(s), 1)) > self.moves[s, a].cumsum(axis=1)[:, :-1]).sum(axis=1)
+            alive = alive[random.random(len(s)) < self.stay[s, a]]
+        names = ("episode", "step", "user", "reward", "p", "new")
+        return {name: np.concatenate(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+    def answer(self, random: np.random.Generator, size: int) -> Answer:
+        """The value with our baseline, beside plain per-decision importance sampling."""
+        log = self.draw(random, size)
+        result = cp.evaluate(
+            log, reward="reward", propensity="p", target="new", slate="episode", position="step", propensity_of="item_given_above",
+            cluster="user" if self.users else None, estimator=["beta_ips", "ips"], progress=False,
+        )  # fmt: skip
+        return Answer(result["new", "beta_ips"], result.verdict().verdict, result["new", "ips"].value)
+
+
+@cache
+def processes_of_episodes() -> dict[str, Process]:
+    """Short and long, with and without exits, near and far, rare and heavy-tailed rewards, users."""
+    return {
+        "2 steps": Process(2),
+        "4 steps": Process(4),
+        "4 steps, exits": Process(4, exits=1.5),
+        "8 steps": Process(8, 0.3),
+        "8 steps, exits": Process(8, exits=1.5),
+        "20 steps, near": Process(20, 0.1),
+        "20 steps": Process(20, 0.25),
+        "20 steps, far": Process(20, 0.5),
+        "20 steps, exits": Process(20, 0.4, exits=1.5),
+        "20 steps, exits, discounted": Process(20, 0.4, exits=1.5, gamma=0.9),
+        "4 steps, thin overlap": Process(4, 1.5),
+        "8 steps, thin overlap, exits": Process(8, 1.2, exits=1.5),
+        "4 steps, rare rewards": Process(4, rate=0.02),
+        "8 steps, rare rewards, exits": Process(8, rate=0.02, exits=1.5),
+        "4 steps, heavy tails": Process(4, spread=1.5),
+        "8 steps, heavy tails, exits": Process(8, spread=1.5, exits=1.5),
+        "4 steps, users": Process(4, users=5),
+        "8 steps, users, exits": Process(8, users=5, exits=1.5),
+    }
+
+
+@SUITE.experiment("episodes", runs=3, size=[300])
+def check_episodes(
+    *, runs: int = 1000, size: list[int] = (300, 2000), seed: int = 0, processes: int = 2, only: str = ""
+) -> bool:
+    """Episodes: per-decision importance sampling with a baseline for every step, from 2 to 20 of them.
+
+    Broken if logs with `ok` cover less than 93 % together, or a world of them is more than three standard errors below; if logs with
+    `caution` cover less than 90 %; or if, where the normal interval is right, fewer than 70 % of the logs are `ok` or ours is more than
+    1.1 times as wide.
+    """
+    return hold(processes_of_episodes, size, runs, seed, processes, only)
+
+
+if __name__ == "__main__":
+    sys.exit(SUITE.main())
