@@ -57,16 +57,22 @@ def lists_of(log: Log) -> Lists:
     """The lists or episodes of a log, whose positions are looked at."""
     position = str(log.list_place)
     place, unit = ("position", "list") if log.episode is None else ("step", EPISODE)
-    # the positions are looked at as rewards are
-    low, high = engine_of(log).ends(Question(_lean(log, reward=position), (), Own()))
+    number = (
+        "Do not leave out the rows at the top of a list: everything below depends on what is there."
+        if log.episode is None
+        else "Number the steps of each episode: its first row is 1, the next one 2, and so on."
+    )
+    looked_at = Question(_lean(log, reward=position), (), Own())  # as rewards are
+    dtype = first_rows(looked_at, 1).schema[position]
+    if dtype.is_temporal() or dtype in (pl.String, pl.Categorical, pl.Enum):
+        raise ColumnError(f"{place} {position!r} must count from 0 or 1 in whole numbers, and holds {dtype}.", do=number)
+    low, high = engine_of(log).ends(looked_at)
     if low is None or high is None:
         raise LogError(f"the log has no rows with a {place}: {position!r} is null everywhere.")
     if low not in (0.0, 1.0) or high % 1 != 0:
         raise LogError(
             f"{place} {position!r} must count from 0 or 1 in whole numbers; it goes from {low:g} to {high:g}.",
-            do="Do not leave out the rows at the top of a list: everything below depends on what is there."
-            if log.episode is None
-            else "Number the steps of each episode: its first row is 1, the next one 2, and so on.",
+            do=number,
         )
     if high - low >= DEEPEST:
         top = f"{position} <= {DEEPEST + int(low) - 1}"

@@ -16,6 +16,7 @@ from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.findings import (
     FEW_VALID,
     LOOKED_AT,
+    about_episodes,
     about_lists,
     about_misread,
     counted_of,
@@ -336,6 +337,10 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
         lists = find_lists(looked_at.lazy(), looked_at.schema, ())
         if lists is None or lists.list is None:
             continue
+        if lists.are_episodes:
+            text = _upper(about_episodes(lists.position, of, lists.lists).message)
+            yield Concern(Caveat("lists-as-rows", text, {"lists": float(lists.lists), "rows": frame.height}))
+            return
         fall, error, steps = fall_of(frame.lazy(), lists.position, str(log.propensity))
         stands_alone = meaning_of(fall, error, steps) == MARGINAL
         if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
@@ -466,7 +471,7 @@ def _is_far_from_one(moments: LogMoments, lacking: Container[str | None]) -> boo
 def _may_be_position(name: object) -> bool:
     """Whether a name sounds like a position; only then are its values looked at."""
     plain = str(name).lower()
-    return any(word in plain for word in ("pos", "rank", "slot"))
+    return plain == "t" or any(word in plain for word in ("pos", "rank", "slot", "step", "turn", "move", "stage"))
 
 
 def _upper(said: str) -> str:

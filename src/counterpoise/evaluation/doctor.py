@@ -20,6 +20,7 @@ from counterpoise.diagnostics.findings import (
     RewardSummary,
     Severity,
     about_bad_rows,
+    about_episodes,
     about_lists,
     about_meaning,
     about_misread,
@@ -401,18 +402,19 @@ def broken_rules(patient: Patient) -> Iterator[Finding]:
 def lists_in_rows(patient: Patient) -> Iterator[Finding]:
     """Whether rows are the positions of lists, which of those are broken (unless already reported), and what propensities mean."""
     log, sample = patient.log, patient.sample
-    if log.slate in patient.schema and log.position in patient.schema:
-        position, of = str(log.position), log.slate
+    are_episodes = log.episode is not None
+    if log.list_id in patient.schema and log.list_place in patient.schema:
+        position, of = str(log.list_place), log.list_id
     else:
         taken = (patient.reward, patient.propensity, patient.action, *patient.targets)
         lists = find_lists(sample, patient.schema, taken)
         if lists is None:
             return
-        position, of = lists.position, lists.list
-        yield about_lists(position, of, lists.lists)
+        position, of, are_episodes = lists.position, lists.list, lists.are_episodes
+        yield (about_episodes if are_episodes else about_lists)(position, of, lists.lists)
     if of is not None and not any(problem.rule.is_of_lists for problem in patient.problems):
         yield from about_positions(position, of, *faults_of(sample, position, of))
-    if of is not None and patient.propensities is not None:
+    if of is not None and not are_episodes and patient.propensities is not None:
         propensity = str(patient.propensity)
         meaning = about_meaning(propensity, *fall_of(sample, position, propensity))
         if meaning is not None:
