@@ -118,29 +118,34 @@ def hold(
         for name, size in cells
         for k, part in enumerate(parts)
     ]
-    answers = list(in_processes(see, jobs, processes))
-    found = [
-        Cell(name, size, [one for some in answers[k * len(parts) : (k + 1) * len(parts)] for one in some])
-        for k, (name, size) in enumerate(cells)
-    ]
+    head("world", "size", "ok", "covered, given ok", "given caution", "normal", "width", "squared error, of the plain way's")
+    found, seen = [], list[Seen]()
+    for job, some in zip(jobs, in_processes(see, jobs, processes), strict=True):
+        seen += some
+        if job[-1][-1] == len(parts) - 1:
+            found.append(Cell(job[1], job[2], seen))
+            seen = []
+            print_cell(found[-1])
     return summarize(found)
 
 
+def print_cell(cell: Cell) -> None:
+    """A line of the table."""
+    ok, caution = cell.given("ok"), cell.given("caution")
+    row(
+        cell.world,
+        f"{cell.size:,}",
+        share(len(ok), len(cell.seen), 0),
+        covered(ok),
+        covered(caution),
+        f"{cell.mean(lambda one: one.normal):.1%}",
+        f"{cell.width:.2f}",
+        f"{cell.mean(lambda one: one.square) / cell.mean(lambda one: one.plain):.2f}",
+    )
+
+
 def summarize(cells: Sequence[Cell]) -> bool:
-    """One line for every cell, then what is promised of them together."""
-    head("world", "size", "ok", "covered, given ok", "given caution", "normal", "width", "squared error, of the plain way's")
-    for cell in cells:
-        ok, caution = cell.given("ok"), cell.given("caution")
-        row(
-            cell.world,
-            f"{cell.size:,}",
-            share(len(ok), len(cell.seen), 0),
-            covered(ok),
-            covered(caution),
-            f"{cell.mean(lambda one: one.normal):.1%}",
-            f"{cell.width:.2f}",
-            f"{cell.mean(lambda one: one.square) / cell.mean(lambda one: one.plain):.2f}",
-        )
+    """What is promised of all cells together, and whether it is kept."""
     ok, caution = ([one for cell in cells for one in cell.given(verdict)] for verdict in ("ok", "caution"))
     easy = [cell for cell in cells if cell.is_easy]
     passed, there = sum(len(cell.given("ok")) for cell in easy), sum(len(cell.seen) for cell in easy)
@@ -152,7 +157,7 @@ def summarize(cells: Sequence[Cell]) -> bool:
         f"{worst.errors_below:+.1f} standard errors from 93 %.",
         flush=True,
     )
-    return (
+    return bool(
         np.mean([one.covered for one in ok]) >= 0.93
         and worst.errors_below >= -3
         and (not caution or np.mean([one.covered for one in caution]) >= 0.90)
