@@ -118,7 +118,16 @@ def hold(
         for name, size in cells
         for k, part in enumerate(parts)
     ]
-    head("world", "size", "ok", "covered, given ok", "given caution", "normal", "width", "squared error, of the plain way's")
+    head(
+        "world",
+        "size",
+        "ok",
+        "covered, given ok",
+        "given caution",
+        "normal",
+        "width",
+        "squared error, of the plain way's",
+    )
     found, seen = [], list[Seen]()
     for job, some in zip(jobs, in_processes(see, jobs, processes), strict=True):
         seen += some
@@ -152,8 +161,8 @@ def summarize(cells: Sequence[Cell]) -> bool:
     width = float(np.median([cell.width for cell in easy])) if easy else math.nan
     worst = min((cell for cell in cells if cell.given("ok")), key=lambda cell: cell.errors_below)
     print(
-        f"\nCovered {covered(ok)} given ok, {covered(caution)} given caution. Where the normal interval is right, {share(passed, there)} of the "
-        f"logs are ok, and the interval is {width:.2f} times as wide. The worst world is {worst.world!r} with {worst.size:,}, "
+        f"\nCovered {covered(ok)} given ok, {covered(caution)} given caution. Where the normal interval is right, {share(passed, there)} "
+        f"of the logs are ok, and the interval is {width:.2f} times as wide. The worst world is {worst.world!r} with {worst.size:,}, "
         f"{worst.errors_below:+.1f} standard errors from 93 %.",
         flush=True,
     )
@@ -203,7 +212,9 @@ class Process:
         self.rate = expit(np.log(rate / (1 - rate)) + 0.7 * pull + random.normal(0.0, 0.5, shape))
         stays = 1.5 + (exits or 0.0) * (pull + random.normal(0.0, 0.3, shape))
         self.stay = np.ones(shape) if exits is None else expit(stays)
-        self.types = np.array([0.5, 1.5]) if users else np.array([1.0])  # how often a user is rewarded, of what is usual
+        self.types = (
+            np.array([0.5, 1.5]) if users else np.array([1.0])
+        )  # how often a user is rewarded, of what is usual
 
     @property
     def truth(self) -> float:

@@ -182,7 +182,9 @@ def test_every_source_gives_the_numbers_of_memory(weight: Any, tmp_path: Any) ->
         for key, pair in numbers_of(wanted).items():
             assert numbers_of(found)[key] == pytest.approx(pair, rel=1e-9), (type(source), key)
     whole = cp.evaluate(arrays, **PARTS, **(more | {"segment": None}))
-    assert numbers_of(whole)["new", "beta_ips", None] == pytest.approx(numbers_of(wanted)["new", "beta_ips", None], rel=1e-9)
+    assert numbers_of(whole)["new", "beta_ips", None] == pytest.approx(
+        numbers_of(wanted)["new", "beta_ips", None], rel=1e-9
+    )
     connection.close()
 
 
@@ -192,7 +194,11 @@ def test_postgresql_agrees(postgres: str) -> None:
     log, connection = a_log(100), ibis.connect(postgres)
     connection.create_table("episodes", log.to_arrow(), overwrite=True)
     try:
-        for more in ({"segment": "country", "cluster": "user"}, {"gamma": 0.9, "done": "done"}, {"weight": Trajectory()}):
+        for more in (
+            {"segment": "country", "cluster": "user"},
+            {"gamma": 0.9, "done": "done"},
+            {"weight": Trajectory()},
+        ):
             found = numbers_of(cp.evaluate(postgres, **PARTS, table="episodes", **more))
             for key, pair in numbers_of(cp.evaluate(log, **PARTS, **more)).items():
                 assert found[key] == pytest.approx(pair, rel=1e-9), key
@@ -224,9 +230,13 @@ def test_clusters_are_of_episodes() -> None:
     log = a_log()
     found = cp.evaluate(log, **PARTS, cluster="user")
     assert found.n == 300
-    assert found["new", "beta_ips"].value == pytest.approx(cp.evaluate(log, **PARTS)["new", "beta_ips"].value, rel=1e-12)
+    assert found["new", "beta_ips"].value == pytest.approx(
+        cp.evaluate(log, **PARTS)["new", "beta_ips"].value, rel=1e-12
+    )
     torn = log.with_columns(user=pl.col("user") + pl.col("move"))
-    with pytest.raises(LogError, match=r"cluster 'user' must be the same on all rows of an episode: \d+ episodes do not"):
+    with pytest.raises(
+        LogError, match=r"cluster 'user' must be the same on all rows of an episode: \d+ episodes do not"
+    ):
         cp.evaluate(torn, **PARTS, cluster="user")
 
 
@@ -268,7 +278,7 @@ REFUSED = {
     "a baseline": ({"baseline": ["action"]}, OptionError, "does not work with episodes yet"),
     "a model": ({"model": "auto", "action": "action", "context": ["user"]}, OptionError, "does not work with episodes yet"),
     "loggers": ({"propensity": {"A": "p", "B": "other"}, "logger": "country"}, OptionError, "does not work with episodes yet"),
-    "words as steps": ({"step": "country"}, cp.errors.ColumnError, "step 'country' must count from 0 or 1 in whole numbers, and holds String. Number the steps"),
+    "words as steps": ({"step": "country"}, cp.errors.ColumnError, "step 'country' must count from 0 or 1.*holds String. Number the steps"),
 }  # fmt: skip
 
 
@@ -312,7 +322,11 @@ def test_a_bad_episode_is_a_clear_error(fault: str, where: str) -> None:
 def longest(game: int) -> pl.DataFrame:
     """An episode of all steps."""
     log = a_log(200).with_columns(n=pl.len().over("game")).filter(pl.col("n") == MOST)
-    return log.filter(pl.col("game") == log["game"][0]).drop("n").with_columns(game=pl.lit(game, pl.Int64), user=pl.lit(game // 3, pl.Int64))
+    return (
+        log.filter(pl.col("game") == log["game"][0])
+        .drop("n")
+        .with_columns(game=pl.lit(game, pl.Int64), user=pl.lit(game // 3, pl.Int64))
+    )
 
 
 def test_steps_must_start_at_the_beginning_and_be_few() -> None:
@@ -320,7 +334,9 @@ def test_steps_must_start_at_the_beginning_and_be_few() -> None:
     with pytest.raises(LogError, match=r"step 'move' must count from 0 or 1 in whole numbers.*Number the steps"):
         cp.evaluate(log.with_columns(pl.col("move") * 1000), **PARTS)
     long = pl.DataFrame({"game": [0] * 60, "move": range(60), "p": 0.5, "new": 0.5, "r": [0.0, 1.0] * 30})
-    with pytest.raises(OptionError, match=r"the longest episode has 60 steps, and at most 50.*first steps: where='move <= 49'"):
+    with pytest.raises(
+        OptionError, match=r"the longest episode has 60 steps, and at most 50.*first steps: where='move <= 49'"
+    ):
         cp.evaluate(long, **PARTS)
 
 
@@ -368,7 +384,11 @@ def test_the_command_line_evaluates_episodes(tmp_path: Any) -> None:
     log, path = a_log(), str(tmp_path / "log.parquet")
     log.write_parquet(path)
     options = "--reward r --propensity p --episode game --step move --gamma 0.8 --done done --target new --json"
-    for weight, kind in ([], PerDecision()), (["--weight", "per-decision"], PerDecision()), (["--weight", "trajectory"], Trajectory()):
+    for weight, kind in (
+        ([], PerDecision()),
+        (["--weight", "per-decision"], PerDecision()),
+        (["--weight", "trajectory"], Trajectory()),
+    ):
         answer = json.loads(invoke("evaluate", path, *options.split(), *weight).stdout)
         values = {one["estimator"]: one["value"] for one in answer["estimates"]}
         wanted = cp.evaluate(log, **PARTS, gamma=0.8, weight=kind)["new", "beta_ips"].value

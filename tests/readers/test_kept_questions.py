@@ -43,8 +43,8 @@ def day(n=120):
             "q": RANDOM.random(n), "v": RANDOM.random(n), "who": RANDOM.choice(["A", "B"], n), "whose": RANDOM.choice(["A", "B"], n),
             "user": np.arange(n) // 2, "session": np.arange(n) // 3, "id": np.arange(n), "c": RANDOM.normal(size=n),
             "list": np.arange(n) // 3, "query": np.arange(n) // 3 + 7, "place": np.arange(n) % 3 + 1, "rank": (np.arange(n) + 1) % 3 + 1,
-            "d": np.full(n, 0.5), "over": (np.arange(n) % 3 == 2) * 1.0, "pool": [[0, 1, 2]] * n, "few": [[one, (one + 1) % 3] for one in action],
-            "lists": [[0.2, 0.3, 0.5]] * n, "lists2": [[0.5, 0.3, 0.2]] * n,
+            "d": np.full(n, 0.5), "pool": [[0, 1, 2]] * n, "few": [[one, (one + 1) % 3] for one in action],
+            "over": (np.arange(n) % 3 == 2) * 1.0, "lists": [[0.2, 0.3, 0.5]] * n, "lists2": [[0.5, 0.3, 0.2]] * n,
         }
     )  # fmt: skip
     return frame.with_columns(country=pl.when(pl.col("x") > 0).then(pl.lit("DE")).otherwise(pl.lit("FR")))
@@ -113,7 +113,7 @@ REFUSED = {
     "discount, another column": (LISTS | {"discount": "d"}, {"discount": None}),
     "episode": (EPISODES, {"episode": "query"}),
     "episode, no more": (EPISODES, {"episode": None, "step": None}),
-    "episode, as lists": (EPISODES, {"episode": None, "step": None, "slate": "list", "position": "place", "propensity_of": "item_given_above"}),
+    "episode, as lists": (EPISODES, LISTS | {"episode": None, "step": None}),
     "step": (EPISODES, {"step": "rank"}),
     "gamma": (EPISODES, {"gamma": 0.9}),
     "done": (EPISODES, {"done": "over"}),

@@ -165,7 +165,9 @@ def about_episodes(step: str, of: str | None, episodes: int) -> Finding:
         "will show it. Evaluate them as episodes: name both columns as episode and step. See “Sessions and episodes” in the documentation."
     )
     if of is None:
-        what = f"{step!r} looks like a step of episodes, but no column says which rows belong to the same episode. {right}"
+        what = (
+            f"{step!r} looks like a step of episodes, but no column says which rows belong to the same episode. {right}"
+        )
         return Finding("note", step, what)
     what = f"{step!r} numbers the rows of each {of!r}, so they look like the steps of {episodes:,} episodes. {right}"
     return Finding("look", step, what)

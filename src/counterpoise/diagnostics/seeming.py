@@ -15,7 +15,9 @@ from counterpoise.readers.files import collect
 
 _POSITION = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
 _STEP = re.compile(r"t|(.*_)?(step|turn|move|stage|time_?step)(_(id|index|number|no|nr))?")
-_EPISODE = re.compile(r"(.*_)?(episode|session|trajectory|conversation|dialog|dialogue|game|rollout)(_?(id|key|uuid|hash))?")
+_EPISODE = re.compile(
+    r"(.*_)?(episode|session|trajectory|conversation|dialog|dialogue|game|rollout)(_?(id|key|uuid|hash))?"
+)
 _LIST = re.compile(
     r"(.*_)?(list|slate|ranking|carousel|feed|query|search|request|impression|session|page|page_?view)(_?(id|key|uuid|hash))?"
 )

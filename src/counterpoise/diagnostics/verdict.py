@@ -70,7 +70,9 @@ CODES: Mapping[str, Code] = {
     OWN_ROWS: Code("caution", "The policy was learned from these rows, which flatters it.", takes_rows=True),
     TOGETHER: Code("caution", "Rows with the same id are alike, so the interval is too narrow.", takes_rows=True),
     "lists-as-rows": Code(
-        "caution", "Rows look like the positions of lists or the steps of episodes, and are judged one by one.", takes_rows=True
+        "caution",
+        "Rows look like the positions of lists or the steps of episodes, and are judged one by one.",
+        takes_rows=True,
     ),
     "propensity-meaning": Code(
         "caution", "The propensities of lists do not mean what they are said to mean.", takes_rows=True

@@ -65,7 +65,9 @@ def lists_of(log: Log) -> Lists:
     looked_at = Question(_lean(log, reward=position), (), Own())  # as rewards are
     dtype = first_rows(looked_at, 1).schema[position]
     if dtype.is_temporal() or dtype in (pl.String, pl.Categorical, pl.Enum):
-        raise ColumnError(f"{place} {position!r} must count from 0 or 1 in whole numbers, and holds {dtype}.", do=number)
+        raise ColumnError(
+            f"{place} {position!r} must count from 0 or 1 in whole numbers, and holds {dtype}.", do=number
+        )
     low, high = engine_of(log).ends(looked_at)
     if low is None or high is None:
         raise LogError(f"the log has no rows with a {place}: {position!r} is null everywhere.")
@@ -81,7 +83,15 @@ def lists_of(log: Log) -> Lists:
             do=f"Look at the {'top of the lists' if log.episode is None else 'first steps'}: `where={top!r}`.",
         )
     lists = Lists(
-        str(log.list_id), position, str(log.list_meaning), log.discount, int(low), int(high), unit, float(log.gamma or 1.0), log.done
+        str(log.list_id),
+        position,
+        str(log.list_meaning),
+        log.discount,
+        int(low),
+        int(high),
+        unit,
+        float(log.gamma or 1.0),
+        log.done,
     )
     if lists.depth > 1:
         _check_rewards(log, lists)

@@ -106,7 +106,14 @@ def _sum_lists(rows: Frame, question: Question, targets: Sequence[str]) -> Frame
     marks = [fault_of(rule, question) for rule in rules_of(question.of_rows, targets)]
     pivot = _apart(question, targets)
     ended = [] if lists.done is None else [DONE, DONE_AT]
-    sums = [*marks, *names.rewards, *targets, BITS, *ended, *(_at(n, k) for n in pivot for k in range(1, lists.depth + 1))]
+    sums = [
+        *marks,
+        *names.rewards,
+        *targets,
+        BITS,
+        *ended,
+        *(_at(n, k) for n in pivot for k in range(1, lists.depth + 1)),
+    ]
     wanted = [nw.len().cast(nw.Float64).alias(LENGTH), *(nw.col(name).sum() for name in sums)]
     for name in [*names.segments, *([GROUP] if question.groups > 1 else [])]:
         wanted += [nw.col(name).min().alias(f"{name}_low"), nw.col(name).max().alias(f"{name}_high")]

@@ -12,7 +12,9 @@ from counterpoise.moments.moments import Stacked, Truth
 
 def controls_of(moments: Moments) -> Floats:
     """The control variates that every log has: u, and the excess at each position of lists, as rows over the columns."""
-    ranks = () if moments.has_steps else moments.ranks  # a coefficient for a step that few episodes reach would fit those few
+    ranks = (
+        () if moments.has_steps else moments.ranks
+    )  # a coefficient for a step that few episodes reach would fit those few
     return np.eye(len(moments.columns))[[moments.columns.index(name) for name in ("u", *ranks)]]
 
 
@@ -69,8 +71,8 @@ def step_baselines(moments: Moments, response: Floats) -> tuple[Floats, int]:
 
     Here v is what a step earns by `self_normalized`: λ = 0 is `ips` and λ = 1 is `snips`, which are mixed for the least variance. A
     coefficient of its own for every step, as lists have, would fit the few episodes that reach the last ones: on logs of 2,000 episodes
-    with up to 20 steps, it had twice the squared error of `ips` (`benchmarks/kinds.py episodes`). Differences of two policies, whose moments
-    have no rewards by step, have μ alone.
+    with up to 20 steps, it had twice the squared error of `ips` (`benchmarks/kinds.py episodes`). Differences of two policies, whose
+    moments have no rewards by step, have μ alone.
     """
     place = [moments.columns.index(rank) for rank in moments.ranks]
     shape = np.ones((*moments.shape, 1, len(place)))

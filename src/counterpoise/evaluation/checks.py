@@ -271,7 +271,17 @@ def _taken(question: Question) -> set[str | None]:
     """The columns whose part rules out that they identify visitors."""
     log = question.log
     alone = log.key if len(log.key) == 1 else ()
-    parts = [log.action, log.list_id, log.list_place, log.done, log.candidates, log.logger, *log.reward, *alone, *question.segment]
+    parts = [
+        log.action,
+        log.list_id,
+        log.list_place,
+        log.done,
+        log.candidates,
+        log.logger,
+        *log.reward,
+        *alone,
+        *question.segment,
+    ]
     return {*parts, *USUAL["action"], log.propensity, *(target.column for target in question.targets)}
 
 

@@ -71,7 +71,8 @@ def choose(
     if names or method.estimators:
         return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
-        name not in (*ROW, SQUARE, *OF_WHOLE_LISTS) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
+        name not in (*ROW, SQUARE, *OF_WHOLE_LISTS) and not name.startswith((CONTEXT, EXCESS, REWARD))
+        for name in columns
     )
     # without controls they are beta_ips and context_ips
     redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}

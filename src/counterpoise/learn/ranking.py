@@ -33,9 +33,9 @@ from counterpoise.learn.policy import delegated
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, train
+from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
-from counterpoise.log.lists import refuse_lists
 from counterpoise.weights.lists import ListWeight, list_weight
 
 # Options that lists don't have, each with the value that leaves it off and, where that is not the advice, what to do instead.
@@ -168,9 +168,7 @@ class RankingLearner(PolicyLearner):
                 do="Pass `slate=`, `position=` and `propensity_of=`.",
             )
         lists.need_only("RankingLearner")
-        source = ListSource(
-            lists, list_weight(weight, lists), Split(options.holdout, options.seed + 2**31)
-        )
+        source = ListSource(lists, list_weight(weight, lists), Split(options.holdout, options.seed + 2**31))
         inspection = inspect(source, None, options.split)
         self._know(source, inspection, named=not lists.is_arrays)
         with torch.random.fork_rng(devices=[]):

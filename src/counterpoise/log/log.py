@@ -22,6 +22,7 @@ from counterpoise.log.parts import (
     LIMITS,
     LISTS,
     PARTS,
+    BareLogFields,
     Bounds,
     Columns,
     Data,
@@ -334,7 +335,7 @@ class Log:
 Log.__doc__ = with_parts(Log.__doc__, PARTS)
 
 
-def as_log(log: Any, parts: LogFields) -> Log:
+def as_log(log: Any, parts: LogFields | BareLogFields) -> Log:
     """The log that a verb was given, as a `Log` or as data and parts; parts that a `Log` lacks are added to it.
 
     >>> as_log({"r": [1]}, {"reward": "r"})

@@ -64,7 +64,9 @@ class Fittable:
 # -- The list ----------------------------------------------------------------------------------------------------------
 
 Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "option"]
-Panel = Literal["log", "rows", "lists", "episodes", "models", "estimates"]  # under which the help of a command lists a part
+Panel = Literal[
+    "log", "rows", "lists", "episodes", "models", "estimates"
+]  # under which the help of a command lists a part
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ class Part:
     in_python: str = ""
 
 
-class LogFields(TypedDict, total=False):
-    """The parts of a log, as `Log` and every verb take them."""
+class BareLogFields(TypedDict, total=False):
+    """The parts of a log, less gamma, which `sensitivity` has a meaning of its own for."""
 
     reward: Annotated[
         Columns,
@@ -187,15 +189,6 @@ class LogFields(TypedDict, total=False):
     step: Annotated[
         Column, Part("a row's place in its episode, counted from 0 or from 1", group="lists", panel="episodes")
     ]
-    gamma: Annotated[
-        float | None,
-        Part(
-            "how much the reward of a step counts, of what that of the step before counts; by default, 1",
-            "option",
-            "lists",
-            "episodes",
-        ),
-    ]
     done: Annotated[
         Column,
         Part(
@@ -238,6 +231,20 @@ class LogFields(TypedDict, total=False):
     ]
     drop_bad_rows: Annotated[
         bool, Part("leave out rows with impossible values, and count them, instead of refusing the log", "option")
+    ]
+
+
+class LogFields(BareLogFields, total=False):
+    """The parts of a log, as `Log` and every other verb take them."""
+
+    gamma: Annotated[
+        float | None,
+        Part(
+            "how much the reward of a step counts, of what that of the step before counts; by default, 1",
+            "option",
+            "lists",
+            "episodes",
+        ),
     ]
 
 

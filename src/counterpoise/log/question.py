@@ -575,7 +575,7 @@ class Question:
         """The columns of the moments of a target's value."""
         context = (*(feature.name for feature in self.features), SQUARE) if self.features else ()
         ranks = tuple(excess_at(k) for k in self.ranks) + tuple(reward_at(k) for k in self.ranks)
-        lengths = (LENGTH,) if self.keeps_lengths else ()
+        lengths: tuple[str, ...] = (LENGTH,) if self.keeps_lengths else ()
         if self.is_of_episodes and self.lists is not None:
             lengths += (STEPS, *([CUT] if self.lists.done is not None else []))
         return (

@@ -176,9 +176,7 @@ def list_weight(weight: object, log: Log) -> Any:
         return weight
     if propensity_of is None or (isinstance(weight, ListWeight) and weight.unit == EPISODE):
         if isinstance(weight, ListWeight):
-            said = (
-                "`episode=` and `step=`" if weight.unit == EPISODE else "`slate=`, `position=` and `propensity_of=`"
-            )
+            said = "`episode=` and `step=`" if weight.unit == EPISODE else "`slate=`, `position=` and `propensity_of=`"
             raise OptionError(
                 f"{type(weight).__name__} is a weight of {weight.unit}s, and nothing says which rows are one.",
                 do=f"Pass {said}.",
