@@ -110,6 +110,14 @@ QUESTIONS = {
     "worlds apart": BASE | {"reward": "reward + 100000000.0 * device", "target": "new", "segment": "device"},
     "action": BASE | {"target": cp.Chosen("chosen"), "action": "action", "segment": "device"},
     "always": BASE | {"target": {"two": cp.Always(2), "text": cp.Always("1")}, "action": "action", "segment": "device"},
+    "episodes": BASE
+    | {
+        "target": "new",
+        "episode": "id - id % 3",
+        "step": "id % 3",
+        "gamma": 0.9,
+        "done": "case when id % 3 = 2 then 1 else 0 end",
+    },
     "many": BASE | {"target": {f"blend {k}": f"(new * {k} + old * {12 - k}) / 12.0" for k in range(12)}},
 }
 

@@ -12,9 +12,8 @@ from counterpoise.moments.moments import Stacked, Truth
 
 def controls_of(moments: Moments) -> Floats:
     """The control variates that every log has: u, and the excess at each position of lists, as rows over the columns."""
-    ranks = (
-        () if moments.has_steps else moments.ranks
-    )  # a coefficient for a step that few episodes reach would fit those few
+    # of an episode's steps, few may reach the last, whose coefficients would fit those few
+    ranks = () if moments.has_steps else moments.ranks
     return np.eye(len(moments.columns))[[moments.columns.index(name) for name in ("u", *ranks)]]
 
 
