@@ -35,7 +35,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 203,
-    "lines of code": 36_040,
+    "lines of code": 36_370,
     "modules with one importer": 24,
     "own imports inside functions": 40,
     "… that escape a cycle": 0,
