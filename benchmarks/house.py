@@ -34,13 +34,13 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 203,
-    "lines of code": 36_042,
+    "files": 204,
+    "lines of code": 37_062,
     "modules with one importer": 24,
     "own imports inside functions": 40,
     "… that escape a cycle": 0,
     "deepest chain of imports": 20,
-    "class names used twice": 1,
+    "class names used twice": 2,
     "Any per 1,000 lines": 3.6,
     "casts": 59,
     "type: ignore": 25,

@@ -117,6 +117,14 @@ QUESTIONS = {
     "kept with a model": BASE
     | {"target": "new", "keep": "0.5 * keep", "rows_before": 25_000, "model_reward": "model", "model_value": "value"},
     "kept with a number": BASE | {"target": "new", "keep": 0.25},
+    "episodes": BASE
+    | {
+        "target": "new",
+        "episode": "id - id % 3",
+        "step": "id % 3",
+        "gamma": 0.9,
+        "done": "case when id % 3 = 2 then 1 else 0 end",
+    },
     "many": BASE | {"target": {f"blend {k}": f"(new * {k} + old * {12 - k}) / 12.0" for k in range(12)}},
 }
 

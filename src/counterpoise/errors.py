@@ -73,18 +73,24 @@ class Sentence(str):
 
 
 def in_units(said: str, unit: str) -> str:
-    """A text about rows, rewritten to be about lists if those are what is counted; quoted text stays as it is.
+    """A text about rows, rewritten to be about lists or episodes if those are what is counted; quoted text stays as it is.
 
-    >>> in_units("Rows of 'my row' are 3 rows.", "list"), in_units("1 row", "row")
-    ("Lists of 'my row' are 3 lists.", '1 row')
+    >>> in_units("Rows of 'my row' are 3 rows.", "list"), in_units("1 row", "row"), in_units("A row.", "episode")
+    ("Lists of 'my row' are 3 lists.", '1 row', 'An episode.')
     """
     if unit == "row":
         return said
+    n = "n" if unit[0] in "aeiou" else ""
+
+    def rewrite(found: re.Match[str]) -> str:
+        if found["first"] is None:
+            return found[0]
+        article = f"{found['article']}{n} " if found["article"] else ""
+        return article + (unit if found["first"] == "r" else unit.capitalize()) + found["s"]
+
     made = re.sub(
-        rf"{_MARKUP}|`[^`]*`|\b(?P<first>[Rr])ow(?P<s>s?)\b",
-        lambda found: (
-            found[0] if found["first"] is None else (unit if found["first"] == "r" else unit.capitalize()) + found["s"]
-        ),
+        rf"{_MARKUP}|`[^`]*`|(?:\b(?P<article>[Aa]) )?\b(?P<first>[Rr])ow(?P<s>s?)\b",
+        rewrite,
         said.markup if isinstance(said, Sentence) else said,
     )
     return Sentence(made) if isinstance(said, Sentence) else made

@@ -19,7 +19,7 @@ from counterpoise.cli.verbs import ESTIMATING
 from counterpoise.errors import OptionError
 from counterpoise.intervals import INTERVALS
 from counterpoise.log.parts import PARTS, help_of
-from counterpoise.weights.lists import LIST_WEIGHTS
+from counterpoise.weights.lists import EPISODE_WEIGHTS, LIST_WEIGHTS
 from counterpoise.weights.names import WEIGHTS
 
 COMMANDS = typer.main.get_command(app).commands
@@ -137,7 +137,7 @@ def test_help_names_what_is_in_the_registries():
     from counterpoise.models.propensity import CLASSIFIERS
     from counterpoise.models.reward import NAMES
 
-    weights = [name.replace("_", "-") for name in (*WEIGHTS, *LIST_WEIGHTS)]
+    weights = [name.replace("_", "-") for name in (*WEIGHTS, *LIST_WEIGHTS, *EPISODE_WEIGHTS)]
     registries = {"interval": INTERVALS, "estimator": cp.ESTIMATORS, "weight": weights}
     registries |= {"model": NAMES, "propensity_model": CLASSIFIERS}
     for option, names in registries.items():

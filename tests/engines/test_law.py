@@ -10,7 +10,7 @@ import counterpoise as cp
 from counterpoise.engines import compiled, memory, registry, streaming
 from counterpoise.readers import frames
 from counterpoise.weights import WEIGHTS, Balanced, Odds, Own, Ratio, Slope, Weight
-from counterpoise.weights.lists import LIST_WEIGHTS, ListWeight
+from counterpoise.weights.lists import EPISODE_WEIGHTS, LIST_WEIGHTS, ListWeight
 
 
 class Halfway(Weight):
@@ -31,7 +31,7 @@ OF_ROWS = {
     "halfway": Halfway(),
     **{name: kind(kind.ladder[-2]) for name, kind in WEIGHTS.items()},
 }
-WEIGHTS_OF_ALL = OF_ROWS | {name: kind() for name, kind in LIST_WEIGHTS.items()}
+WEIGHTS_OF_ALL = OF_ROWS | {name: kind() for name, kind in (LIST_WEIGHTS | EPISODE_WEIGHTS).items()}
 
 
 def rows():
@@ -59,7 +59,9 @@ def question_of(weight):
     if isinstance(weight, Balanced):
         return {"reward": "r", "propensity": {"a": "p", "b": "q"}, "logger": "who", "target": "t"}
     question = {"reward": "r", "propensity": "p", "target": "t", "weight": weight}
-    if isinstance(weight, ListWeight):
+    if isinstance(weight, ListWeight) and weight.unit == "episode":
+        question |= {"episode": "query", "step": "rank"}
+    elif isinstance(weight, ListWeight):
         question |= {"slate": "query", "position": "rank", "propensity_of": weight.propensity_of}
     return question
 

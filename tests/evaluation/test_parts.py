@@ -46,6 +46,7 @@ def frame(seed):
             "who": random.choice(["A", "B"], N), "whose": random.choice(["A", "B"], N), "user": np.arange(N) // 6,
             "session": np.arange(N) // 7, "id": np.arange(N), "c": random.normal(size=N), "few": [[one, (one + 1) % 3] for one in action],
             "list": np.arange(N) // 3, "query": np.arange(N) // 3 % 50, "place": np.arange(N) % 3 + 1, "rank": np.arange(N) % 3,
+            "over": (np.arange(N) % 3 == 2) * (np.arange(N) > 20) * 1.0,
         }
     )  # fmt: skip
     chosen = np.exp(np.outer(made["y"], np.arange(3)) / 2)
@@ -60,12 +61,13 @@ def frame(seed):
 FRAME = frame(0)
 BAD = FRAME.with_columns(r=pl.when(pl.col("id") == 3).then(None).otherwise("r"))
 ROWS = FRAME.drop(
-    "list", "query", "place", "rank", "seen", "shown", "item"
+    "list", "query", "place", "rank", "over", "seen", "shown", "item"
 )  # which nobody takes for positions of lists
 ITEMS = pl.DataFrame({"a": [0, 1, 2], "price": [1.0, 5.0, 2.0]})
 PLAIN = {"reward": "r", "propensity": "p", "target": "t"}
 POLICY = PLAIN | {"action": "a", "context": ["x"], "target": {"new": Softmax()}}
 LISTS = PLAIN | {"slate": "list", "position": "place", "propensity_of": "item_given_above"}
+EPISODES = PLAIN | {"episode": "list", "step": "place"}
 LOGGERS = PLAIN | {"propensity": {"A": "p", "B": "p2"}, "logger": "who"}
 MODELED = POLICY | {"model": Ridge()}
 
@@ -94,6 +96,10 @@ CELLS = {
     "propensity_of": (LISTS, "item_given_above", "item_at_position"),
     "discount": (LISTS, None, "dcg"),
     "per": (PLAIN, None, "s + 0.5"),
+    "episode": (EPISODES, "list", "query"),
+    "step": (EPISODES, "place", "4 - place"),
+    "gamma": (EPISODES, None, 0.5),
+    "done": (EPISODES, None, "over"),
     "where": (PLAIN, None, "x > 0"),
     "table": (PLAIN, "one", "two"),
     "query": (PLAIN, "SELECT * FROM one", "SELECT * FROM two"),
@@ -255,7 +261,7 @@ def test_every_part_is_used_or_refused_by_name(verb):
         for name, rows in TABLES.items():
             connection.register(name, rows.to_arrow())
         for part, (base, first, second) in CELLS.items():
-            rows = FRAME if base is LISTS or verb == "RankingLearner" else ROWS
+            rows = FRAME if base in (LISTS, EPISODES) or verb == "RankingLearner" else ROWS
             log = BAD if part == "drop_bad_rows" else connection if part in ("table", "query") else rows
             one, two = (outcome(verb, log, base | {part: value}) for value in (first, second))
             goes_with = {part, *(name for name in base if base[name] is not PLAIN.get(name))}

@@ -44,7 +44,7 @@ def day(n=120):
             "user": np.arange(n) // 2, "session": np.arange(n) // 3, "id": np.arange(n), "c": RANDOM.normal(size=n),
             "list": np.arange(n) // 3, "query": np.arange(n) // 3 + 7, "place": np.arange(n) % 3 + 1, "rank": (np.arange(n) + 1) % 3 + 1,
             "d": np.full(n, 0.5), "pool": [[0, 1, 2]] * n, "few": [[one, (one + 1) % 3] for one in action],
-            "lists": [[0.2, 0.3, 0.5]] * n, "lists2": [[0.5, 0.3, 0.2]] * n,
+            "over": (np.arange(n) % 3 == 2) * 1.0, "lists": [[0.2, 0.3, 0.5]] * n, "lists2": [[0.5, 0.3, 0.2]] * n,
         }
     )  # fmt: skip
     return frame.with_columns(country=pl.when(pl.col("x") > 0).then(pl.lit("DE")).otherwise(pl.lit("FR")))
@@ -54,6 +54,7 @@ DAYS = day(), day()
 BASE = {"reward": "r", "propensity": "p", "target": {"new": "t"}}
 POLICY = BASE | {"action": "a", "context": ["x"], "target": {"new": Softmax(1.0)}}
 MODELED = POLICY | {"model": Ridge()}
+EPISODES = BASE | {"episode": "list", "step": "place"}
 LISTS = BASE | {"slate": "list", "position": "place", "propensity_of": "item_given_above"}
 LOGGERS = BASE | {"propensity": {"A": "p", "B": "p2"}, "logger": "who"}
 ITEMS = pl.DataFrame({"a": [0, 1, 2], "price": [1.0, 5.0, 2.0]})
@@ -113,6 +114,12 @@ REFUSED = {
     "propensity_of": (LISTS, {"propensity_of": "item_at_position"}),
     "discount": (LISTS, {"discount": "dcg"}),
     "discount, another column": (LISTS | {"discount": "d"}, {"discount": None}),
+    "episode": (EPISODES, {"episode": "query"}),
+    "episode, no more": (EPISODES, {"episode": None, "step": None}),
+    "episode, as lists": (EPISODES, LISTS | {"episode": None, "step": None}),
+    "step": (EPISODES, {"step": "rank"}),
+    "gamma": (EPISODES, {"gamma": 0.9}),
+    "done": (EPISODES, {"done": "over"}),
     "where": (BASE, {"where": "x > 0"}),
     "groups": (BASE | {"groups": 10}, {"groups": 20}),
     "drop_bad_rows": (BASE, {"drop_bad_rows": True}),

@@ -25,7 +25,7 @@ from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import LIMITS, PARTS, USUAL, LogFields, guess
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Always, Chosen, name_of
-from counterpoise.weights.lists import LIST_WEIGHTS
+from counterpoise.weights.lists import EPISODE_WEIGHTS, LIST_WEIGHTS
 from counterpoise.weights.names import WEIGHTS, weight_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ PANELS = {
     "state": "State, for logs that come day by day",
     "rows": "Advanced: where rows are, and which count",
     "lists": "Advanced: lists",
+    "episodes": "Advanced: sessions and episodes",
     "models": "Advanced: models",
     "estimates": "Advanced: estimates and checks",
     "training": "Advanced: training",
@@ -86,9 +87,15 @@ METAVARS = {
     "keep": "COLUMN|P",
     "reward_bounds": "LOW HIGH",
     "propensity_of": "MEANING",
+    "gamma": "NUMBER",
     "control": "COLUMN=MEAN",
 }  # for parts that are not columns
-KINDS: dict[str, object] = {"reward_bounds": tuple[float, float] | None, "model_value": MANY, "control": MANY}
+KINDS: dict[str, object] = {
+    "reward_bounds": tuple[float, float] | None,
+    "model_value": MANY,
+    "control": MANY,
+    "gamma": float | None,
+}
 MORE = {
     "reward": f"Guessed from {', '.join(USUAL['reward'])}.",
     "propensity": f"Guessed from {', '.join(USUAL['propensity'])}.",
@@ -192,7 +199,8 @@ FURTHER = {
             metavar="NAME:CONSTANT",
             help=f"A weight that trades bias for variance: {', '.join(name.replace('_', '-') for name in WEIGHTS)}, with its constant, as "
             "in clip:10; clip:slope lets the log choose the constant, clip:5,50,500 from these. For lists: "
-            f"{', '.join(name.replace('_', '-') for name in LIST_WEIGHTS)}.",
+            f"{', '.join(name.replace('_', '-') for name in LIST_WEIGHTS)}. For episodes: "
+            f"{', '.join(name.replace('_', '-') for name in EPISODE_WEIGHTS)}.",
         ),
         _option("estimator", MANY, "NAME", f"Only this estimator; may be repeated: {', '.join(ESTIMATORS)}."),
         _option(

@@ -158,6 +158,21 @@ def about_lists(position: str, of: str | None, lists: int) -> Finding:
     return Finding("look", position, what)
 
 
+def about_episodes(step: str, of: str | None, episodes: int) -> Finding:
+    """What to do about rows that are the steps of episodes."""
+    right = (
+        "Rows can stand on their own only if no choice changes what comes after it. If one does, the answer will be wrong and no check "
+        "will show it. Evaluate them as episodes: name both columns as episode and step. See “Sessions and episodes” in the documentation."
+    )
+    if of is None:
+        what = (
+            f"{step!r} looks like a step of episodes, but no column says which rows belong to the same episode. {right}"
+        )
+        return Finding("note", step, what)
+    what = f"{step!r} numbers the rows of each {of!r}, so they look like the steps of {episodes:,} episodes. {right}"
+    return Finding("look", step, what)
+
+
 def about_positions(position: str, of: str, missing: int, repeated: int) -> list[Finding]:
     """Lists whose positions have gaps or repeat."""
     findings = []

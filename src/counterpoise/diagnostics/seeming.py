@@ -1,4 +1,4 @@
-"""What the rows of a log seem to be if nobody said: the slots of lists, or rows that were logged twice."""
+"""What the rows of a log seem to be if nobody said: the slots of lists, the steps of episodes, or rows that were logged twice."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from counterpoise.log.expressions import column, columns
 from counterpoise.readers.files import collect
 
 _POSITION = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
+_STEP = re.compile(r"t|(.*_)?(step|turn|move|stage|time_?step)(_(id|index|number|no|nr))?")
+_EPISODE = re.compile(
+    r"(.*_)?(episode|session|trajectory|conversation|dialog|dialogue|game|rollout)(_?(id|key|uuid|hash))?"
+)
 _LIST = re.compile(
     r"(.*_)?(list|slate|ranking|carousel|feed|query|search|request|impression|session|page|page_?view)(_?(id|key|uuid|hash))?"
 )
@@ -28,6 +32,12 @@ class SeemingLists:
     position: str
     list: str | None
     lists: int = 0
+
+    @property
+    def are_episodes(self) -> bool:
+        """Whether their names say that rows are the steps of episodes."""
+        is_episode = self.list is not None and _EPISODE.fullmatch(_plain(self.list)) is not None
+        return says_step(self.position) and (is_episode or self.list is None)
 
 
 def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | None]) -> SeemingLists | None:
@@ -106,8 +116,13 @@ def shows_once(frame: pl.LazyFrame, of: str, item: str) -> bool:
 
 
 def says_position(name: str) -> bool:
-    """Whether a column's name says that it is a place in a list."""
-    return _POSITION.fullmatch(_plain(name)) is not None
+    """Whether a column's name says that it is a place in a list, or a step of an episode."""
+    return _POSITION.fullmatch(_plain(name)) is not None or says_step(name)
+
+
+def says_step(name: str) -> bool:
+    """Whether a column's name says that it is a step of an episode."""
+    return _STEP.fullmatch(_plain(name)) is not None
 
 
 def says_action(name: str) -> bool:
@@ -123,8 +138,8 @@ def says_action(name: str) -> bool:
 
 
 def says_list(name: str) -> bool:
-    """Whether a column's name says that it tells which list a row belongs to."""
-    return _LIST.fullmatch(_plain(name)) is not None
+    """Whether a column's name says that it tells which list or episode a row belongs to."""
+    return _LIST.fullmatch(_plain(name)) is not None or _EPISODE.fullmatch(_plain(name)) is not None
 
 
 def _plain(name: str) -> str:

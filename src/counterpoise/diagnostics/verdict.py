@@ -48,6 +48,7 @@ CODES: Mapping[str, Code] = {
     "mean-weight-off": Code("caution", "Weights should average 1; these do not, so some probability is wrong."),
     BELOW_ONE: Code("caution", "Weights average less than 1: probabilities are wrong, or actions are missing."),
     "length-follows-choice": Code("caution", "What was shown decides how long a list is, which these weights ignore."),
+    "cut-off-episodes": Code("caution", "Some episodes were cut off, and what they earned later is unknown."),
     "equal-rewards": Code("caution", "All rewards are the same, so the rows do not show how rewards vary."),
     "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it."),
     "policies-agree": Code(
@@ -73,7 +74,9 @@ CODES: Mapping[str, Code] = {
     OWN_ROWS: Code("caution", "The policy was learned from these rows, which flatters it.", takes_rows=True),
     TOGETHER: Code("caution", "Rows with the same id are alike, so the interval is too narrow.", takes_rows=True),
     "lists-as-rows": Code(
-        "caution", "Rows look like the positions of lists, and are judged one by one.", takes_rows=True
+        "caution",
+        "Rows look like the positions of lists or the steps of episodes, and are judged one by one.",
+        takes_rows=True,
     ),
     "propensity-meaning": Code(
         "caution", "The propensities of lists do not mean what they are said to mean.", takes_rows=True
@@ -389,6 +392,17 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
             f"and cluster-robust errors need at least {FEW_CLUSTERS}."
         )
         yield Caveat("few-clusters", text, {"clusters": effective, "needed": FEW_CLUSTERS})
+    if diagnostics.cut_off:
+        cut, n = diagnostics.cut_off, diagnostics.n
+        text = (
+            f"{cut:,} of {n:,} episodes ({_percent(cut / n)}) were cut off before their end. What they earned later is unknown and counts "
+            "as 0, so this is the value of the steps in the log, and not of whole episodes."
+        )
+        do = (
+            "Leave out, with `where=`, episodes that began too late to end in this log; or ask for the first steps alone, as many as no "
+            "episode was cut off before, without `done=`."
+        )
+        yield Caveat("cut-off-episodes", text, {"episodes": cut, "share": cut / n}, do)
     if repeated:
         repeat = "row repeats" if repeated == 1 else "rows repeat"
         text = f"{repeated:,} {repeat} the key of another row, so the log may contain rows twice."

@@ -13,8 +13,9 @@ from counterpoise.engines.streaming import prepare
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
-from counterpoise.log.lists import DEEPEST, Lists
+from counterpoise.log.lists import DEEPEST, EPISODE, Lists
 from counterpoise.log.log import Log
+from counterpoise.log.parts import LISTS
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
 from counterpoise.weights import Own, Weight
@@ -53,24 +54,45 @@ ENOUGH = 20  # lists with the same reward on all rows before it looks like a rew
 
 
 def lists_of(log: Log) -> Lists:
-    """The lists of a log, whose positions are looked at."""
-    position = str(log.position)
-    # the positions are looked at as rewards are
-    low, high = engine_of(log).ends(Question(_lean(log, reward=position), (), Own()))
+    """The lists or episodes of a log, whose positions are looked at."""
+    position = str(log.list_place)
+    place, unit = ("position", "list") if log.episode is None else ("step", EPISODE)
+    number = (
+        "Do not leave out the rows at the top of a list: everything below depends on what is there."
+        if log.episode is None
+        else "Number the steps of each episode: its first row is 1, the next one 2, and so on."
+    )
+    looked_at = Question(_lean(log, reward=position), (), Own())  # as rewards are
+    dtype = first_rows(looked_at, 1).schema[position]
+    if dtype.is_temporal() or dtype in (pl.String, pl.Categorical, pl.Enum):
+        raise ColumnError(
+            f"{place} {position!r} must count from 0 or 1 in whole numbers, and holds {dtype}.", do=number
+        )
+    low, high = engine_of(log).ends(looked_at)
     if low is None or high is None:
-        raise LogError(f"the log has no rows with a position: {position!r} is null everywhere.")
+        raise LogError(f"the log has no rows with a {place}: {position!r} is null everywhere.")
     if low not in (0.0, 1.0) or high % 1 != 0:
         raise LogError(
-            f"position {position!r} must count from 0 or 1 in whole numbers; it goes from {low:g} to {high:g}.",
-            do="Do not leave out the rows at the top of a list: everything below depends on what is there.",
+            f"{place} {position!r} must count from 0 or 1 in whole numbers; it goes from {low:g} to {high:g}.",
+            do=number,
         )
     if high - low >= DEEPEST:
         top = f"{position} <= {DEEPEST + int(low) - 1}"
         raise OptionError(
-            f"the longest list has {high - low + 1:,.0f} positions, and at most {DEEPEST} can be evaluated.",
-            do=f"Look at the top of the lists: `where={top!r}`.",
+            f"the longest {unit} has {high - low + 1:,.0f} {place}s, and at most {DEEPEST} can be evaluated.",
+            do=f"Look at the {'top of the lists' if log.episode is None else 'first steps'}: `where={top!r}`.",
         )
-    lists = Lists(str(log.slate), position, str(log.propensity_of), log.discount, int(low), int(high))
+    lists = Lists(
+        str(log.list_id),
+        position,
+        str(log.list_meaning),
+        log.discount,
+        int(low),
+        int(high),
+        unit,
+        float(log.gamma or 1.0),
+        log.done,
+    )
     if lists.depth > 1:
         _check_rewards(log, lists)
     return lists
@@ -88,7 +110,7 @@ def _lean(log: Log, reward: str) -> Log:
         context=(),
         candidates=None,
     )
-    return lean.but(reward=reward, slate=None, position=None, propensity_of=None, discount=None)
+    return lean.without(*LISTS).but(reward=reward)
 
 
 def _check_rewards(log: Log, lists: Lists) -> None:
@@ -101,12 +123,15 @@ def _check_rewards(log: Log, lists: Lists) -> None:
     values = rows.select(pl.col(slate), r=pl.col(r).cast(pl.Float64, strict=False))
     ends = values.group_by(slate).agg(low=pl.col("r").min(), high=pl.col("r").max(), n=pl.len()).filter(pl.col("n") > 1)
     same = ends.filter((pl.col("low") == pl.col("high")) & (pl.col("low") != 0))
-    if same.height >= ENOUGH and ends.filter(pl.col("low") != pl.col("high")).is_empty():
+    # one reward for every step of every episode counts how long it lasts
+    counts_steps = lists.is_of_episodes and same.get_column("low").n_unique() == 1
+    if same.height >= ENOUGH and ends.filter(pl.col("low") != pl.col("high")).is_empty() and not counts_steps:
         once = f"CASE WHEN {lists.position} = {lists.first} THEN {r} ELSE 0 END"
         raise LogError(
-            f"reward {r!r} is the same on all rows of every list, so it seems to be a reward of the whole list, which would be counted "
-            "once for each position.",
-            do=f"Count it once: `reward={once!r}`, with a weight of the whole list (standard or pseudo_inverse).",
+            f"reward {r!r} is the same on all rows of every {lists.unit}, so it seems to be a reward of the whole {lists.unit}, which "
+            f"would be counted once for each {lists.place_part}.",
+            do=f"Count it once: `reward={once!r}`, with a weight of the whole {lists.unit} "
+            f"({'trajectory' if lists.is_of_episodes else 'standard or pseudo_inverse'}).",
         )
 
 

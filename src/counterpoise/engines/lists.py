@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from counterpoise.engines.query import Frame, Numbers, Term, is_fine, numbers_for
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number
-from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION, Lists
+from counterpoise.log.lists import BITS, CUT_OFF, DISCOUNT, DONE, DONE_AT, LENGTH, LIST, POSITION, Lists
 from counterpoise.log.question import (
     GROUP,
     MODEL_REWARD,
@@ -83,6 +83,8 @@ def _by_rank(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     rows = rows.with_columns(**first)
     rows = rows.with_columns(**{r: nw.col(r) * nw.col(DISCOUNT) for r in names.rewards})
     made: dict[str, nw.Expr] = {BITS: _powers_of_two(lists.depth)}
+    if lists.done is not None:
+        made[DONE_AT] = nw.col(DONE) * nw.col(RANK)
     pivot = _apart(question, targets)
     for k in range(1, lists.depth + 1):
         here = nw.col(RANK) == k
@@ -103,12 +105,22 @@ def _sum_lists(rows: Frame, question: Question, targets: Sequence[str]) -> Frame
     names, lists = question.names, cast(Lists, question.lists)
     marks = [fault_of(rule, question) for rule in rules_of(question.of_rows, targets)]
     pivot = _apart(question, targets)
-    sums = [*marks, *names.rewards, *targets, BITS, *(_at(n, k) for n in pivot for k in range(1, lists.depth + 1))]
+    ended = [] if lists.done is None else [DONE, DONE_AT]
+    sums = [
+        *marks,
+        *names.rewards,
+        *targets,
+        BITS,
+        *ended,
+        *(_at(n, k) for n in pivot for k in range(1, lists.depth + 1)),
+    ]
     wanted = [nw.len().cast(nw.Float64).alias(LENGTH), *(nw.col(name).sum() for name in sums)]
     for name in [*names.segments, *([GROUP] if question.groups > 1 else [])]:
         wanted += [nw.col(name).min().alias(f"{name}_low"), nw.col(name).max().alias(f"{name}_high")]
         wanted.append(nw.col(name).count().cast(nw.Float64).alias(f"{name}_count"))
     by_list = rows.group_by(LIST).agg(*wanted)
+    if lists.done is not None:
+        by_list = by_list.with_columns(**{CUT_OFF: 1.0 - nw.col(DONE)})
     kept = [*names.segments, *([GROUP] if question.groups > 1 else [])]
     return by_list.with_columns(*(nw.col(f"{name}_low").alias(name) for name in kept)) if kept else by_list
 
@@ -216,7 +228,7 @@ def _sum(terms: Sequence[Term]) -> Term:
 
 def _counts(rank: nw.Expr, lists: Lists) -> nw.Expr:
     """How much rewards count at each rank if no column says so."""
-    if lists.discount is None:
+    if lists.discount is None and lists.gamma == 1.0:
         return rank * 0.0 + 1.0
     counts = nw.lit(lists.counts(lists.depth))
     for k in range(1, lists.depth):
@@ -312,6 +324,8 @@ def _lists(rows: pl.DataFrame, question: Question, lists: Lists, starts: list[pl
     columns = {name: _good(rows.get_column(name).to_numpy(), name, question) for name in question.of_rows.numbers}
     spot = None if (length == lists.depth).all() else (rank.astype(np.int64) - 1) * len(first) + np.cumsum(is_new) - 1
     made = _made(columns, question, lists, length, spot)
+    if lists.done is not None:
+        made[CUT_OFF] = _cut_off(columns[DONE], first, is_new)
     if not all(is_number(column).all() for column in made.values()):
         raise OutOfOrderError
     frame = pl.DataFrame(made)
@@ -326,6 +340,15 @@ def _good(values: Floats, name: str, question: Question) -> Floats:
         if not is_fine(part, values).all() or (part == "propensity" and not values.min() * LARGEST >= 1.0):
             raise OutOfOrderError
     return values.astype(np.float64, copy=False)
+
+
+def _cut_off(done: Floats, first: Ints, is_new: NDArray[np.bool_]) -> Floats:
+    """1 for every episode that is not done at its last row; none may be done before."""
+    is_last = np.append(is_new[1:], True)
+    if ((done != 0.0) & ~(is_last & (done == 1.0))).any():
+        raise OutOfOrderError
+    cut: Floats = 1.0 - np.add.reduceat(done, first)
+    return cut
 
 
 def _same(group: pl.Series, first: Ints, is_new: NDArray[np.bool_]) -> pl.Series:
@@ -349,7 +372,8 @@ def _made(rows: Numbers, question: Question, lists: Lists, length: Ints, spot: I
         made |= {_at(name, k): at_rank for k, at_rank in zip(ranks, table, strict=True)}
     for columns in _steps(question, names.targets, made.__getitem__):
         made |= columns
-    return {name: made[name] for name in (*names.rewards, *names.targets, *names.made_of(), LENGTH)}
+    kept = (*names.rewards, *names.targets, *names.made_of(), LENGTH)
+    return {name: made[name] for name in kept if name != CUT_OFF}
 
 
 def _table(values: Floats, lists: int, depth: int, spot: Ints | None) -> Floats:

@@ -362,10 +362,10 @@ def prepare_lists(
 ) -> Frame:
     """The lists of a log under internal names, for all targets or some of them."""
     log, schema = question.log, frame.collect_schema()
-    slate = names.get(str(log.slate), str(log.slate))
+    slate = names.get(str(log.list_id), str(log.list_id))
     more = [_label(frame, slate).alias(LIST)]
     if question.groups > 1:
-        ids = _ids(log.cluster or str(log.slate), schema, names)
+        ids = _ids(log.cluster or str(log.list_id), schema, names)
         more.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))
     rows = frame.select(*_internal_columns(question.of_rows, frame, names, targets), *more)
     lists = collapse(fence(rows), question, targets, fence)

@@ -78,7 +78,7 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
 
 def rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The rows that lists are made of, under internal names, with the ids of their lists and clusters."""
-    schema, slate = frame.collect_schema(), str(question.log.slate)
+    schema, slate = frame.collect_schema(), str(question.log.list_id)
     chosen = list(_columns(exactly, schema, question.of_rows))
     of = exactly(slate).alias(LIST)
     chosen.append(of.fill_nan(None) if schema[slate].is_float() else of)

@@ -266,13 +266,14 @@ def spread(moments: Moments, share: float) -> Floats:
 
 
 def least_squares(moments: Moments, controls: Floats, responses: Floats) -> Floats:
-    """The coefficients of the controls (rows of a matrix over the columns) that leave each response with the least scatter.
+    """The coefficients of the controls (rows of a matrix over the columns, or of one for each member of a stack) that leave each response
+    with the least scatter.
 
     Controls that have no variance, or repeat others, get the smallest coefficients that do the same (a pseudo-inverse of the
     correlations, so the units of the columns do not matter).
     """
-    cross = controls @ moments.scatter @ controls.T
-    right = controls @ moments.scatter @ responses.T
+    cross = controls @ moments.scatter @ np.swapaxes(controls, -1, -2)
+    right = controls @ moments.scatter @ np.swapaxes(responses, -1, -2)
     inverse = _inverse_sizes(moments, controls, cross)
     correlation = cross * inverse[..., :, None] * inverse[..., None, :]
     solved = np.linalg.pinv(correlation, rcond=1e-10, hermitian=True) @ (right * inverse[..., None])

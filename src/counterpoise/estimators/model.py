@@ -10,7 +10,7 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import Estimate, fit, linear
 from counterpoise.estimators.weighted import from_mean_reward, has_overlap
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import EXCESS, MODEL, OF_WHOLE_LISTS, REWARD, ROW, SQUARE
 from counterpoise.moments.moments import Truth
 
 
@@ -140,10 +140,11 @@ def optimal_rows(moments: Moments) -> OptimalRows:
     has_model = set(MODEL) <= set(around.columns)
     if has_model:
         controls.append(around.form("s", "us", e=-1.0, ue=-1.0, v=-1.0))  # w·q − v, both less the center
+    elsewhere = (REWARD, EXCESS) if around.has_steps else REWARD
     further = [
         name
         for name in around.columns
-        if name not in (*ROW, *MODEL, SQUARE, LENGTH, *around.context) and not name.startswith(REWARD)
+        if name not in (*ROW, *MODEL, SQUARE, *OF_WHOLE_LISTS, *around.context) and not name.startswith(elsewhere)
     ]
     c = np.stack([*controls, *map(around.form, further)])
     regression = fit(around, c, around.form("s", "us"))

@@ -11,7 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import ControlFit, Estimate, estimate_of, fit, linear
-from counterpoise.estimators.lists import controls_of, joint_baselines, self_normalized
+from counterpoise.estimators.lists import (
+    controls_of,
+    joint_baselines,
+    rewards_of_steps,
+    self_normalized,
+    shared_baselines,
+    step_baselines,
+)
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import MODEL
 from counterpoise.moments.moments import Stacked, Truth
@@ -84,7 +91,8 @@ def beta_ips(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
     Unbiased for any fixed β because E[w] = 1; β = 0 is IPS. The default β = Cov(wr, w)/Var(w) minimizes the variance. Taken from
     the same log, it costs a bias of order 1/n, which `cross_fit` removes. ``"plug-in"`` is the paper's formula,
     mean((w² − w)r)/mean(w² − w): it has the same limit, but gets into trouble when the target is close to the logging policy.
-    Lists with a weight per position have a baseline per position, and the best ones are solved together for the value of the list.
+    Lists with a weight per position have a baseline per position, and the best ones are solved together for the value of the list; those
+    of an episode's steps follow what each of them earns.
 
     Examples
     --------
@@ -98,6 +106,8 @@ def beta_ips(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
     ----------
     Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024, eq. `beta_ips_ope` and `optimal_offpolicy_beta`.
     """
+    if baseline == "optimal" and moments.has_steps:
+        return shared_baselines("beta_ips", moments, rewards_of_steps(moments), 0.0, has_overlap(moments))
     if baseline == "optimal" and moments.ranks:
         around = from_mean_reward(moments)
         return joint_baselines("beta_ips", around, around.center, ("s", "us"), has_overlap(moments))
@@ -173,6 +183,11 @@ def cross_fit_without(groups: Moments) -> Floats:
 def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
     """The β-IPS of every group with the baseline of the others; 0 for an empty group."""
     others = groups.others
+    if baseline == "optimal" and groups.has_steps:
+        steps = step_baselines(others, rewards_of_steps(others))[0]
+        form = np.zeros(groups.mean.shape) + rewards_of_steps(groups)
+        form[..., [groups.columns.index(rank) for rank in groups.ranks]] -= steps
+        return _of_members(linear("part", groups, 0.0, form, baseline=steps.sum(axis=-1)), groups)
     around, beta = from_mean_reward(groups), around_baseline(others, baseline)[1]
     rest = np.where(others.n > 0, beta - around.center, 0.0)  # the row is β + w(r − β) = c + s + us − rest·u
     coefficients: dict[str, ArrayLike] = {"s": 1.0, "us": 1.0, "u": -rest}
@@ -184,6 +199,10 @@ def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
         own = near.center - regression.rest[..., near.columns.index("u")] - around.center
         coefficients["u"] = -np.where(others.n > 0, own, 0.0)
     part = linear("part", around, around.center, coefficients, baseline=around.center + rest)
+    return _of_members(part, groups)
+
+
+def _of_members(part: Estimate, groups: Moments) -> Estimate:
     values: Any = np.where(np.asarray(groups.n) > 0, part.value, 0.0)  # of a stack
     return replace(part, value=values)
 
@@ -326,6 +345,9 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     if baseline == "optimal" and moments.context:
         around = from_mean_reward(moments)
         return estimate_from(context_fit(around, "us"), "lift", around, 0.0, has_overlap(moments))
+    if baseline == "optimal" and moments.has_steps:
+        gain = rewards_of_steps(moments) - moments.form("s")
+        return shared_baselines("lift", moments, gain, -moments.center, has_overlap(moments))
     if baseline == "optimal" and moments.ranks:
         return joint_baselines("lift", from_mean_reward(moments), 0.0, ("us",), has_overlap(moments))
     return _difference("lift", moments, baseline, has_overlap(moments))
@@ -358,6 +380,9 @@ def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Est
     >>> difference(same).value, difference(same).stderr
     (0.0, 0.0)
     """
+    if baseline == "optimal" and moments.has_steps:
+        gain = moments.form("us") + np.asarray(moments.center)[..., None] * moments.form("u")
+        return shared_baselines("difference", moments, gain, 0.0, True)
     if baseline == "optimal" and moments.ranks:
         return joint_baselines("difference", from_mean_reward(moments), 0.0, ("us",), True)
     return _difference("difference", moments, baseline, True)

@@ -78,11 +78,11 @@ def question_of(
 ) -> Question:
     """The question that a verb's arguments ask."""
     log.need_only("evaluate")
-    if weight is not None or log.propensity_of is not None:
-        weight = list_weight(weight, log.propensity_of)
+    if weight is not None or log.list_id is not None:
+        weight = list_weight(weight, log)
     how, target = as_weight(weight, target)
     if isinstance(log.propensity, Mapping):
-        refuse_lists(log.slate, "a log of several policies")
+        refuse_lists(log, "a log of several policies")
         log, how = balanced(log, how)
     is_estimated = isinstance(log.propensity, Unlogged) or log.propensity == MODEL
     if is_estimated:
@@ -90,7 +90,7 @@ def question_of(
     sums: dict[str, Any] = {"groups": groups_of(log, wanted=wants_groups), "smoothings": smoothings}
     if log.baseline:
         sums["features"] = features_of(log, how)
-    if log.slate is not None:
+    if log.list_id is not None:
         sums["lists"] = lists_of(log)
     question = ask(log, target, weight=how, against=against, segment=segment, **sums)
     check_own_names(log, *(name for _, name in question.columns))

@@ -429,7 +429,7 @@ def audit_of(question: Question) -> Audit | None:
     log = question.log
     if (
         question.propensity_model is not None
-        or log.slate is not None
+        or log.list_id is not None
         or not question.weight.needs_propensity
         or not engine_of(log).has_order
     ):

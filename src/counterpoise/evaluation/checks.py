@@ -16,6 +16,7 @@ from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.findings import (
     FEW_VALID,
     LOOKED_AT,
+    about_episodes,
     about_lists,
     about_misread,
     counted_of,
@@ -31,7 +32,7 @@ from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.parts import USUAL, ids_among, sampling_among, says_dropped, usual
+from counterpoise.log.parts import LISTS, USUAL, ids_among, sampling_among, says_dropped, usual
 from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
 from counterpoise.log.sketches import Lesson, Overlap, row_keys
 from counterpoise.log.targets import Chosen
@@ -109,9 +110,8 @@ def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overl
     """How the rows of the log fit what each policy remembers; with several rewards, the best fit counts."""
     log = question.log.but(
         propensity=None, key=(), cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None,
-        baseline=None, slate=None, position=None, propensity_of=None, discount=None, candidates=None, control=None,
-        logger=None, shares=None, keep=None, rows_before=None,
-    )  # fmt: skip
+        baseline=None, candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None,
+    ).without(*LISTS)  # fmt: skip
     lean = Question(log, (), NoWeight(), learning=Learning())
     watches = {name: {reward: lesson.sketch.watch() for reward in log.reward} for name, lesson in lessons.items()}
 
@@ -306,7 +306,17 @@ def _taken(question: Question) -> set[str | None]:
     """The columns whose part rules out that they identify visitors."""
     log = question.log
     alone = log.key if len(log.key) == 1 else ()
-    parts = [log.action, log.slate, log.position, log.candidates, log.logger, *log.reward, *alone, *question.segment]
+    parts = [
+        log.action,
+        log.list_id,
+        log.list_place,
+        log.done,
+        log.candidates,
+        log.logger,
+        *log.reward,
+        *alone,
+        *question.segment,
+    ]
     return {*parts, *USUAL["action"], log.propensity, *(target.column for target in question.targets)}
 
 
@@ -378,6 +388,10 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
         lists = find_lists(looked_at.lazy(), looked_at.schema, ())
         if lists is None or lists.list is None:
             continue
+        if lists.are_episodes:
+            text = _upper(about_episodes(lists.position, of, lists.lists).message)
+            yield Concern(Caveat("lists-as-rows", text, {"lists": float(lists.lists), "rows": frame.height}))
+            return
         fall, error, steps = fall_of(frame.lazy(), lists.position, str(log.propensity))
         stands_alone = meaning_of(fall, error, steps) == MARGINAL
         if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
@@ -390,7 +404,7 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
 def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Concern]:
     """Whether the propensities of lists mean what they are said to mean: the doctor's check, on the first rows."""
     lists, log = question.lists, question.log
-    if lists is None or question.is_binned or question.propensity_model is not None:
+    if lists is None or lists.is_of_episodes or question.is_binned or question.propensity_model is not None:
         return
     names = [] if log.is_arrays else columns_of(log)
     item = log.action or usual("action", names)
@@ -513,7 +527,7 @@ def _is_far_from_one(moments: LogMoments, lacking: Container[str | None] = ()) -
 def _may_be_position(name: object) -> bool:
     """Whether a name sounds like a position; only then are its values looked at."""
     plain = str(name).lower()
-    return any(word in plain for word in ("pos", "rank", "slot"))
+    return plain == "t" or any(word in plain for word in ("pos", "rank", "slot", "step", "turn", "move", "stage"))
 
 
 def _upper(said: str) -> str:

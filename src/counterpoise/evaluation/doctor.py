@@ -20,6 +20,7 @@ from counterpoise.diagnostics.findings import (
     RewardSummary,
     Severity,
     about_bad_rows,
+    about_episodes,
     about_lists,
     about_meaning,
     about_misread,
@@ -340,10 +341,10 @@ class Patient:
         has_weights = log.propensity is not None
         targets = tuple(Target(name, name) for name in self.targets if name in self.numbers) if has_weights else ()
         question = Question(lean, targets, RowWeight() if has_weights else NoWeight())
-        if log.reward and has_weights and log.slate in known and log.position in self.numbers:
+        if log.reward and has_weights and log.list_id in known and log.list_place in self.numbers:
             groups = 1 if lean.cluster is None else GROUPS
             with suppress(LogError, OptionError):  # positions that are not positions, which other findings explain
-                weight = list_weight(None, log.propensity_of)
+                weight = list_weight(None, log)
                 question = replace(question, weight=weight, lists=lists_of(lean), groups=groups)
         if not rules_of(question):
             return []
@@ -411,18 +412,19 @@ def broken_rules(patient: Patient) -> Iterator[Finding]:
 def lists_in_rows(patient: Patient) -> Iterator[Finding]:
     """Whether rows are the positions of lists, which of those are broken (unless already reported), and what propensities mean."""
     log, sample = patient.log, patient.sample
-    if log.slate in patient.schema and log.position in patient.schema:
-        position, of = str(log.position), log.slate
+    are_episodes = log.episode is not None
+    if log.list_id in patient.schema and log.list_place in patient.schema:
+        position, of = str(log.list_place), log.list_id
     else:
         taken = (patient.reward, patient.propensity, patient.action, *patient.targets)
         lists = find_lists(sample, patient.schema, taken)
         if lists is None:
             return
-        position, of = lists.position, lists.list
-        yield about_lists(position, of, lists.lists)
+        position, of, are_episodes = lists.position, lists.list, lists.are_episodes
+        yield (about_episodes if are_episodes else about_lists)(position, of, lists.lists)
     if of is not None and not any(problem.rule.is_of_lists for problem in patient.problems):
         yield from about_positions(position, of, *faults_of(sample, position, of))
-    if of is not None and patient.propensities is not None:
+    if of is not None and not are_episodes and patient.propensities is not None:
         propensity = str(patient.propensity)
         meaning = about_meaning(propensity, *fall_of(sample, position, propensity))
         if meaning is not None:

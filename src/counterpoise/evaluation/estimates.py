@@ -24,7 +24,19 @@ from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, PER, REWARD, ROW, SQUARE, WEIGHTED_PER
+from counterpoise.moments.columns import (
+    CONTEXT,
+    EXCESS,
+    INVERSE,
+    LENGTH,
+    MODEL,
+    OF_WHOLE_LISTS,
+    PER,
+    REWARD,
+    ROW,
+    SQUARE,
+    WEIGHTED_PER,
+)
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 from counterpoise.moments.reduction import counts_of, per_row, reduced
 from counterpoise.moments.spread import (
@@ -88,7 +100,7 @@ def choose(
     if names or method.estimators:
         return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
-        name not in (*ROW, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE)
+        name not in (*ROW, PER, WEIGHTED_PER, SQUARE, INVERSE, *OF_WHOLE_LISTS)
         and not name.startswith((CONTEXT, EXCESS, REWARD))
         for name in columns
     )

@@ -228,9 +228,9 @@ def plan(
     whole = None if isinstance(log, LogMoments) else as_log(log, parts)
     if whole is not None:
         whole.need_only("plan")
-        if actions is not None and whole.slate is not None:
+        if actions is not None and whole.list_id is not None:
             raise OptionError(
-                "`actions=` asks what exploring would save, which is not known for lists yet: leave it out."
+                "`actions=` asks what exploring would save, which is not known for lists and episodes yet: leave it out."
             )
         if actions is not None:
             refuse_sampled(whole.keep, "`actions=`, what exploring would save,", "Leave out `actions=`.")

@@ -343,8 +343,8 @@ class PolicyLearner(Serves, ScikitLearn):
         """
         options = options_of(vars(self))
         whole = as_log(log, parts) if y is None else log_of(log, y, parts)
-        if whole.slate is not None:
-            refuse_lists(whole.slate, "PolicyLearner", instead="RankingLearner")
+        if whole.list_id is not None:
+            refuse_lists(whole, "PolicyLearner", instead="RankingLearner")
         whole.need_only("PolicyLearner")
         _check_parts(options, whole, has_predictions=model_rewards is not None)
         # a copy, so that a second fit starts afresh

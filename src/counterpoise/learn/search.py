@@ -251,8 +251,8 @@ def _handed_out(search: _Search, fallback: Fallback) -> Found:
 
 def _open(log: Log, folds: int, seed: int) -> Opened:
     """The log, checked row by row: in memory, with rows of the same context in one fold, or a sample of files in memory."""
-    if log.slate is not None:
-        refuse_lists(log.slate, "learn_policy", instead="RankingLearner")
+    if log.list_id is not None:
+        refuse_lists(log, "learn_policy", instead="RankingLearner")
     log.need_only("learn_policy")
     known = known_actions(None, log)
     source = Source(log, None, known.classes, centers_rewards=True)

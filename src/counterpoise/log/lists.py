@@ -1,10 +1,15 @@
-"""Lists in long form, one row per position: what their columns mean, and the names of what lists are made of."""
+"""Lists in long form, one row per position: what their columns mean, and the names of what lists are made of.
+
+An episode is a list, too: its steps are the positions, and propensities are given what came before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2
+from numbers import Real
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +19,12 @@ from counterpoise.moments.columns import EXCESS, REWARD
 
 MARGINAL, CONDITIONAL = "item_at_position", "item_given_above"
 DCG = "dcg"
+EPISODE = "episode"
 DEEPEST = 50  # positions; the sums of powers of two that show missing ones are exact up to here
 
 # internal names: the list of a row, its position, what its reward counts, and the faults of a list
 LIST, POSITION, DISCOUNT, LENGTH, BITS, FAULT = "list", "position", "discount", "length", "bits", "fault"
+DONE, DONE_AT, CUT_OFF = "done", "done_at", "cut_off"  # of an episode: whether and where it ended, or that it did not
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,24 @@ class Lists:
     discount: str | None = None
     first: int = 1
     last: int = 1
+    unit: str = "list"
+    gamma: float = 1.0
+    done: str | None = None
+
+    @property
+    def is_of_episodes(self) -> bool:
+        """Whether lists are episodes, and positions their steps."""
+        return self.unit == EPISODE
+
+    @property
+    def id_part(self) -> str:
+        """The part of the log that says which rows belong together."""
+        return "episode" if self.is_of_episodes else "slate"
+
+    @property
+    def place_part(self) -> str:
+        """The part of the log that has a row's place."""
+        return "step" if self.is_of_episodes else "position"
 
     @property
     def depth(self) -> int:
@@ -48,10 +73,10 @@ class Lists:
     def counts(self, rank: int) -> float:
         """What the reward at a rank, from 1 on, counts where no column says it.
 
-        >>> Lists("query", "rank", MARGINAL, DCG).counts(3)
-        0.5
+        >>> Lists("query", "rank", MARGINAL, DCG).counts(3), Lists("game", "move", CONDITIONAL, gamma=0.5).counts(3)
+        (0.5, 0.25)
         """
-        return 1.0 / log2(rank + 1.0) if self.discount == DCG else 1.0
+        return 1.0 / log2(rank + 1.0) if self.discount == DCG else self.gamma ** (rank - 1)
 
     @property
     def shares(self) -> dict[int, float]:
@@ -66,6 +91,9 @@ class Lists:
 
 def check_lists(parts: Mapping[str, object]) -> None:
     """Check that the parts of a log that describe lists go together."""
+    if any(parts.get(part) is not None for part in ("episode", "step", "gamma", "done")):
+        _check_episodes(parts)
+        return
     slate = parts.get("slate")
     alone = [part for part in ("position", "propensity_of", "discount") if parts.get(part) is not None]
     if slate is None:
@@ -87,9 +115,39 @@ def check_lists(parts: Mapping[str, object]) -> None:
             f"position, whatever stands elsewhere; or `propensity_of={CONDITIONAL!r}`, that it was chosen given the "
             "items above it. The target's column means the same."
         )
+    _check_of_rows(parts, "lists")
+
+
+def _check_episodes(parts: Mapping[str, object]) -> None:
+    """Check that the parts of a log that describe episodes go together."""
+    episode, gamma = parts.get("episode"), parts.get("gamma")
+    if episode is None:
+        alone = next(part for part in ("step", "gamma", "done") if parts.get(part) is not None)
+        raise OptionError(
+            f"`{alone}=` is about episodes, but nothing says which rows belong to the same one.",
+            do="Pass `episode=`, the column with the episode's id.",
+        )
+    for part in ("slate", "position", "propensity_of", "discount"):
+        if parts.get(part) is not None:
+            instead = {"slate": "", "position": "`step=`", "discount": "`gamma=`"}.get(part, "")
+            raise OptionError(
+                f"`{part}=` is about lists, and `episode={episode!r}` says that these rows are steps of episodes: leave out one of them.",
+                do=f"Of episodes, it is {instead}." if instead else "",
+            )
+    if parts.get("step") is None:
+        raise OptionError(
+            f"`episode={episode!r}` says which rows are an episode, but not in which order.",
+            do="Pass `step=`, the column that numbers the steps of an episode.",
+        )
+    if gamma is not None and not (isinstance(gamma, Real) and not isinstance(gamma, bool) and 0 < float(gamma) <= 1):
+        raise OptionError(f"`gamma={gamma!r}` must be a number above 0 and at most 1.")
+    _check_of_rows(parts, "episodes")
+
+
+def _check_of_rows(parts: Mapping[str, object], what: str) -> None:
     for part in ("control", "baseline", "key"):
         if parts.get(part):
-            raise OptionError(f"`{part}=` is about single rows and does not work with lists yet: leave it out.")
+            raise OptionError(f"`{part}=` is about single rows and does not work with {what} yet: leave it out.")
 
 
 def excess_at(rank: int) -> str:
@@ -127,11 +185,28 @@ def check_same_context(context: NDArray[np.generic], rows: NDArray[np.int64]) ->
             )
 
 
-def refuse_lists(slate: str | None, what: str, instead: str = "") -> None:
+class MaybeListed(Protocol):
+    """A log, as far as lists are concerned."""
+
+    @property
+    def slate(self) -> str | None:
+        """The column of a row's list."""
+
+    @property
+    def episode(self) -> str | None:
+        """The column of a row's episode."""
+
+
+def refuse_lists(log: MaybeListed, what: str, instead: str = "") -> None:
     """Raise an error if the log contains lists and something does not work with them (yet); `instead` is what does."""
-    if slate is not None and instead:
+    if log.episode is not None:
+        raise OptionError(
+            f"{what} does not work with episodes yet, which `episode=` says these are. Don't just leave that out: "
+            "the steps of an episode are not decisions of their own."
+        )
+    if log.slate is not None and instead:
         raise OptionError(f"{what} does not work with lists, which `slate=` says these are: use {instead}.")
-    if slate is not None:
+    if log.slate is not None:
         raise OptionError(
             f"{what} does not work with lists yet, which `slate=` says these are. Don't just leave that out: "
             "the positions of a list are not decisions of their own."

@@ -17,11 +17,12 @@ import numpy as np
 
 from counterpoise.errors import ColumnError, OptionError
 from counterpoise.log.baseline import How, as_baseline
-from counterpoise.log.lists import DCG, check_lists, refuse_lists
+from counterpoise.log.lists import CONDITIONAL, DCG, check_lists, refuse_lists
 from counterpoise.log.parts import (
     LIMITS,
     LISTS,
     PARTS,
+    BareLogFields,
     Bounds,
     Columns,
     Data,
@@ -187,6 +188,10 @@ class Log:
     position: str | None = None
     propensity_of: str | None = None
     discount: str | None = None
+    episode: str | None = None
+    step: str | None = None
+    gamma: float | None = None
+    done: str | None = None
     where: str | None = None
     table: str | Sequence[str] | None = None
     query: str | None = None
@@ -255,6 +260,21 @@ class Log:
         """Whether the parts were given as arrays, so that targets and segments may be arrays too."""
         return isinstance(self.data, Arrays)
 
+    @property
+    def list_id(self) -> str | None:
+        """The column that says which rows belong together, as a list or as an episode; None where rows stand on their own."""
+        return self.slate if self.episode is None else self.episode
+
+    @property
+    def list_place(self) -> str | None:
+        """The column with a row's place in its list or episode."""
+        return self.position if self.episode is None else self.step
+
+    @property
+    def list_meaning(self) -> str | None:
+        """What the propensities of lists are of; those of episodes are always given what came before."""
+        return self.propensity_of if self.episode is None else CONDITIONAL
+
     def need(self, *parts: str) -> None:
         """Raise an error for the first of these parts that is missing."""
         for part in parts:
@@ -273,7 +293,7 @@ class Log:
             if value is None or value is False or (isinstance(value, tuple) and not value):
                 continue
             if part in LISTS:
-                refuse_lists(self.slate, verb)
+                refuse_lists(self, verb)
             refuse_sampled(self.keep, limits.what)
             instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
             raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
@@ -320,7 +340,7 @@ class Log:
 Log.__doc__ = with_parts(Log.__doc__, PARTS)
 
 
-def as_log(log: Any, parts: LogFields) -> Log:
+def as_log(log: Any, parts: LogFields | BareLogFields) -> Log:
     """The log that a verb was given, as a `Log` or as data and parts; parts that a `Log` lacks are added to it.
 
     >>> as_log({"r": [1]}, {"reward": "r"})
@@ -432,6 +452,8 @@ def _check_sampling(log: Log) -> None:
         refuse_sampled(log.keep, "a propensity model", "Pass logged propensities, or those of a model that you fitted.")
     if log.slate is not None:
         refuse_sampled(log.keep, "a log of lists", "Evaluate a log with all of its lists.")
+    if log.episode is not None:
+        refuse_sampled(log.keep, "a log of episodes", "Evaluate a log with all of its episodes.")
 
 
 def check_loggers(propensity: object, logger: object, shares: object) -> None:

@@ -76,7 +76,8 @@ class Fittable:
 # -- The list ----------------------------------------------------------------------------------------------------------
 
 Form = Literal["column", "columns", "table", "propensity", "baseline", "discount", "keep", "option"]
-Panel = Literal["log", "rows", "lists", "models", "estimates"]  # under which the help of a command lists a part
+# under which the help of a command lists a part
+Panel = Literal["log", "rows", "lists", "episodes", "models", "estimates"]
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ class Part:
     in_python: str = ""
 
 
-class LogFields(TypedDict, total=False):
-    """The parts of a log, as `Log` and every verb take them."""
+class BareLogFields(TypedDict, total=False):
+    """The parts of a log, less gamma, which `sensitivity` has a meaning of its own for."""
 
     reward: Annotated[
         Columns | Ratio,
@@ -204,6 +205,21 @@ class LogFields(TypedDict, total=False):
             "lists",
         ),
     ]
+    episode: Annotated[
+        Column,
+        Part("the session or episode that a row is a step of, with one row per step", group="lists", panel="episodes"),
+    ]
+    step: Annotated[
+        Column, Part("a row's place in its episode, counted from 0 or from 1", group="lists", panel="episodes")
+    ]
+    done: Annotated[
+        Column,
+        Part(
+            "whether the episode ended at this row, as 0 and 1; one without it was cut off. By default, all are whole",
+            group="lists",
+            panel="episodes",
+        ),
+    ]
     where: Annotated[str | None, Part("an SQL condition: only rows that meet it count", "option", panel="log")]
     table: Annotated[str | Sequence[str] | None, Part("the database table that is the log", "option")]
     query: Annotated[str | None, Part("the database query that is the log", "option")]
@@ -241,10 +257,25 @@ class LogFields(TypedDict, total=False):
     ]
 
 
+class LogFields(BareLogFields, total=False):
+    """The parts of a log, as `Log` and every other verb take them."""
+
+    gamma: Annotated[
+        float | None,
+        Part(
+            "how much the reward of a step counts, of what that of the step before counts; by default, 1",
+            "option",
+            "lists",
+            "episodes",
+        ),
+    ]
+
+
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
 LISTS, PREDICTIONS, FITTING = (
     tuple(name for name in PARTS if PARTS[name].group == group) for group in ("lists", "predictions", "fitting")
 )
+EPISODES = ("episode", "step", "gamma", "done")
 MODELS = (*FITTING, *PREDICTIONS)
 
 # what an argument is called in other libraries, or in everyday language
@@ -262,6 +293,10 @@ OTHER_WORDS = {
     "model": ("regression_model", "reward_model"),
     "items": ("action_context", "item_features"),
     "position": ("rank",),
+    "episode": ("session", "trajectory"),
+    "step": ("t", "time_step", "timestep"),
+    "gamma": ("discount_factor",),
+    "done": ("terminal", "terminated"),
     "where": ("condition", "filter"),
     "per": ("denominator", "divided_by"),
     "keep": ("sample_rate", "sampling_rate", "sample_weight", "pdrop"),
@@ -342,7 +377,7 @@ LIMITS = {
     "PolicyLearner": Limits("PolicyLearner", (*SAMPLING, *_UNLEARNED), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
         "RankingLearner",
-        (*SAMPLING, "candidates", *MODELS, "baseline", "per"),
+        (*SAMPLING, "candidates", *MODELS, "baseline", "per", *EPISODES),
         "learns from lists and their rewards alone",
         one_reward=False,
     ),

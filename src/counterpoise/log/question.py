@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.log.baseline import Feature, check_features
-from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_at
+from counterpoise.log.lists import CUT_OFF, DISCOUNT, DONE, POSITION, Lists, excess_at, refuse_lists, reward_at
+from counterpoise.log.lists import LENGTH as LIST_LENGTH
 from counterpoise.log.log import Arrays, Log, column_names
 from counterpoise.log.parts import MODELS, Columns
 from counterpoise.log.targets import (
@@ -26,6 +27,7 @@ from counterpoise.log.targets import (
 )
 from counterpoise.moments.columns import (
     CONTEXT,
+    CUT,
     EXCESS,
     INVERSE,
     LENGTH,
@@ -35,6 +37,7 @@ from counterpoise.moments.columns import (
     RIVAL,
     ROW,
     SQUARE,
+    STEPS,
     WEIGHTED_PER,
 )
 from counterpoise.moments.log_moments import Contrast
@@ -241,16 +244,24 @@ class Names:
         """The columns of a lane of lists besides u, s and us: the model's, and those of every position."""
         place, ranks = self.question.target_names.index(target), self.question.ranks
         own = self.targets[place]
+        steps = {STEPS: LIST_LENGTH} if self.question.is_of_episodes else {}
         if against:
-            return {excess_at(k): f"u{shared}at{k}" if other else excess_of(own, k) for k in ranks}
+            return steps | {excess_at(k): f"u{shared}at{k}" if other else excess_of(own, k) for k in ranks}
         model = {"e": f"{own}_e", "ue": f"{own}_ue", "v": self.centered_values[place]} if self.values else {}
         lengths = {LENGTH: length_of(own)} if self.question.keeps_lengths else {}
+        lengths |= steps | ({CUT: CUT_OFF} if CUT_OFF in self.of_whole_lists else {})
         excess = {excess_at(k): excess_of(own, k) for k in ranks}
         return model | lengths | excess | {reward_at(k): reward_of(own, j, k) for k in ranks}
 
+    @property
+    def of_whole_lists(self) -> list[str]:
+        """The columns of a list that no target changes: of an episode, its length and whether it was cut off."""
+        lists = self.question.lists if self.question.is_of_episodes else None
+        return [] if lists is None else [LIST_LENGTH, *([CUT_OFF] if lists.done is not None else [])]
+
     def made_of(self, targets: Sequence[str] | None = None) -> list[str]:
         """The columns that a list has besides its numbers, for all targets or some of them."""
-        columns = []
+        columns = self.of_whole_lists
         for target in self.targets if targets is None else targets:
             columns += [gain_of(target, j) for j in range(len(self.rewards))]
             columns += [excess_of(target, k) for k in self.question.ranks]
@@ -439,12 +450,13 @@ class Question:
 
     def _check_ratio(self) -> None:
         """Refuse what a ratio of sums cannot be asked for together with."""
+        if self.lists is not None:
+            refuse_lists(self.log, "a ratio of sums")
         given = {
             "model": bool(self.model_value) or self.log.model is not None,
             "propensity": self.propensity_model is not None,
             "control": bool(self.control),
             "baseline": bool(self.features),
-            "slate": self.lists is not None,
             "reward_bounds": self.log.reward_bounds is not None,
         }
         for part in (part for part, is_given in given.items() if is_given):
@@ -529,7 +541,9 @@ class Question:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
             parts |= _of_part("model_value", names.values, values)
         if self.lists is not None:
-            parts[POSITION] = ("position", self.lists.position)
+            parts[POSITION] = (self.lists.place_part, self.lists.position)
+            if self.lists.done is not None:
+                parts[DONE] = ("done", self.lists.done)
             if self.lists.discount_column is not None:
                 parts[DISCOUNT] = ("discount", self.lists.discount_column)
         parts |= _of_part("control", names.controls, self.control)
@@ -549,6 +563,11 @@ class Question:
     def ranks(self) -> range:
         """The positions with a weight of their own, counted from 1."""
         return range(1, 1 + self.lists.depth) if self.lists is not None and self.weight.by_position else range(0)
+
+    @property
+    def is_of_episodes(self) -> bool:
+        """Whether rows are made into episodes."""
+        return self.lists is not None and self.lists.is_of_episodes and self.makes_lists
 
     @property
     def keeps_lengths(self) -> bool:
@@ -580,7 +599,7 @@ class Question:
         for column in log.key:
             yield "key", column
         if self.lists is not None:
-            yield "slate", self.lists.slate
+            yield self.lists.id_part, self.lists.slate
         for column in dict.fromkeys(feature.column for feature in self.features if not feature.is_number):
             yield "baseline", column
         if log.action is not None and (self.choices or self.needs_python or self.learning is not None):
@@ -632,7 +651,9 @@ class Question:
         """The columns of the moments of a target's value."""
         context = (*(feature.name for feature in self.features), SQUARE) if self.features else ()
         ranks = tuple(excess_at(k) for k in self.ranks) + tuple(reward_at(k) for k in self.ranks)
-        lengths = (LENGTH,) if self.keeps_lengths else ()
+        lengths: tuple[str, ...] = (LENGTH,) if self.keeps_lengths else ()
+        if self.is_of_episodes and self.lists is not None:
+            lengths += (STEPS, *([CUT] if self.lists.done is not None else []))
         counts = (INVERSE,) if self.log.keep is not None else ()
         model = MODEL if self.log.model_reward is not None else ()
         model += () if self.log.per is None else (PER, WEIGHTED_PER)
@@ -672,7 +693,7 @@ def ask(
             log = as_remembered(log, targets)
             contrasts += ((rival.name, ""),)
         contrasts += tuple((name, rival.name) for name in rivals)
-    if lists is not None and any(isinstance(policy.source, Always) for policy in targets):
+    if lists is not None and not lists.is_of_episodes and any(isinstance(policy.source, Always) for policy in targets):
         raise OptionError(
             "a list shows several items, and `Always` takes one and the same.",
             do="Name the target's probabilities of what was shown, with `target=`.",

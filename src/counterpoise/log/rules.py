@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 
 from counterpoise.errors import ColumnError, LogError, verbatim
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
-from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
+from counterpoise.log.lists import BITS, DISCOUNT, DONE, DONE_AT, FAULT, LENGTH, LIST, POSITION
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -45,6 +45,7 @@ class Rule:
     advice: str
     target: str | None = None  # the internal name of the one target it is about
     is_of_lists: bool = False  # whether it is judged list by list, and shows the list's id
+    unit: str = "list"  # or what else rows are made into
     if_whole: str = ""  # what else may be wrong where the first value is a whole number above 1
 
 
@@ -62,8 +63,8 @@ class Problem:
         """The problem in words, and what to do, in the markup of messages."""
         rule = self.rule
         if rule.is_of_lists:
-            lists = f"{self.count:,} lists do" if self.count > 1 else "1 list does"
-            said = f"{rule.part} {rule.column!r} must {rule.expected}: {lists} not; one is list {self.value!r}."
+            lists = f"{self.count:,} {rule.unit}s do" if self.count > 1 else f"1 {rule.unit} does"
+            said = f"{rule.part} {rule.column!r} must {rule.expected}: {lists} not; one is {rule.unit} {self.value!r}."
             return f"{said} {rule.advice}"
         shown = "null" if self.value is None else verbatim(self.value)
         called = f"{rule.part} {rule.column!r}" if rule.column else rule.part
@@ -166,9 +167,12 @@ def _rules_of_positions(question: Question) -> list[Rule]:
         return []
     whole = (position >= lists.first) & (position <= lists.last) & (position % 1 == 0)
     rules = [
-        Rule("slate", lists.slate, "be given", ~nw.col(LIST).is_null(), LIST, _DROP),
-        Rule("position", lists.position, "be a whole number", whole, POSITION, _DROP),
+        Rule(lists.id_part, lists.slate, "be given", ~nw.col(LIST).is_null(), LIST, _DROP),
+        Rule(lists.place_part, lists.position, "be a whole number", whole, POSITION, _DROP),
     ]
+    if lists.done is not None:
+        is_known = (nw.col(DONE) == 0.0) | (nw.col(DONE) == 1.0)
+        rules.append(Rule("done", lists.done, "be 0 or 1", is_known, DONE, _DROP))
     if lists.discount_column is not None:
         counts = nw.col(DISCOUNT)
         holds = (counts > 0) & is_number(counts)
@@ -189,7 +193,7 @@ def list_rules(question: Question, targets: Sequence[str] | None = None) -> list
     of_rows = rules_of(question.of_rows, targets)
     broken = [nw.col(fault_of(rule, question)) for rule in of_rows]
     rules = [
-        replace(rule, holds=count == 0, shows=LIST, is_of_lists=True)
+        replace(rule, holds=count == 0, shows=LIST, is_of_lists=True, unit=lists.unit)
         for rule, count in zip(of_rows, broken, strict=True)
     ]
     bad = broken[0]
@@ -200,14 +204,23 @@ def list_rules(question: Question, targets: Sequence[str] | None = None) -> list
         complete = nw.when(nw.col(LENGTH) == n).then(nw.lit(2.0**n - 1.0)).otherwise(complete)
     # judged only where every row has a position
     holds = (nw.col(BITS) == complete) | (bad > 0)
-    expected = f"run {lists.first}, {lists.first + 1}, … down every list, with none missing or twice"
-    rules.append(Rule("position", lists.position, expected, holds, LIST, _WHOLE, is_of_lists=True))
+    of_list: dict[str, Any] = {"shows": LIST, "is_of_lists": True, "unit": lists.unit}
+    place, along = (lists.place_part, "in") if lists.is_of_episodes else (lists.place_part, "down")
+    expected = f"run {lists.first}, {lists.first + 1}, … {along} every {lists.unit}, with none missing or twice"
+    advice = _WHOLE_EPISODES if lists.is_of_episodes else _WHOLE
+    rules.append(Rule(place, lists.position, expected, holds, advice=advice, **of_list))
+    if lists.done is not None:
+        at_end = (nw.col(DONE_AT) == nw.col(DONE) * nw.col(LENGTH)) | (bad > 0)
+        expected = "be 1 at the last step of an episode alone"
+        rules.append(Rule("done", lists.done, expected, at_end, advice=_DONE, **of_list))
     same = [("segment", column, name) for column, name in zip(question.segment, names.segments, strict=True)]
     same += [("cluster", str(question.log.cluster), GROUP)] if question.log.cluster is not None else []
     for part, column, name in same:
         low, high, count = (nw.col(f"{name}_{end}") for end in ("low", "high", "count"))
         holds = (count == 0) | ((count == nw.col(LENGTH)) & (low == high))
-        rules.append(Rule(part, column, "be the same on all rows of a list", holds, LIST, _SAME, is_of_lists=True))
+        expected = f"be the same on all rows of {'an episode' if lists.is_of_episodes else 'a list'}"
+        advice = _SAME.replace("list", lists.unit)
+        rules.append(Rule(part, column, expected, holds, advice=advice, **of_list))
     return rules
 
 
@@ -290,15 +303,17 @@ def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
 def refuse(problems: Sequence[Problem], rows: int) -> None:
     """Raise an error that says what is wrong with the log."""
     merged = merge_problems(problems)
-    what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
-    raise LogError(f"of {rows:,} {what}: {' Also: '.join(problem.said for problem in merged)}")
+    raise LogError(f"of {rows:,} {_counted(merged)}: {' Also: '.join(problem.said for problem in merged)}")
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     """The error if no rows are left."""
     merged = merge_problems(problems)
-    what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
-    return LogError(f"all {rows:,} {what} are bad. {' Also: '.join(problem.said for problem in merged)}")
+    return LogError(f"all {rows:,} {_counted(merged)} are bad. {' Also: '.join(problem.said for problem in merged)}")
+
+
+def _counted(problems: Sequence[Problem]) -> str:
+    return next((f"{problem.rule.unit}s" for problem in problems if problem.rule.is_of_lists), "rows")
 
 
 FINITE = "be a finite number"
@@ -309,6 +324,11 @@ _WHOLE = (
     "A condition that leaves out single rows does that, and so does a list that is there twice: "
     f"leave out whole lists, or all rows below a position{_OR_DROP}"
 )
+_WHOLE_EPISODES = (
+    "A condition that leaves out single rows does that, and so does an episode that is there twice: leave out whole episodes, or all "
+    f"rows after a step{_OR_DROP}"
+)
+_DONE = f"An episode that goes on after its end is two: give each an id of its own{_OR_DROP}"
 _SAME = f"Is the id of the list used again? Make one that is not, such as an expression of both{_OR_DROP}"
 _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "

@@ -245,7 +245,7 @@ SHOWN = 50_000  # rows from which the quality is measured
 def with_propensities(question: Question, model: Propensity) -> Question:
     """The question with an unfitted propensity model in it; raises an error before anything is read if that is not possible."""
     needs_context(question.log)
-    refuse_lists(question.log.slate, "a propensity model")
+    refuse_lists(question.log, "a propensity model")
     if question.log.candidates is not None:
         raise OptionError(
             "a propensity model takes every action for one to choose from, and `candidates=` says otherwise.",

@@ -396,7 +396,7 @@ def _fit_batch(
 def with_model(question: Question) -> Question:
     """The question with the log's unfitted model in it; raises an error before anything is read if that is not possible."""
     log, reward = question.log, as_reward(question.log.model)
-    refuse_lists(log.slate, "a reward model that is fitted here")
+    refuse_lists(log, "a reward model that is fitted here")
     if log.model_reward is not None:
         raise OptionError("`model=` fits a model, and `model_reward=` brings one: leave out either.")
     if log.action is None:

@@ -5,11 +5,10 @@ MODEL: tuple[str, ...] = ("e", "ue", "v")
 CONTEXT = "u·"  # prefix of the columns u·φ(x) of a context baseline
 EXCESS, REWARD = "u@", "y@"  # names of the excess and the weighted reward at a position of a list: u@1, u@2, …
 PER, WEIGHTED_PER = "d", "ud"  # what a reward is divided by, if the answer is a ratio of sums; and u times it
-RIVAL: tuple[str, ...] = (
-    "b",
-    "bs",
-    "bd",
-)  # of a difference of two ratios: w − 1 of the other policy, and times s and d
+# of a difference of two ratios: w − 1 of the other policy, and times s and d
+RIVAL: tuple[str, ...] = ("b", "bs", "bd")
+STEPS, CUT = "steps", "cut"  # of an episode: how many steps it has, and 1 if it was cut off before its end
 SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline can be trusted
 INVERSE = "1/keep"  # how many rows before sampling a row stands for; every other column is then multiplied by it
 LENGTH = "u×length"  # the length of a list times Σ(w − 1) over its positions, which tells whether the choice decides about its length
+OF_WHOLE_LISTS = (LENGTH, STEPS, CUT)  # which are no control variates

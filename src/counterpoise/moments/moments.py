@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import LogError, MomentsError, verbatim
 from counterpoise.moments import stored
-from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, REWARD, ROW, SQUARE, STEPS
 
 Floats = NDArray[np.float64]
 Stacked = float | Floats  # one number, or one for every member of a stack
@@ -36,7 +36,8 @@ class Moments:
     Where rows are lists, s is the reward of the whole list, u the mean excess over the positions of the longest list, and u·s stands for
     what the weights add to the list's reward, less c·u. Lists with a weight per position have the columns u@1, u@2, …, the excess at each,
     and y@1, y@2, …, the weighted rewards. Below the end of a list, a running product stays what it is at the end, and other weights are 1.
-    Lists whose weights are not running products have the column u×length.
+    Lists whose weights are not running products have the column u×length. Episodes are lists with the column steps, how many they have,
+    and, where the log says which of them were cut off, the column cut.
 
     Where rows were sampled, the column 1/keep says how many rows each stands for, and all others are multiplied by it; see `reduced`.
 
@@ -249,6 +250,11 @@ class Moments:
     def ranks(self) -> tuple[str, ...]:
         """The columns of the excess at every position of a list."""
         return tuple(name for name in self.columns if name.startswith(EXCESS))
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether positions are the steps of episodes, of which few may reach the last."""
+        return STEPS in self.columns and bool(self.ranks)
 
     def with_ranks(self, columns: Sequence[str], *, is_running: bool) -> Moments:
         """The same lists with further positions that none of them has: there, running products keep their last value."""

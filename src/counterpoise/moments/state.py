@@ -283,19 +283,14 @@ _PARTS = {
 }  # fmt: skip
 
 
-_OF_LISTS = ("slate", "position", "propensity_of", "discount")
-_SAID = (
-    "model",
-    "propensity_model",
-    "items",
-    "candidates",
-    "per",
-    "keep",
-)  # only present if it was part of the question
+OF_LISTS = ("slate", "position", "propensity_of", "discount")
+EPISODES = ("episode", "step", "gamma", "done")
+# only present if it was part of the question
+_SAID = ("model", "propensity_model", "items", "candidates", "per", "keep")
 
 
 def _read_question(raw: object) -> dict[str, Any]:
-    optional = ("smoothings", "baseline", *_SAID, *_OF_LISTS)
+    optional = ("smoothings", "baseline", *_SAID, *OF_LISTS, *EPISODES)
     question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
     fits: dict[str, Callable[[object], bool]] = {
         "text": lambda value: isinstance(value, str),
@@ -312,7 +307,9 @@ def _read_question(raw: object) -> dict[str, Any]:
     for part, kind in _PARTS.items():
         if not fits[kind](question[part]):
             raise ValueError(f"{part!r} in its question should be {kind}")
-    if not all(fits[_MAYBE](question.get(part)) for part in _OF_LISTS):
+    gamma = question.get("gamma")
+    named = [question.get(part) for part in (*OF_LISTS, *EPISODES) if part != "gamma"]
+    if not all(map(fits[_MAYBE], named)) or type(gamma) not in (int, float, type(None)):
         raise ValueError("the parts of its lists should be names of columns")
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")

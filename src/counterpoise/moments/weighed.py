@@ -52,12 +52,12 @@ class Weighed:
     @property
     def unit(self) -> str:
         """What a row of the moments is."""
-        return "list" if self.how in _OF_LISTS else "row"
+        return _UNITS.get(self.how, "row")
 
     @property
     def is_running(self) -> bool:
         """Whether weights are products down a list, with one at every position."""
-        return self.how == "Cascade()"
+        return self.how in ("Cascade()", "PerDecision()")
 
     def __str__(self) -> str:
         return self.how
@@ -93,7 +93,9 @@ def _is_number(value: object) -> TypeGuard[Real]:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-_OF_LISTS = ("Independent()", "Cascade()", "Standard()", "PseudoInverse()")
+_UNITS = dict.fromkeys(("Independent()", "Cascade()", "Standard()", "PseudoInverse()"), "list") | dict.fromkeys(
+    ("PerDecision()", "Trajectory()"), "episode"
+)
 PLAIN = Weighed("Ratio()")  # the importance weight
 
 

@@ -26,7 +26,7 @@ from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.columns import CONTEXT
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.state import Rewards, State, StoredBatch, Summaries
+from counterpoise.moments.state import EPISODES, OF_LISTS, Rewards, State, StoredBatch, Summaries
 from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
@@ -268,12 +268,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
     if question.lists is not None:
         log = question.log
-        kept |= {
-            "slate": log.slate,
-            "position": log.position,
-            "propensity_of": log.propensity_of,
-            "discount": log.discount,
-        }
+        kept |= {part: getattr(log, part) for part in (OF_LISTS if log.episode is None else EPISODES)}
     if question.log.candidates is not None and question.needs_python:
         kept["candidates"] = question.log.candidates
     if question.log.items is not None:

@@ -10,7 +10,16 @@ from counterpoise.weights.biased import (
     Slope,
     Switch,
 )
-from counterpoise.weights.lists import Cascade, Independent, ListWeight, PseudoInverse, Standard, list_weight
+from counterpoise.weights.lists import (
+    Cascade,
+    Independent,
+    ListWeight,
+    PerDecision,
+    PseudoInverse,
+    Standard,
+    Trajectory,
+    list_weight,
+)
 from counterpoise.weights.names import WEIGHTS
 from counterpoise.weights.weight import Balanced, Own, Ratio, Weight, as_weight
 
@@ -26,12 +35,14 @@ __all__ = [
     "ListWeight",
     "Odds",
     "Own",
+    "PerDecision",
     "PseudoInverse",
     "Ratio",
     "Shrink",
     "Slope",
     "Standard",
     "Switch",
+    "Trajectory",
     "Weight",
     "as_weight",
     "list_weight",

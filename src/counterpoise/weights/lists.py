@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
-from counterpoise.log.lists import CONDITIONAL, MARGINAL
+from counterpoise.log.lists import CONDITIONAL, EPISODE, MARGINAL
+from counterpoise.log.log import Log
 from counterpoise.weights.weight import Weight
 
 
@@ -19,6 +20,7 @@ class ListWeight(Weight):
     part = "weight"
     propensity_of: ClassVar[str]  # what propensities it is made of
     by_position: ClassVar[bool] = False  # whether every position has a weight, and a baseline, of its own
+    unit: ClassVar[str] = "list"
     is_running: ClassVar[bool] = False  # whether weights are products over the positions above
 
     def weight(self, target: Values, propensity: Values) -> Values:
@@ -98,6 +100,41 @@ class Standard(ListWeight):
 
 
 @dataclass(frozen=True)
+class PerDecision(Cascade):
+    r"""Per-decision importance sampling of episodes: a step's reward is weighed by the choices up to that step.
+
+    .. math:: \hat V = \frac1n \sum_i \sum_t \gamma^{t-1} W_{i,1:t} \, r_{it}, \qquad
+        W_{1:t} = \prod_{j \le t} \frac{\pi(a_j \mid h_j)}{\pi_0(a_j \mid h_j)}
+
+    Here h is all that happened before a choice, so that nothing need be Markov. An episode may end because of what was chosen: from then
+    on its weight stays what it is, so that the mean of every weight is 1 and Σ bₜ (W₁:ₜ − W₁:ₜ₋₁), over the steps that were reached,
+    has mean 0 for any b.
+
+    >>> PerDecision().unit
+    'episode'
+
+    References
+    ----------
+    Precup, Sutton & Singh, "Eligibility traces for off-policy policy evaluation", ICML 2000.
+    """
+
+    unit = EPISODE
+
+
+@dataclass(frozen=True)
+class Trajectory(Standard):
+    r"""Importance sampling of whole episodes: every reward is weighed by all choices, at the price of larger weights.
+
+    .. math:: \hat V = \frac1n \sum_i W_{i,1:T_i} \sum_t \gamma^{t-1} r_{it}
+
+    >>> Trajectory().by_position
+    False
+    """
+
+    unit = EPISODE
+
+
+@dataclass(frozen=True)
 class PseudoInverse(ListWeight):
     r"""One reward per list, a sum of what the items at their positions add to it, for a logging policy that fills slots independently.
 
@@ -120,20 +157,29 @@ class PseudoInverse(ListWeight):
 LIST_WEIGHTS: dict[str, type[ListWeight]] = {
     "independent": Independent, "cascade": Cascade, "standard": Standard, "pseudo_inverse": PseudoInverse
 }  # fmt: skip
+EPISODE_WEIGHTS: dict[str, type[ListWeight]] = {"per_decision": PerDecision, "trajectory": Trajectory}
 USUAL: dict[str, type[ListWeight]] = {MARGINAL: Independent, CONDITIONAL: Cascade}
 
 
-def list_weight(weight: object, propensity_of: str | None) -> Any:
-    """The weight of a log's lists, if it has lists: the one that goes with its propensities, or the one asked for.
+def list_weight(weight: object, log: Log) -> Any:
+    """The weight of a log's lists or episodes, if it has any: the one that goes with its propensities, or the one asked for.
 
-    >>> list_weight(None, "item_given_above")
+    >>> list_weight(None, Log({}, slate="query", position="rank", propensity_of="item_given_above"))
     Cascade()
     """
-    if propensity_of is None:
+    propensity_of = log.propensity_of
+    if log.episode is not None:
+        if weight is None:
+            return PerDecision()
+        if not isinstance(weight, PerDecision | Trajectory):
+            raise OptionError(f"episodes take the weight {' or '.join(EPISODE_WEIGHTS)}, found {weight!r}.")
+        return weight
+    if propensity_of is None or (isinstance(weight, ListWeight) and weight.unit == EPISODE):
         if isinstance(weight, ListWeight):
+            said = "`episode=` and `step=`" if weight.unit == EPISODE else "`slate=`, `position=` and `propensity_of=`"
             raise OptionError(
-                f"{type(weight).__name__} is a weight of lists, and nothing says which rows are one.",
-                do="Pass `slate=`, `position=` and `propensity_of=`.",
+                f"{type(weight).__name__} is a weight of {weight.unit}s, and nothing says which rows are one.",
+                do=f"Pass {said}.",
             )
         return weight
     if weight is None:

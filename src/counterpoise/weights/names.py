@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from counterpoise.errors import OptionError, did_you_mean
 from counterpoise.weights.biased import Clip, ExponentialSmoothing, Harmonic, ImplicitExploration, Shrink, Slope, Switch
-from counterpoise.weights.lists import LIST_WEIGHTS
+from counterpoise.weights.lists import EPISODE_WEIGHTS, LIST_WEIGHTS
 from counterpoise.weights.weight import Weight
 
 Kind = type[Clip | Shrink | Switch | Harmonic | ExponentialSmoothing | ImplicitExploration]
@@ -29,10 +29,11 @@ def weight_of(text: str) -> Weight:
     """
     name, _, said = text.partition(":")
     key = name.strip().lower().replace("-", "_")
-    if key in LIST_WEIGHTS and not said:
-        return LIST_WEIGHTS[key]()
+    whole = LIST_WEIGHTS | EPISODE_WEIGHTS
+    if key in whole and not said:
+        return whole[key]()
     if key not in WEIGHTS:
-        known = [*WEIGHTS, *LIST_WEIGHTS]
+        known = [*WEIGHTS, *whole]
         raise OptionError(f"no weight {name!r}; choose from {', '.join(known)}.", suggestion=did_you_mean(key, known))
     kind = WEIGHTS[key]
     if said.strip().lower() == SLOPE:
