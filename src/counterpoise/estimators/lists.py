@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.estimators.estimate import Estimate, least_squares, linear
+from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import EXCESS, LENGTH, REWARD
+from counterpoise.moments.controls import least_squares
 from counterpoise.moments.moments import Stacked, Truth
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
-from counterpoise.diagnostics.verdict import after_choice
+from counterpoise.diagnostics.verdict import Labels, after_choice, judge_labels
 from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
@@ -24,9 +24,30 @@ from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, PER, REWARD, ROW, SQUARE, WEIGHTED_PER
+from counterpoise.moments.columns import (
+    CONTEXT,
+    EXCESS,
+    INVERSE,
+    LABEL,
+    LABELED,
+    LENGTH,
+    MODEL,
+    PER,
+    REWARD,
+    ROW,
+    SQUARE,
+    WEIGHTED_PER,
+)
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
-from counterpoise.moments.reduction import counts_of, per_row, reduced
+from counterpoise.moments.reduction import (
+    counts_of,
+    effective_labels,
+    is_at_one_rate,
+    label_gap,
+    labels_alone,
+    per_row,
+    reduced,
+)
 from counterpoise.moments.spread import (
     ORDERS,
     UNSMOOTHED,
@@ -78,7 +99,9 @@ def choose(
     is_ratio = PER in columns
     if is_ratio and "ips" in (names or method.estimators):
         raise OptionError("a ratio of sums is self-normalized, so that its `ips` would be `snips`: ask for that.")
-    is_sampled = INVERSE in columns or is_ratio  # cross_fit would have to count groups as their rows do
+    is_sampled = (
+        INVERSE in columns or is_ratio or LABEL in columns
+    )  # cross_fit would have to count groups as their rows do
     missing = {
         "model": not has_model,
         "groups": groups < 2 or is_sampled,
@@ -90,7 +113,7 @@ def choose(
     if names or method.estimators:
         return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
-        name not in (*ROW, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE)
+        name not in (*ROW, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE, *LABELED)
         and not name.startswith((CONTEXT, EXCESS, REWARD))
         for name in columns
     )
@@ -188,6 +211,14 @@ class View:
         return counts_of(self.together)
 
     @cached_property
+    def labeled(self) -> Floats:
+        """The share of the rows that would do, labelled, as much as those that are; 1 where the reward of every row is known."""
+        rows = self.together
+        if LABEL not in rows.columns:
+            return np.ones(len(self.places))
+        return np.asarray(effective_labels(rows)[0] / np.maximum(rows.n, 1))
+
+    @cached_property
     def around_zero(self) -> tuple[Moments, Moments]:
         """The groups and the whole with the rewards of every place shifted to a mean of 0."""
         center = self.whole.center + self.whole.average("s")
@@ -198,7 +229,8 @@ class View:
         """The lowest and the highest reward of every place; of a ratio, over what rewards are divided by on average."""
         low, high = self.log.reward_min, self.log.reward_max
         parts = len(self.places) - 1
-        return np.append(np.min(low), low[:parts]) / self.per_row, np.append(np.max(high), high[:parts]) / self.per_row
+        low, high = np.append(np.fmin.reduce(low), low[:parts]), np.append(np.fmax.reduce(high), high[:parts])
+        return low / self.per_row, high / self.per_row
 
     @cached_property
     def per_row(self) -> Floats:
@@ -263,7 +295,7 @@ class View:
         """How many rows carry the variance of the weighted rewards."""
         rows = self.together
         if INVERSE not in rows.columns:
-            return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
+            return np.asarray(carrying_rows(self.excess, self.rewards, self.ends) * self.labeled)
         counts = rows.form(**{INVERSE: 1.0})
         whole = _evenness(rows, np.broadcast_to(counts, rows.mean.shape))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -540,11 +572,13 @@ def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvarie
         rewards = view.whole.recenter(view.reward_range[0])
         only = rewards.mean * np.array([name == "s" for name in rewards.columns])
         whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.center, rewards.columns)
-        return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
+        return unvaried(
+            whole, view.reward_range, options.reward_bounds, np.minimum(view.clusters, rewards.n * view.labeled)
+        )
     single = view if view.contrast == (target, "") else View(view.log, (target, ""))
     weight = np.maximum(1.0 + reduced(single.groups).average("u"), 0.0) * single.groups.n
     clusters = effective_clusters(weight) if single.is_clustered else None
-    return unvaried(single.whole, single.reward_range, options.reward_bounds, clusters)
+    return unvaried(labels_alone(single.together), single.reward_range, options.reward_bounds, clusters)
 
 
 def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
@@ -571,7 +605,10 @@ def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -
     with np.errstate(over="ignore", invalid="ignore"):
         excess = None if estimator.estimand == "value" else -least
         low, high = extremes(view.rewards_around(baseline), baseline, excess, heavy)
-    leverage = np.where(groups > 0, 0.0, np.minimum(view.excess.kurtosis / np.maximum(n, 1), MOST))
+        # a labelled row stands for those that are not
+        middle = baseline if excess is None else 0.0
+        low, high = (middle + (end - middle) / np.maximum(view.labeled, 1e-12) for end in (low, high))
+    leverage = np.where(groups > 0, 0.0, np.minimum(view.excess.kurtosis / np.maximum(n * view.labeled, 1), MOST))
     parts: Any = {
         "value": value,
         "stderr": stderr,
@@ -583,6 +620,7 @@ def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -
         "extremes": (np.where(is_bare, np.nan, low), np.where(is_bare, np.nan, high)),
         "leverage": np.where(is_bare, 0.0, leverage),
         "spread": (view.excess, view.rewards, view.ends),
+        "labeled": view.labeled,
     }
     return Evidence(**parts, mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one)
 
@@ -660,6 +698,7 @@ def _at(evidence: Evidence, place: int) -> Evidence:
         extremes=(pick(low), pick(high)),
         leverage=pick(evidence.leverage),
         spread=(excess[place], rewards[place], (pick(ends[0]), pick(ends[1]))),
+        labeled=pick(evidence.labeled),
     )
 
 
@@ -701,10 +740,32 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
     return Lazily(dict.fromkeys(view.places, doubts))
 
 
+def doubtful_labels(view: View) -> Mapping[Segment, list[Caveat]]:
+    """What is wrong with the labels, where the reward is known for some rows only, over the whole log and by segment."""
+    rows = view.together
+    if LABEL not in rows.columns:
+        return {place: [] for place in view.places}
+    _, effective = effective_labels(rows)
+    mean, all_mean, error = label_gap(rows)
+    if view.is_clustered:
+        without, of_all, _ = label_gap(view.groups.others)
+        error = jackknife_error(without - of_all, view.groups.n)[0]
+    at_one_rate = is_at_one_rate(rows)
+
+    def doubts(place: Segment) -> list[Caveat]:
+        k = view.place(place)
+        worth, proxy, of_all, off = (float(by_place[k]) for by_place in (effective, mean, all_mean, error))
+        clusters = float(view.clusters[k]) if view.is_clustered else math.inf
+        return list(judge_labels(Labels(worth, proxy, of_all, off, bool(at_one_rate[k]), clusters)))
+
+    return Lazily(dict.fromkeys(view.places, doubts))
+
+
 def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
     """The diagnostics of one target, over the whole log and by segment."""
     log = view.log
     unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # segments unknown
+    unknown = unknown if log.labels is None else 0.0  # most rows have none to begin with
 
     def of_place(segment: Segment) -> Diagnostics:
         k, (low, high), (longer, longer_error) = view.place(segment), view.reward_range, view.lengths

@@ -431,6 +431,7 @@ def _said(result: Result) -> dict[str, object]:
         "reward": result.reward,
         "log": story.log or None,
         "unit": story.unit,
+        **({} if result.moments.labels is None else {"labels": result.moments.labels}),
         "answer": breakable(str(story.sentence())),
         "logged": {"mean": mean, "stderr": error},
         "changes": [_changed(change) for change in (*story.changes, *places)],

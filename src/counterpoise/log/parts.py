@@ -88,7 +88,7 @@ class Part:
 
     sentence: str
     form: Form = "column"
-    group: Literal["lists", "predictions", "fitting", ""] = ""
+    group: Literal["lists", "labels", "predictions", "fitting", ""] = ""
     panel: Panel = "rows"
     in_python: str = ""
 
@@ -141,6 +141,21 @@ class LogFields(TypedDict, total=False):
         ),
     ]
     rows: Annotated[int | None, Part("with keep, how many rows there were before sampling, if known", "option")]
+    proxy: Annotated[
+        Column,
+        Part(
+            "a number in every row that says something of the reward, which is known for some: a judge's score, an early signal",
+            group="labels",
+        ),
+    ]
+    observed: Annotated[
+        Column,
+        Part("with proxy, whether the reward of a row is known (1) or not (0): who was labelled", group="labels"),
+    ]
+    label_propensity: Annotated[
+        Column | float,
+        Part("the probability that a row was labelled; by default, the same for all rows", "keep", "labels"),
+    ]
     model_reward: Annotated[
         Column,
         Part(
@@ -235,8 +250,9 @@ class LogFields(TypedDict, total=False):
 
 
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
-LISTS, PREDICTIONS, FITTING = (
-    tuple(name for name in PARTS if PARTS[name].group == group) for group in ("lists", "predictions", "fitting")
+LISTS, LABELS, PREDICTIONS, FITTING = (
+    tuple(name for name in PARTS if PARTS[name].group == group)
+    for group in ("lists", "labels", "predictions", "fitting")
 )
 MODELS = (*FITTING, *PREDICTIONS)
 
@@ -257,6 +273,8 @@ OTHER_WORDS = {
     "position": ("rank",),
     "where": ("condition", "filter"),
     "per": ("denominator", "divided_by"),
+    "proxy": ("judge", "surrogate", "score"),
+    "observed": ("labeled", "labelled", "is_labeled", "is_labelled"),
     "keep": ("sample_rate", "sampling_rate", "sample_weight", "pdrop"),
     "reward_bounds": ("bounds", "reward_range"),
 }
@@ -313,22 +331,32 @@ LIMITS = {
     "evaluate": Limits("evaluate", one_reward=False, has_segments=True),
     "compare": Limits("compare", *_CONTROLLED, one_reward=False, instead="baseline", has_segments=True),
     "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
-    "plan": Limits("plan", ("control", "per"), "takes neither ratios nor further control variates", instead="baseline"),
-    "backtest": Limits("backtest", ("control", "per"), "takes neither ratios nor further control variates", instead="baseline"),
-    "doctor": Limits("doctor", one_reward=False),
-    "ab_test": Limits("ab_test", (*LISTS, *MODELS, "control", "per"), "compares the mean rewards of arms, row by row", instead="baseline"),
-    "distribution": Limits("a distribution", (*LISTS, *MODELS, "control", "baseline", "per")),
-    "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline", "per"), "is about weights and rewards alone"),
+    "plan": Limits("plan", ("control", "per", *LABELS), "takes neither ratios nor further control variates", instead="baseline"),
+    "backtest": Limits(
+        "backtest", ("control", "per", *LABELS), "takes neither ratios nor further control variates", instead="baseline"
+    ),
+    "doctor": Limits("doctor", LABELS, one_reward=False),
+    "ab_test": Limits(
+        "ab_test",
+        (*LISTS, *LABELS, *MODELS, "control", "per"),
+        "compares the mean rewards of arms, row by row",
+        instead="baseline",
+    ),
+    "distribution": Limits("a distribution", (*LISTS, *LABELS, *MODELS, "control", "baseline", "per")),
+    "sensitivity": Limits("sensitivity", (*LISTS, *LABELS, *MODELS, "control", "baseline", "per"), "is about weights and rewards alone"),
     "sql": Limits(
         "sql",
-        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "reward_bounds", "per"),
+        (*LISTS, *LABELS, *FITTING, "baseline", "key", "query", "external_access", "reward_bounds", "per"),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
-    "learn_policy": Limits("learn_policy", ("value_samples", "model_value", "baseline", "per"), _LEARNS, one_reward=False),
-    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline", "per"), _LEARNS, one_reward=False),
+    "learn_policy": Limits("learn_policy", (*LABELS, "value_samples", "model_value", "baseline", "per"), _LEARNS, one_reward=False),
+    "PolicyLearner": Limits("PolicyLearner", (*LABELS, "value_samples", "model_value", "baseline", "per"), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
-        "RankingLearner", ("candidates", *MODELS, "baseline", "per"), "learns from lists and their rewards alone", one_reward=False
+        "RankingLearner",
+        ("candidates", *LABELS, *MODELS, "baseline", "per"),
+        "learns from lists and their rewards alone",
+        one_reward=False,
     ),
 }  # fmt: skip
 

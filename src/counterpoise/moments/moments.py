@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import LogError, MomentsError, verbatim
 from counterpoise.moments import stored
-from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, REWARD, ROW, SQUARE
+from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LABEL, LENGTH, MODEL, REWARD, ROW, SQUARE
 
 Floats = NDArray[np.float64]
 Stacked = float | Floats  # one number, or one for every member of a stack
@@ -39,6 +39,7 @@ class Moments:
     Lists whose weights are not running products have the column u×length.
 
     Where rows were sampled, the column 1/keep says how many rows each stands for, and all others are multiplied by it; see `reduced`.
+    Where the reward is known for some rows only, s and us are 0 for the others, and further columns have who was labelled and a proxy.
 
     `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). If the arrays have
     leading axes (segments, groups), this is a stack of moments, and `merge` adds along one of those axes.
@@ -230,6 +231,9 @@ class Moments:
         rewards = [s, *(self.columns.index(name) for name in ("v",) if name in self.columns)]
         if INVERSE in self.columns:
             moved |= dict.fromkeys(rewards, self.columns.index(INVERSE))
+        elif LABEL in self.columns:
+            label = self.columns.index(LABEL)
+            moved = {s: label, us: label + 1}
         else:
             mean[..., rewards] += delta[..., None]
         for column, by in moved.items():

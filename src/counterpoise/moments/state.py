@@ -291,6 +291,9 @@ _SAID = (
     "candidates",
     "per",
     "keep",
+    "proxy",
+    "observed",
+    "label_propensity",
 )  # only present if it was part of the question
 
 

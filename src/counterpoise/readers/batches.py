@@ -20,6 +20,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 import numpy as np
 
 from counterpoise.errors import AlreadyAddedError, MomentsError, OptionError, StateWarning, verbatim
+from counterpoise.log.parts import LABELS
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
@@ -280,7 +281,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         kept["items"] = _items_kept(question)
     if question.features:
         kept["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
-    kept |= {part: column for part in ("per", "keep") if (column := getattr(question.log, part)) is not None}
+    kept |= {part: column for part in ("per", "keep", *LABELS) if (column := getattr(question.log, part)) is not None}
     if question.propensity_model is not None:
         kept["propensity_model"] = question.propensity_model.described
     if question.model is not None:

@@ -176,13 +176,16 @@ def _profiles(reading: Reading) -> dict[str, Profile]:
     result = reading.result
     if result.question is None or result.earlier_rows or not result.question.weight.needs_propensity or result.ladders:
         return {}  # targets that chose weights of their own have ladders to show
+    if result.moments.labels is not None:
+        return {}  # rows by themselves have rewards, or none
     drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
     return profile(result.asked(), drawn, rows=result.n, level=result.level)
 
 
 def _audit(result: Result) -> Audit | None:
     """The audit of the propensities; None unless all rows are at hand."""
-    return None if result.question is None or result.earlier_rows else audit_of(result.asked())
+    has_rows = result.question is not None and not result.earlier_rows and result.moments.labels is None
+    return audit_of(result.asked()) if has_rows else None
 
 
 def _dates(result: Result) -> str:
@@ -200,7 +203,7 @@ def _doubts(reading: Reading) -> Sensitivity | None:
     result = reading.result
     if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Ratio):
         return None
-    if engine_of(result.question.log).is_cluster:
+    if engine_of(result.question.log).is_cluster or result.moments.labels is not None:
         return None
     known = result.targets if reading.is_difference else result.moments.targets
     return result.sensitivity(target=reading.foremost(TARGETS_DRAWN, known))
