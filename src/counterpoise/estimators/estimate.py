@@ -14,8 +14,7 @@ from counterpoise.display import number
 from counterpoise.errors import OptionError
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import SQUARE
-from counterpoise.moments.controls import inverse_sizes, least_squares
-from counterpoise.moments.moments import Stacked, Truth
+from counterpoise.moments.moments import Stacked, Truth, inverse_sizes, least_squares
 
 if TYPE_CHECKING:
     from counterpoise.intervals.method import Interval

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.moments.columns import COMPARED, INVERSE, LABEL, LABELED, PER, PROXY, RIVAL, ROW, WEIGHTED_PER
-from counterpoise.moments.controls import least_squares
-from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.moments import Floats, Moments, least_squares
 
 
 @dataclass(frozen=True)
