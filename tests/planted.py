@@ -95,6 +95,7 @@ def every_kind(*, bad=True):
 BASE = {"reward": "reward", "propensity": "propensity", "drop_bad_rows": True}
 
 QUESTIONS = {
+    "labels": BASE | {"target": ["new", "old"], "proxy": "model", "observed": "id % 3 = 0", "segment": "device"},
     "everything": BASE
     | {
         "target": ["new", "old"],

@@ -224,7 +224,7 @@ if len(sys.argv) > 3:
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
-def test_times_are_labelled_in_utc_whatever_the_zone_of_the_process(log, tmp_path, zone):
+def test_times_are_labeled_in_utc_whatever_the_zone_of_the_process(log, tmp_path, zone):
     hour = pl.int_range(pl.len()) % 2 * 14 + 1
     log = log.with_columns(time=pl.datetime(2026, 10, 25, hour, time_zone="UTC"))
     log.write_parquet(tmp_path / "log.parquet")

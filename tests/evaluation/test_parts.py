@@ -45,6 +45,7 @@ def frame(seed):
             "p2": random.uniform(0.2, 0.5, N), "q": random.random(N), "v": random.random(N),
             "who": random.choice(["A", "B"], N), "whose": random.choice(["A", "B"], N), "user": np.arange(N) // 6,
             "session": np.arange(N) // 7, "id": np.arange(N), "c": random.normal(size=N), "few": [[one, (one + 1) % 3] for one in action],
+            "o": random.integers(0, 2, N), "o2": random.integers(0, 2, N),
             "list": np.arange(N) // 3, "query": np.arange(N) // 3 % 50, "place": np.arange(N) % 3 + 1, "rank": np.arange(N) % 3,
             "over": (np.arange(N) % 3 == 2) * (np.arange(N) > 20) * 1.0,
         }
@@ -84,6 +85,9 @@ CELLS = {
     "key": (PLAIN, None, "user"),
     "keep": (PLAIN, None, "p2"),
     "rows_before": (PLAIN | {"keep": "p2"}, None, 2000),
+    "proxy": (PLAIN | {"observed": "o"}, "q", "v"),
+    "observed": (PLAIN | {"proxy": "q"}, "o", "o2"),
+    "label_propensity": (PLAIN | {"proxy": "q", "observed": "o"}, None, "p2"),
     "model_reward": (PLAIN | {"model_value": "v"}, "q", "s"),
     "model_value": (PLAIN | {"model_reward": "q"}, "v", "s"),
     "model": (POLICY, None, Ridge(50.0)),

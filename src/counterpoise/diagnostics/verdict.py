@@ -11,7 +11,7 @@ from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PR
 from counterpoise.display import p_value
 from counterpoise.errors import Sentence, in_units, verbatim
 from counterpoise.moments.log_moments import Label, LogMoments
-from counterpoise.moments.reduction import is_miscounted
+from counterpoise.moments.reduction import FEW_LABELS, is_miscounted
 from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
@@ -50,6 +50,9 @@ CODES: Mapping[str, Code] = {
     "length-follows-choice": Code("caution", "What was shown decides how long a list is, which these weights ignore."),
     "cut-off-episodes": Code("caution", "Some episodes were cut off, and what they earned later is unknown."),
     "equal-rewards": Code("caution", "All rewards are the same, so the rows do not show how rewards vary."),
+    "no-labels": Code("not identified", "No row that matters is labeled, so that only the proxy says anything."),
+    "few-labels": Code("caution", "Too few rows are labeled to fit how far the proxy can be relied on."),
+    "labels-not-at-random": Code("caution", "Labeled rows differ from the others, by their proxies."),
     "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it."),
     "policies-agree": Code(
         "caution", "The policies agree on every row, so the log says nothing about where they differ."
@@ -493,3 +496,56 @@ def miscounted(total: float, error: float, before: int) -> Iterator[Caveat]:
             "them is wrong, or rows were lost."
         )
         yield Caveat("rows-before-sampling", text, {"rows": total, "stderr": error, "rows_before": float(before)})
+
+
+# -- What the labels of a log with a proxy say ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of one answer: what they are worth, and the means of the proxy among them and among all rows."""
+
+    effective: float
+    proxy: float
+    proxy_of_all: float
+    error: float  # of the difference of these means
+    at_one_rate: bool = True
+    clusters: float = math.inf
+
+
+def judge_labels(labels: Labels) -> Iterator[Caveat]:
+    """What is wrong with the labels: none, few, or labeled rows that are unlike the others.
+
+    >>> list(judge_labels(Labels(600.0, proxy=0.41, proxy_of_all=0.40, error=0.01)))
+    []
+    >>> [caveat.code for caveat in judge_labels(Labels(32.0, proxy=0.48, proxy_of_all=0.40, error=0.01))]
+    ['few-labels', 'labels-not-at-random']
+    """
+    if not labels.effective > 0:
+        yield Caveat(
+            "no-labels",
+            "No row with a weight is labeled, and a proxy alone cannot tell what it is worth.",
+            do="Label some.",
+        )
+        return
+    if labels.effective < FEW_LABELS:
+        text = (
+            f"With their weights, the labels are worth {below(labels.effective, FEW_LABELS)} of equal weight; {FEW_LABELS} or more are "
+            "needed to fit how far the proxy can be relied on. So it is taken at its word, plus its mean error among them, or left out."
+        )
+        yield Caveat("few-labels", text, {"labels": labels.effective, "needed": FEW_LABELS}, "Label more rows.")
+    p = of_mean(labels.proxy - labels.proxy_of_all, labels.error, labels.effective, labels.clusters)
+    if p < WRONG_PROPENSITIES:
+        text = (
+            f"Labeled rows are not like the others: their mean proxy is {labels.proxy:.4g}, and {labels.proxy_of_all:.4g} over all rows "
+            f"(p {p_value(p)})."
+        )
+        do = "The probabilities in `label_propensity=` should explain that: check them."
+        if labels.at_one_rate:
+            do = (
+                "Pass `label_propensity=`, the probability with which each row was labeled; of a reward that comes late, that its whole "
+                "window had passed."
+            )
+        yield Caveat(
+            "labels-not-at-random", text, {"proxy": labels.proxy, "proxy_of_all": labels.proxy_of_all, "p": p}, do
+        )

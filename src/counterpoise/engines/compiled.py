@@ -39,7 +39,8 @@ def suits(frame: pl.DataFrame, question: Question) -> bool:
 def answers(question: Question) -> bool:
     """Whether the compiled loop can answer such a question."""
     more = (question.segment, question.model_value, question.control, question.smoothings, question.features)
-    is_plain = question.groups == 1 and question.log.per is None and not any(more)
+    is_short = question.log.per is None and question.log.proxy is None
+    is_plain = question.groups == 1 and is_short and not any(more)
     return is_plain and type(question.weight) is Ratio and _loop() is not None
 
 

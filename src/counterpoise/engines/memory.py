@@ -28,7 +28,7 @@ from counterpoise.engines.streaming import Streaming, good_rows, grouped, prepar
 from counterpoise.engines.summarize import Answer, Largest, OnFrame, Summary, finish, survey
 from counterpoise.log.good import is_believable
 from counterpoise.log.lists import LENGTH
-from counterpoise.log.question import KEY, PROPENSITY, ROWS, Lane, Names, Question
+from counterpoise.log.question import KEY, OBSERVED, PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.log.rules import Problem
 from counterpoise.moments import Floats, LogMoments, Powers
 from counterpoise.moments.spread import KEPT, Smoothed
@@ -72,8 +72,10 @@ class Short(OnFrame):
 def _is_clean(columns: Mapping[str, Floats], names: Names) -> bool:
     """Whether every row obeys every rule; a null is a NaN here."""
     with np.errstate(invalid="ignore"):
+        is_labeled = columns[OBSERVED] != 0 if OBSERVED in columns else True
         for name, (part, _) in names.question.numbers.items():
-            if not is_fine(part, columns[name]).all():
+            fine = is_fine(part, columns[name])
+            if not (fine | ~is_labeled if part == "reward" and OBSERVED in columns else fine).all():
                 return False
         if PROPENSITY not in columns:
             return True
@@ -92,8 +94,10 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     columns |= weighted_rewards(names, lanes, get)
     numbers: dict[str, float] = {ROWS: float(rows)} | dict(zip(names.centers, centers, strict=True))
     for name in names.rewards:
-        numbers[f"{name}_min"] = columns[name].min() if rows else np.nan
-        numbers[f"{name}_max"] = columns[name].max() if rows else np.nan
+        numbers[f"{name}_min"] = np.fmin.reduce(columns[name]) if rows else np.nan  # a blank is not one of them
+        numbers[f"{name}_max"] = np.fmax.reduce(columns[name]) if rows else np.nan
+        if OBSERVED in columns:
+            numbers[f"{name}_count"] = columns[OBSERVED].sum()
     for lane in lanes:
         numbers |= _sums(columns, lane, names)
         if lane.rung:

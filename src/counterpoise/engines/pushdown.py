@@ -32,7 +32,7 @@ from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.lists import LIST
 from counterpoise.log.question import GROUP, KEEP, PROPENSITY, ROWS, Lane, Names, Question, part_of
-from counterpoise.log.rules import Problem, check_type, is_good, key_of, rules_of
+from counterpoise.log.rules import Problem, check_type, is_good, key_of, rules_of, without_unlabeled
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.spread import KEPT
@@ -99,8 +99,9 @@ class PushedDown:
         """The sums of the good rows, a statement for every few targets."""
         parts = [self._ask(query, chunk) for chunk in _chunks(query.names)]
         total = _one({part.total for part in parts})
-        rewards = [f"{name}_count" for name in query.names.rewards]  # with several rewards, each has its own bad rows
-        is_clean = all(part.n == total and part.counted(rewards) == {total} for part in parts)
+        several = query.names.rewards if len(query.names.rewards) > 1 else ()  # each of which has its own bad rows
+        rewards = [f"{name}_count" for name in several]
+        is_clean = all(part.n == total and part.counted(rewards) <= {total} for part in parts)
         bad = [part.chunk for part in parts if part.n < total]
         if bad and self.question.log.drop_bad_rows and len(self.also) < len(query.names.targets):
             self.also = self._culprits(bad)
@@ -258,7 +259,7 @@ def _chunks(names: Names) -> Iterator[_Chunk]:
     question = names.question
     is_compared = any(other for _, other in question.contrasts)
     size = PER_STATEMENT // (2 if is_compared else 1) // (2 if question.segment or question.groups > 1 else 1)
-    size = max(size // len(question.rungs), 1)
+    size = max(size // len(question.rungs) // (3 if question.log.proxy is not None else 1), 1)
     values = [target for target, against in question.contrasts if not against] or list(question.target_names)
     for k in range(0, len(values), size):
         lanes = tuple(lane for lane in names.lanes if lane.contrast[0] in values[k : k + size])
@@ -309,7 +310,7 @@ def prepare_there(
             )
         # the remainder first: an unsigned id may be too large for the type
         chosen.append((nw.col(_ids(log.cluster, schema, names)) % PRIME).cast(nw.Int64).alias(GROUP))
-    prepared = frame.select(*chosen)
+    prepared = without_unlabeled(frame.select(*chosen), question)
     return with_groups(prepared, question.groups) if question.groups > 1 else prepared
 
 

@@ -13,15 +13,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.log.expressions import indicator
-from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
+from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity, is_truth
 from counterpoise.log.question import (
     COUNTS,
     DIVISOR,
     GROUP,
     KEEP,
+    LABEL_PROPENSITY,
+    LABELED_PROXY,
+    LABELS,
     MODEL_ERROR,
     MODEL_REWARD,
+    OBSERVED,
     PROPENSITY,
+    PROXY,
     ROWS,
     Lane,
     Names,
@@ -99,6 +104,8 @@ def aggregate(
             continue  # covered by the sums of their products
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
+    if names.question.log.proxy is not None:
+        wanted.append(nw.col(OBSERVED).sum().alias(f"{OBSERVED}_sum"))
     wanted += [nw.col(name).max() for name in peaks]
     tops = {lane.peak: lane.watched for lane in lanes if lane.rung and not lane.contrast[1]}
     wanted += [nw.col(excess).max().alias(name) for name, excess in tops.items()]
@@ -146,6 +153,7 @@ def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) ->
         if question.makes_lists:
             made |= _of_lists(lane, names, centers[lane.reward], get)
     made |= {} if question.log.per is None else _of_ratios(made, names, lanes, get)
+    made |= {} if question.log.proxy is None else _labeled(made, names, get)
     if question.log.keep is not None:
         made[COUNTS] = 1.0 / get(KEEP)
     return made
@@ -163,6 +171,25 @@ def _of_ratios(
             parts = zip(RIVAL, (s * 0.0 + b, b * s, b * d), strict=True)
             columns |= {lane.uncounted(name): column for name, column in parts}
     return columns
+
+
+def _labeled(made: Mapping[str, Term], names: Names, get: Callable[[str], Term]) -> dict[str, Term]:
+    """What takes the place of rewards that are known for some rows only: 0 for the others, and O/e times what it is elsewhere."""
+    observed = labels = get(OBSERVED)
+    if names.question.log.label_propensity is not None:
+        labels = observed / get(LABEL_PROPENSITY)
+    columns = {LABELS: labels, LABELED_PROXY: labels * get(PROXY)}
+    for s in names.shifted:
+        columns[s] = _where(observed, made[s])
+        columns[f"{s}_labeled"] = columns[s] * labels
+    return columns
+
+
+def _where(observed: Term, values: Term) -> Term:
+    """The values of labeled rows, and 0 for the others, whose own are blank: a blank times 0 is blank."""
+    if isinstance(values, nw.Expr):
+        return nw.when(observed == 1).then(values).otherwise(nw.lit(0.0))
+    return np.where(observed == 1, values, 0.0)
 
 
 def as_counted(lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
@@ -308,7 +335,8 @@ def center_of(rewards: pl.Series) -> float:
 
 def is_fine(part: str, values: Floats) -> NDArray[np.bool_]:
     """Whether the numbers of a part obey its rule, each by itself."""
-    rules = {"propensity": is_propensity, "keep": is_propensity, "target": is_probability}
+    rules: dict[str, Callable[[Any], Any]] = dict.fromkeys(("propensity", "keep", "label_propensity"), is_propensity)
+    rules |= {"target": is_probability, "observed": is_truth}
     fine: NDArray[np.bool_] = rules.get(part, is_number)(values)
     if part == "per":
         fine = fine & (values >= 0)
@@ -324,9 +352,11 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
         if part == "baseline":
             continue
         low, high = LIMITS.get(part, (-LARGEST, LARGEST))
-        if (numbers[f"{name}_count"] != n).any() or not (numbers[f"{name}_min"] >= low).all():
+        count = numbers[f"{OBSERVED}_sum"] if part == "reward" and question.log.proxy is not None else n
+        if (numbers[f"{name}_count"] != count).any():
             return False
-        if not (numbers[f"{name}_max"] <= high).all():
+        is_there = count > 0
+        if not (numbers[f"{name}_min"] >= low)[is_there].all() or not (numbers[f"{name}_max"] <= high)[is_there].all():
             return False
     if question.log.cluster is not None and np.isnan(numbers[GROUP]).any():
         return False
@@ -336,7 +366,8 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
 
 FEATURES = "the squares of the features"  # all of them added up, which is at least the square of the largest
 # 1/LARGEST: a weight above LARGEST needs a smaller propensity than that, and the rules then decide
-LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "keep": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0), "per": (0.0, LARGEST)}
+LIMITS = dict.fromkeys(("propensity", "keep", "label_propensity"), (1.0 / LARGEST, 1.0))
+LIMITS |= dict.fromkeys(("target", "observed"), (0.0, 1.0)) | {"per": (0.0, LARGEST)}
 
 
 def total_of(parts: Floats, place: NDArray[np.int64], count: int) -> Floats:
@@ -350,12 +381,18 @@ def counts_of(numbers: Numbers, names: Names, reward: int) -> Floats:
     return numbers[f"{names.rewards[reward]}_count" if names.apart else ROWS]
 
 
+def known_of(numbers: Numbers, names: Names, reward: int) -> Floats:
+    """The rows whose reward is known: those on which it is good, or the labeled ones among them."""
+    is_known_for_some = names.question.log.proxy is not None
+    return numbers[f"{names.rewards[reward]}_count"] if is_known_for_some else counts_of(numbers, names, reward)
+
+
 def is_well_centered(numbers: Numbers, labels: Sequence[Label], names: Names) -> bool:
     """Whether every center was close enough to the rewards of every segment for their variance to keep its digits."""
     place = {label: k for k, label in enumerate(dict.fromkeys(labels))}
     at = np.array([place[label] for label in labels])
     for j, s in enumerate(names.shifted):
-        columns = (counts_of(numbers, names, j), numbers[s], numbers[names.product(s, s)])
+        columns = (known_of(numbers, names, j), numbers[s], numbers[names.product(s, s)])
         rows, total, squares = (total_of(column, at, len(place)) for column in columns)
         n = np.maximum(rows, 1)
         mean = total / n

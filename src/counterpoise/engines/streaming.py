@@ -20,7 +20,7 @@ from counterpoise.log.expressions import column as exactly
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
 from counterpoise.log.lists import LIST
 from counterpoise.log.question import GROUP, KEY, ROW_NUMBER, ROWS, Lane, Question
-from counterpoise.log.rules import Problem, check_type, only_good, rules_of
+from counterpoise.log.rules import Problem, check_type, only_good, rules_of, without_unlabeled
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import Label, as_label
 from counterpoise.moments.spread import KEPT
@@ -47,7 +47,7 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
         chosen.append((rows if cluster is None else integer_ids(batch.get_column(cluster))).alias(GROUP))
     if question.log.key:
         chosen.append(batch.select(_key(batch.schema, question)).hash_rows().alias(KEY))
-    return grouped(pl.DataFrame(chosen), question)
+    return grouped(_without_unlabeled(pl.DataFrame(chosen), question), question)
 
 
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
@@ -70,7 +70,7 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
         chosen.append(ids.alias(GROUP))
     if question.log.key:
         chosen.append(pl.struct(_key(schema, question)).hash().alias(KEY))
-    prepared = frame.select(chosen)
+    prepared = _without_unlabeled(frame.select(chosen), question)
     if question.groups > 1 and cluster is None:
         prepared = prepared.with_row_index(GROUP).with_columns(pl.col(GROUP).cast(pl.Int64))
     return grouped(prepared, question)
@@ -120,6 +120,11 @@ def _indicator(get: Callable[[str], PolarsColumn], feature: Feature) -> PolarsCo
     if feature.kind == "truth":
         return get(feature.column).fill_null(False)
     return get(feature.column).eq(feature.level).fill_null(False)
+
+
+def _without_unlabeled(frame: PolarsFrame, question: Question) -> PolarsFrame:
+    known: PolarsFrame = without_unlabeled(nw.from_native(frame), question).to_native()
+    return known
 
 
 def grouped(frame: PolarsFrame, question: Question) -> PolarsFrame:

@@ -18,6 +18,7 @@ from counterpoise.engines.query import (
     center_of,
     counts_of,
     is_well_centered,
+    known_of,
     moments_of,
     smoothed_lanes,
     smoothed_of,
@@ -232,7 +233,7 @@ def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
     at = np.array([place[label] for label in answer.labels])
     means = {}
     for j, center in enumerate(names.centers):
-        n = total_of(counts_of(answer.numbers, names, j), at, len(place))
+        n = total_of(known_of(answer.numbers, names, j), at, len(place))
         total = total_of(answer.numbers[names.shifted[j]], at, len(place))
         means[center] = query.centers[j] + total / np.maximum(n, 1)
     own = pl.DataFrame(means)
@@ -260,6 +261,7 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
     lowest, highest = np.full(len(segments), np.inf), np.full(len(segments), -np.inf)
     np.fmin.at(lowest, at, numbers[f"{names.rewards[reward]}_min"])
     np.fmax.at(highest, at, numbers[f"{names.rewards[reward]}_max"])
+    lowest, highest = (np.where(np.isinf(ends), np.nan, ends) for ends in (lowest, highest))  # where no reward is known
     tails = {}
     for lane in names.lanes_of(reward, rung):
         if not lane.contrast[1]:
@@ -273,7 +275,8 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         center[at, 0] = np.nan_to_num(numbers[names.centers[reward]])
     moments = moments_of(numbers, names, reward, center, at, len(segments), rung)
     log, count = question.log, counts_of(numbers, names, reward)
-    rewards = spread_of(numbers, names, names.shifted[reward], count, center[:, 0], at)
+    known = known_of(numbers, names, reward)
+    rewards = spread_of(numbers, names, names.shifted[reward], known, center[:, 0], at)
     excess = {
         lane.contrast: spread_of(numbers, names, lane.excess, count, np.zeros(len(segments)), at)
         for lane in names.lanes_of(reward, rung)

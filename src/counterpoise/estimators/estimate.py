@@ -14,7 +14,7 @@ from counterpoise.display import number
 from counterpoise.errors import OptionError
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import SQUARE
-from counterpoise.moments.moments import Stacked, Truth
+from counterpoise.moments.moments import Stacked, Truth, inverse_sizes, least_squares
 
 if TYPE_CHECKING:
     from counterpoise.intervals.method import Interval
@@ -224,7 +224,7 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> ControlFit:
     if not names:
         return ControlFit(rest, both[..., 0], np.zeros((*shape, 0)), np.ones(shape))
     cross = x @ moments.scatter @ np.swapaxes(x, -1, -2)
-    inverse = _inverse_sizes(moments, x, cross)
+    inverse = inverse_sizes(moments, x, cross)
     values, turned = np.linalg.eigh(cross * inverse[..., :, None] * inverse[..., None, :])
     kept = values > 1e-10 * len(names)
     values = np.where(kept, values, 1.0)
@@ -263,30 +263,3 @@ def spread(moments: Moments, share: float) -> Floats:
     apart = second * (second + share * (2.0 * first + 1.0))
     ratio = np.divide(together, apart, out=np.ones(moments.shape), where=apart > 0)
     return np.asarray(np.clip(ratio, 1.0, np.maximum(np.asarray(moments.n), 1)))
-
-
-def least_squares(moments: Moments, controls: Floats, responses: Floats) -> Floats:
-    """The coefficients of the controls (rows of a matrix over the columns, or of one for each member of a stack) that leave each response
-    with the least scatter.
-
-    Controls that have no variance, or repeat others, get the smallest coefficients that do the same (a pseudo-inverse of the
-    correlations, so the units of the columns do not matter).
-    """
-    cross = controls @ moments.scatter @ np.swapaxes(controls, -1, -2)
-    right = controls @ moments.scatter @ np.swapaxes(responses, -1, -2)
-    inverse = _inverse_sizes(moments, controls, cross)
-    correlation = cross * inverse[..., :, None] * inverse[..., None, :]
-    solved = np.linalg.pinv(correlation, rcond=1e-10, hermitian=True) @ (right * inverse[..., None])
-    return np.asarray(solved * inverse[..., None])
-
-
-def _inverse_sizes(moments: Moments, controls: Floats, cross: Floats) -> Floats:
-    """One over the root of each control's scatter; 0 where that is no more than rounding."""
-    square = np.einsum("...ii->...i", cross)
-    # what rounding alone can leave of a control that is constant: its columns may be large and cancel
-    n = np.maximum(np.asarray(moments.n), 1)[..., None]
-    terms = np.einsum("...ij,...j->...i", np.square(controls), np.einsum("...ii->...i", moments.scatter))
-    means = np.einsum("...ij,...j->...i", controls, moments.mean)
-    rounding = 1e-13 * (terms + n * np.square(means)) + n * 1e-30
-    size = np.sqrt(np.where(square > rounding, square, 0.0))
-    return np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)

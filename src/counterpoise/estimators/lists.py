@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.estimators.estimate import Estimate, least_squares, linear
+from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import EXCESS, LENGTH, REWARD
-from counterpoise.moments.moments import Stacked, Truth
+from counterpoise.moments.moments import Stacked, Truth, least_squares
 
 
 def controls_of(moments: Moments) -> Floats:

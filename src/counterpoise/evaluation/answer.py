@@ -25,12 +25,14 @@ from counterpoise.evaluation.estimates import (
     diagnostics,
     differences_of,
     doubtful_baselines,
+    doubtful_labels,
     estimates,
 )
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
 from counterpoise.log.question import Question
+from counterpoise.moments.columns import LABEL
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 from counterpoise.moments.reduction import counts_of, sampling_error
 
@@ -114,7 +116,7 @@ def _parts(
     for name, each in policies.items():
         diagnoses |= _by_target(name, diagnostics(each))
     miscount = list(_miscount(views[contrasts[0]]))
-    doubts = {target: doubtful_baselines(each) for (target, _), each in views.items()}
+    doubts = {target: (doubtful_baselines(each), doubtful_labels(each)) for (target, _), each in views.items()}
 
     def verdict(target: str, place: Segment) -> Verdict:
         contrast = target, other
@@ -125,7 +127,8 @@ def _parts(
             judged = judged if judged.verdict == NOTHING else climbed.not_identified(contrast, place) or judged
             premises.append(climbed.caveat(contrast))
         if judged.verdict != NOTHING:
-            mine = (*judged.caveats, *doubts[target][place], *_of_groups(whole.question, contrast))
+            own_doubts = (caveat for doubt in doubts[target] for caveat in doubt[place])
+            mine = (*judged.caveats, *own_doubts, *_of_groups(whole.question, contrast))
             # a segment repeats a general caveat only if there is nothing else to say
             judged = Verdict((*premises, *mine) if place is None else mine or tuple(premises[-1:]))
         checks = whole.caveats(contrast, reward, place) if whole.concerns else ()
@@ -280,6 +283,11 @@ def _check_method(moments: LogMoments, options: IntervalOptions) -> None:
     if moments.estimated is not None and options.method.needs_known_propensities:
         raise OptionError(
             f"the {name} interval holds at any size because the weights are known, and these rest on a propensity model.",
+            do="Pass `interval='student'`.",
+        )
+    if options.method.needs_known_propensities and LABEL in next(iter(moments.moments.values())).columns:
+        raise OptionError(
+            f"the {name} interval bounds weights times rewards, and with `proxy=` an answer is made of more than those.",
             do="Pass `interval='student'`.",
         )
     if options.method.needs_groups and next(iter(moments.moments.values())).shape[1] < 2:

@@ -294,6 +294,8 @@ def together_by(
         ids = sample.get_column(ID).to_numpy()
         for name, (psi, weights) in terms(sample).items():
             known = ~np.isnan(psi)
+            if known.sum() < 2 * FEWEST:  # where rewards are known for some rows only
+                continue
             together = moving_together(column, ids[known], psi[known], looks=looks * len(possible))
             # an id may be of what was chosen, whose weights move together
             is_unit = is_sure or together is None or moving_together(column, ids, weights) is None
@@ -349,6 +351,8 @@ def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, ot
     else:
         spread = np.nanvar(w)
         known = ~np.isnan(r)
+        if known.sum() < 2:
+            return np.full(len(r), np.nan), w
         beta = float(np.cov((w * r)[known], w[known])[0, 1] / spread) if spread > 0 else float(np.nanmean(r))
         psi = w * (r - beta) + beta
     if question.log.keep is None:

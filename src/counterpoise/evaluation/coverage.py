@@ -165,6 +165,8 @@ def _check_rows(result: Result) -> None:
             "a check of coverage draws rows again, and this result has none left: it was made from stored moments, or unpickled.",
             do="Evaluate the log itself.",
         )
+    if result.question.log.proxy is not None:
+        raise OptionError("a check of coverage needs the reward of every row: it does not work with `proxy=` yet.")
     if result.earlier_rows:
         raise OptionError(
             f"a check of coverage draws rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which "

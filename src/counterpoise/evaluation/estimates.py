@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
-from counterpoise.diagnostics.verdict import after_choice
+from counterpoise.diagnostics.verdict import Labels, after_choice, judge_labels
 from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
@@ -28,6 +28,8 @@ from counterpoise.moments.columns import (
     CONTEXT,
     EXCESS,
     INVERSE,
+    LABEL,
+    LABELED,
     LENGTH,
     MODEL,
     OF_WHOLE_LISTS,
@@ -38,7 +40,15 @@ from counterpoise.moments.columns import (
     WEIGHTED_PER,
 )
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
-from counterpoise.moments.reduction import counts_of, per_row, reduced
+from counterpoise.moments.reduction import (
+    counts_of,
+    effective_labels,
+    is_at_one_rate,
+    label_gap,
+    labels_alone,
+    per_row,
+    reduced,
+)
 from counterpoise.moments.spread import (
     ORDERS,
     UNSMOOTHED,
@@ -93,14 +103,14 @@ def choose(
     if is_sampled:
         _check_sampled(names, method)
     # cross_fit would have to count groups as their rows do
-    unfit = groups < 2 or is_sampled or is_ratio
+    unfit = groups < 2 or is_sampled or is_ratio or LABEL in columns
     missing = {"model": not has_model, "groups": unfit, "context": not has_context(columns), "": False}
     for name in names:
         _check(name, missing, method)
     if names or method.estimators:
         return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
-        name not in (*ROW, PER, WEIGHTED_PER, SQUARE, INVERSE, *OF_WHOLE_LISTS)
+        name not in (*ROW, PER, WEIGHTED_PER, SQUARE, INVERSE, *LABELED, *OF_WHOLE_LISTS)
         and not name.startswith((CONTEXT, EXCESS, REWARD))
         for name in columns
     )
@@ -211,6 +221,14 @@ class View:
         return counts_of(self.together)
 
     @cached_property
+    def labeled(self) -> Floats:
+        """The share of the rows that would do, labeled, as much as those that are; 1 where the reward of every row is known."""
+        rows = self.together
+        if LABEL not in rows.columns:
+            return np.ones(len(self.places))
+        return np.asarray(effective_labels(rows)[0] / np.maximum(rows.n, 1))
+
+    @cached_property
     def around_zero(self) -> tuple[Moments, Moments]:
         """The groups and the whole with the rewards of every place shifted to a mean of 0."""
         center = self.whole.center + self.whole.average("s")
@@ -221,7 +239,8 @@ class View:
         """The lowest and the highest reward of every place; of a ratio, over what rewards are divided by on average."""
         low, high = self.log.reward_min, self.log.reward_max
         parts = len(self.places) - 1
-        return np.append(np.min(low), low[:parts]) / self.per_row, np.append(np.max(high), high[:parts]) / self.per_row
+        low, high = np.append(np.fmin.reduce(low), low[:parts]), np.append(np.fmax.reduce(high), high[:parts])
+        return low / self.per_row, high / self.per_row
 
     @cached_property
     def per_row(self) -> Floats:
@@ -287,7 +306,7 @@ class View:
         """How many rows carry the variance of the weighted rewards."""
         rows = self.together
         if INVERSE not in rows.columns:
-            return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
+            return np.asarray(carrying_rows(self.excess, self.rewards, self.ends) * self.labeled)
         counts = np.broadcast_to(rows.form(**{INVERSE: 1.0}), rows.mean.shape)
         low, high = (self._counted_twice(end, counts) for end in self.ends)
         carrying = carrying_rows(self.excess, self.rewards, self.ends, (low, high))
@@ -593,13 +612,15 @@ def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvarie
         rewards = view.whole.recenter(view.reward_range[0])
         only = rewards.mean * np.array([name == "s" for name in rewards.columns])
         whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.center, rewards.columns)
-        return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
+        return unvaried(
+            whole, view.reward_range, options.reward_bounds, np.minimum(view.clusters, rewards.n * view.labeled)
+        )
     single = view if view.contrast == (target, "") else View(view.log, (target, ""))
     weight = np.maximum(1.0 + reduced(single.groups).average("u"), 0.0) * single.groups.n * counts_of(single.groups)
     clusters = effective_clusters(weight) if single.is_clustered else None
     if single.effective is not None:
         clusters = np.minimum(single.effective, np.inf if clusters is None else clusters)
-    return unvaried(single.whole, single.reward_range, options.reward_bounds, clusters)
+    return unvaried(labels_alone(single.together), single.reward_range, options.reward_bounds, clusters)
 
 
 def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
@@ -626,7 +647,10 @@ def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -
     with np.errstate(over="ignore", invalid="ignore"):
         excess = None if estimator.estimand == "value" else -least
         low, high = extremes(view.rewards_around(baseline), baseline, excess, heavy)
-    leverage = np.where(groups > 0, 0.0, np.minimum(view.excess.kurtosis / np.maximum(n, 1), MOST))
+        # a labeled row stands for those that are not
+        middle = baseline if excess is None else 0.0
+        low, high = (middle + (end - middle) / np.maximum(view.labeled, 1e-12) for end in (low, high))
+    leverage = np.where(groups > 0, 0.0, np.minimum(view.excess.kurtosis / np.maximum(n * view.labeled, 1), MOST))
     parts: Any = {
         "value": value,
         "stderr": stderr,
@@ -638,6 +662,7 @@ def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -
         "extremes": (np.where(is_bare, np.nan, low), np.where(is_bare, np.nan, high)),
         "leverage": np.where(is_bare, 0.0, leverage),
         "spread": (view.excess, view.rewards, view.ends),
+        "labeled": view.labeled,
     }
     return Evidence(**parts, mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one)
 
@@ -715,6 +740,7 @@ def _at(evidence: Evidence, place: int) -> Evidence:
         extremes=(pick(low), pick(high)),
         leverage=pick(evidence.leverage),
         spread=(excess[place], rewards[place], (pick(ends[0]), pick(ends[1]))),
+        labeled=pick(evidence.labeled),
     )
 
 
@@ -756,10 +782,32 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
     return Lazily(dict.fromkeys(view.places, doubts))
 
 
+def doubtful_labels(view: View) -> Mapping[Segment, list[Caveat]]:
+    """What is wrong with the labels, where the reward is known for some rows only, over the whole log and by segment."""
+    rows = view.together
+    if LABEL not in rows.columns:
+        return {place: [] for place in view.places}
+    _, effective = effective_labels(rows)
+    mean, all_mean, error = label_gap(rows)
+    if view.is_clustered:
+        without, of_all, _ = label_gap(view.groups.others)
+        error = jackknife_error(without - of_all, view.groups.n)[0]
+    at_one_rate = is_at_one_rate(rows)
+
+    def doubts(place: Segment) -> list[Caveat]:
+        k = view.place(place)
+        worth, proxy, of_all, off = (float(by_place[k]) for by_place in (effective, mean, all_mean, error))
+        clusters = float(view.clusters[k]) if view.is_clustered else math.inf
+        return list(judge_labels(Labels(worth, proxy, of_all, off, bool(at_one_rate[k]), clusters)))
+
+    return Lazily(dict.fromkeys(view.places, doubts))
+
+
 def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
     """The diagnostics of one target, over the whole log and by segment."""
     log = view.log
     unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # segments unknown
+    unknown = unknown if log.labels is None else 0.0  # most rows have none to begin with
 
     def of_place(segment: Segment) -> Diagnostics:
         k, (low, high), (longer, longer_error) = view.place(segment), view.reward_range, view.lengths

@@ -199,8 +199,8 @@ def _without_loggers(log: LogMoments) -> LogMoments:
         rewards=added(log.rewards, NOTHING),
         segments=segments,
         segment_columns=log.segment_columns[:-1],
-        reward_min=np.array([np.nanmin(log.reward_min[own]) for own in places.values()]),
-        reward_max=np.array([np.nanmax(log.reward_max[own]) for own in places.values()]),
+        reward_min=np.array([np.fmin.reduce(log.reward_min[own]) for own in places.values()]),
+        reward_max=np.array([np.fmax.reduce(log.reward_max[own]) for own in places.values()]),
         weight=PLAIN,
     )
 

@@ -439,6 +439,7 @@ def _said(result: Result) -> dict[str, object]:
         "reward": result.reward,
         "log": story.log or None,
         "unit": story.unit,
+        **({} if result.moments.labels is None else {"labels": result.moments.labels}),
         "answer": breakable(str(story.sentence())),
         "known_part": None if (known := story.known_part()) is None else breakable(str(known)),
         "logged": {"mean": mean, "stderr": error},

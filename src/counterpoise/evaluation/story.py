@@ -162,7 +162,7 @@ class Story:
     def per(self) -> int:
         """How many units a value is said to be of: a hundred where rewards are shares, one elsewhere."""
         moments = self.result.moments
-        low, high = float(np.nanmin(moments.reward_min)), float(np.nanmax(moments.reward_max))
+        low, high = float(np.fmin.reduce(moments.reward_min)), float(np.fmax.reduce(moments.reward_max))
         return 100 if low >= 0.0 and high <= 1.0 and moments.weight.unit == "row" else 1
 
     @property
@@ -176,13 +176,10 @@ class Story:
         who: list[Part] = [Name(targets[0])] if len(targets) == 1 else [f"each of {len(targets):,} policies"]
         parts: list[Part] = [Name(self.reward), f" per {self.unit}, had ", *who, f" run instead of {self.rival}"]
         more = [Name(self.log)] if self.log else []
-        return Phrase(
-            [
-                *parts,
-                *(part for name in more for part in (" · ", name)),
-                f" · {sample_of(self.rows, self.unit, self.result.rows_before)}",
-            ]
-        )
+        labels = self.result.moments.labels
+        rows = sample_of(self.rows, self.unit, self.result.rows_before)
+        rows += "" if labels is None else f", {labels:,} of them labeled"
+        return Phrase([*parts, *(part for name in more for part in (" · ", name)), f" · {rows}"])
 
     # -- what is answered ----------------------------------------------------------------------------------------------
 

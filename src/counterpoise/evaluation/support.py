@@ -432,7 +432,9 @@ def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> Rew
         return RewardRange(*promised, is_promised=True)
     if moments.per:  # what is missing may be divided by next to nothing
         return RewardRange(-math.inf, math.inf, is_promised=False)
-    return RewardRange(float(np.nanmin(moments.reward_min)), float(np.nanmax(moments.reward_max)), is_promised=False)
+    return RewardRange(
+        float(np.fmin.reduce(moments.reward_min)), float(np.fmax.reduce(moments.reward_max)), is_promised=False
+    )
 
 
 @dataclass(frozen=True)

@@ -256,6 +256,7 @@ class Evidence:
     size the rows are worth. `carrying` is how many rows carry the variance, `extremes` are the smallest and the largest term that a
     row may have, and `leverage` is a heavy row's share in its own fit. `mean_is_one` says whether the mean of the weights must be 1,
     `smoothed` are the sums for a method's `smoothings`, and `spread` are the powers of the excess and of the rewards, and their ends.
+    `labeled` is the share of the rows that labels are worth, where the reward is known for some only.
     """
 
     value: float
@@ -270,13 +271,14 @@ class Evidence:
     mean_is_one: bool = True
     smoothed: Smoothed = UNSMOOTHED
     spread: tuple[Powers, Powers, tuple[float, float]] | None = None
+    labeled: float = 1.0
 
     @property
     def outcomes(self) -> float:
         """How many rows with a large weight have the outcome that matters, however much each contributes; see `outcome_rows`."""
         if self.spread is None or math.isinf(self.carrying):
             return self.carrying
-        return float(outcome_rows(*self.spread) * self.n / max(self.spread[0].n, 1))
+        return float(outcome_rows(*self.spread) * self.labeled * self.n / max(self.spread[0].n, 1))
 
     @property
     def freedom(self) -> Floats:

@@ -22,6 +22,11 @@ def is_probability(t: Values) -> Values:
     return (t >= 0) & (t <= 1)
 
 
+def is_truth(o: Values) -> Values:
+    """Whether this says yes or no, as 1 or 0."""
+    return (o == 0) | (o == 1)
+
+
 def is_number(x: Values) -> Values:
     """Whether this is a finite number, small enough to be squared."""
     return (x <= LARGEST) & (x >= -LARGEST)

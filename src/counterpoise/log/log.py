@@ -19,8 +19,10 @@ from counterpoise.errors import ColumnError, OptionError
 from counterpoise.log.baseline import How, as_baseline
 from counterpoise.log.lists import CONDITIONAL, DCG, check_lists, refuse_lists
 from counterpoise.log.parts import (
+    LABELS,
     LIMITS,
     LISTS,
+    MODELS,
     PARTS,
     BareLogFields,
     Bounds,
@@ -177,6 +179,9 @@ class Log:
     key: tuple[str, ...] = ()
     keep: str | None = None
     rows_before: int | None = None
+    proxy: str | None = None
+    observed: str | None = None
+    label_propensity: str | None = None
     model_reward: str | None = None
     model_value: Columns = None  # by target; only the question knows which belongs to which
     model: str | Learnable | Fittable | None = None
@@ -294,6 +299,11 @@ class Log:
                 continue
             if part in LISTS:
                 refuse_lists(self, verb)
+            if part in LABELS:
+                raise OptionError(
+                    f"{limits.what} needs the reward of every row, and `{part}=` says that some are unknown.",
+                    do="Ask about the labeled rows alone: leave it out, and pass `where=` with the column of who was labeled.",
+                )
             refuse_sampled(self.keep, limits.what)
             instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
             raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
@@ -422,6 +432,30 @@ def _check(log: Log) -> None:
         raise OptionError(f"`where=` must be an SQL condition as text, found {type(where).__name__}.")
     if any(getattr(log, part) is not None for part in LISTS):
         check_lists(vars(log))
+    if any(getattr(log, part) is not None for part in LABELS):
+        _check_labels(log)
+
+
+def _check_labels(log: Log) -> None:
+    """Check that a proxy comes with who was labeled, and with nothing that needs the reward of every row."""
+    needed = {
+        "proxy": "the column with a number near the reward, in every row",
+        "observed": "the column of who was labeled",
+    }
+    for part, what in needed.items():
+        if getattr(log, part) is None:
+            known = next(other for other in LABELS if getattr(log, other) is not None)
+            alone = " Without a proxy, ask about the labeled rows with `where=`." if part == "proxy" else ""
+            raise OptionError(f"`{known}=` goes with `{part}=`.", do=f"Pass `{part}=`, {what}.{alone}")
+    if len(log.reward) > 1:
+        raise OptionError(
+            f"`proxy=` is of one reward, and this log has {', '.join(map(repr, log.reward))}: ask for one at a time."
+        )
+    for part in ("per", "keep", "rows_before", *LISTS, *MODELS):
+        if getattr(log, part) is not None:
+            raise OptionError(f"`{part}=` does not work with `proxy=` yet: leave one of them out.")
+    if isinstance(log.propensity, Unlogged) or log.propensity == MODEL:
+        raise OptionError("`proxy=` takes propensities as logged, and here a model estimates them.", do="Leave it out.")
 
 
 def refuse_sampled(keep: str | None, what: str, do: str = "Evaluate and compare know them.") -> None:
@@ -517,10 +551,10 @@ def column_names(part: str, value: object, arrays: Arrays | None) -> tuple[str, 
 
 
 def _keep(part: str, value: object, arrays: Arrays | None) -> str:
-    """The column of the probabilities with which rows were kept, or an expression that is one number."""
+    """The column of the probabilities with which rows were kept (or labeled), or an expression that is one number."""
     if isinstance(value, Real) and not isinstance(value, bool):
         if not 0 < float(value) <= 1:
-            raise OptionError(f"`keep={value!r}` is not a probability: rows are kept with one above 0, and at most 1.")
+            raise OptionError(f"`{part}={value!r}` is not a probability: it lies above 0, and is at most 1.")
         return repr(float(value))
     return column_name(part, value, arrays)
 

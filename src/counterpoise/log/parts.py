@@ -89,7 +89,7 @@ class Part:
 
     sentence: str
     form: Form = "column"
-    group: Literal["lists", "predictions", "fitting", ""] = ""
+    group: Literal["lists", "labels", "predictions", "fitting", ""] = ""
     panel: Panel = "rows"
     in_python: str = ""
 
@@ -142,6 +142,21 @@ class BareLogFields(TypedDict, total=False):
         ),
     ]
     rows_before: Annotated[int | None, Part("with keep, how many rows there were before sampling, if known", "option")]
+    proxy: Annotated[
+        Column,
+        Part(
+            "a number in every row that says something of the reward, which is known for some: a judge's score, an early signal",
+            group="labels",
+        ),
+    ]
+    observed: Annotated[
+        Column,
+        Part("with proxy, whether the reward of a row is known (1) or not (0): who was labeled", group="labels"),
+    ]
+    label_propensity: Annotated[
+        Column | float,
+        Part("the probability that a row was labeled; by default, the same for all rows", "keep", "labels"),
+    ]
     model_reward: Annotated[
         Column,
         Part(
@@ -272,8 +287,9 @@ class LogFields(BareLogFields, total=False):
 
 
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
-LISTS, PREDICTIONS, FITTING = (
-    tuple(name for name in PARTS if PARTS[name].group == group) for group in ("lists", "predictions", "fitting")
+LISTS, LABELS, PREDICTIONS, FITTING = (
+    tuple(name for name in PARTS if PARTS[name].group == group)
+    for group in ("lists", "labels", "predictions", "fitting")
 )
 EPISODES = ("episode", "step", "gamma", "done")
 MODELS = (*FITTING, *PREDICTIONS)
@@ -299,6 +315,8 @@ OTHER_WORDS = {
     "done": ("terminal", "terminated"),
     "where": ("condition", "filter"),
     "per": ("denominator", "divided_by"),
+    "proxy": ("judge", "surrogate", "score"),
+    "observed": ("labeled", "is_labeled", "labelled", "is_labelled"),
     "keep": ("sample_rate", "sampling_rate", "sample_weight", "pdrop"),
     "reward_bounds": ("bounds", "reward_range"),
 }
@@ -357,27 +375,32 @@ LIMITS = {
     "evaluate": Limits("evaluate", one_reward=False, has_segments=True),
     "compare": Limits("compare", *_CONTROLLED, one_reward=False, instead="baseline", has_segments=True),
     "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
-    "plan": Limits("plan", ("control", "per"), "takes neither ratios nor further control variates", instead="baseline"),
-    "backtest": Limits("backtest", ("control", "per"), "takes neither ratios nor further control variates", instead="baseline"),
-    "doctor": Limits("doctor", one_reward=False),
-    "ab_test": Limits(
-        "ab_test", (*LISTS, *MODELS, *SAMPLING, "control", "per"), "compares the mean rewards of arms, row by row", instead="baseline"
+    "plan": Limits("plan", ("control", "per", *LABELS), "takes neither ratios nor further control variates", instead="baseline"),
+    "backtest": Limits(
+        "backtest", ("control", "per", *LABELS), "takes neither ratios nor further control variates", instead="baseline"
     ),
-    "distribution": Limits("a distribution", (*LISTS, *MODELS, *SAMPLING, "control", "baseline", "per")),
+    "doctor": Limits("doctor", LABELS, one_reward=False),
+    "ab_test": Limits(
+        "ab_test",
+        (*LISTS, *LABELS, *MODELS, *SAMPLING, "control", "per"),
+        "compares the mean rewards of arms, row by row",
+        instead="baseline",
+    ),
+    "distribution": Limits("a distribution", (*LISTS, *LABELS, *MODELS, *SAMPLING, "control", "baseline", "per")),
     "sensitivity": Limits(
-        "sensitivity", (*LISTS, *MODELS, *SAMPLING, "control", "baseline", "per"), "is about weights and rewards alone"
+        "sensitivity", (*LISTS, *LABELS, *MODELS, *SAMPLING, "control", "baseline", "per"), "is about weights and rewards alone"
     ),
     "sql": Limits(
         "sql",
-        (*LISTS, *FITTING, "baseline", "key", "query", "external_access", "format", "reward_bounds", "per"),
+        (*LISTS, *LABELS, *FITTING, "baseline", "key", "query", "external_access", "format", "reward_bounds", "per"),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
-    "learn_policy": Limits("learn_policy", (*SAMPLING, *_UNLEARNED), _LEARNS, one_reward=False),
-    "PolicyLearner": Limits("PolicyLearner", (*SAMPLING, *_UNLEARNED), _LEARNS, one_reward=False),
+    "learn_policy": Limits("learn_policy", (*SAMPLING, *LABELS, *_UNLEARNED), _LEARNS, one_reward=False),
+    "PolicyLearner": Limits("PolicyLearner", (*SAMPLING, *LABELS, *_UNLEARNED), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
         "RankingLearner",
-        (*SAMPLING, "candidates", *MODELS, "baseline", "per", *EPISODES),
+        (*SAMPLING, *LABELS, "candidates", *MODELS, "baseline", "per", *EPISODES),
         "learns from lists and their rewards alone",
         one_reward=False,
     ),

@@ -26,10 +26,12 @@ from counterpoise.log.targets import (
     targets_of,
 )
 from counterpoise.moments.columns import (
+    COMPARED,
     CONTEXT,
     CUT,
     EXCESS,
     INVERSE,
+    LABELED,
     LENGTH,
     MODEL,
     PER,
@@ -50,6 +52,14 @@ if TYPE_CHECKING:
 PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW_NUMBER = "p", "q", "e", "g", "key", "n", "row"
 DIVISOR = "per"  # what rewards are divided by
 KEEP, COUNTS = "keep", "counts"  # the probability that a row was kept, and how many rows it counts for
+# who was labeled, with which probability, and the proxy; and what is made of them, O/e and that times the proxy
+OBSERVED, LABEL_PROPENSITY, PROXY, LABELS, LABELED_PROXY = (
+    "observed",
+    "label_propensity",
+    "proxy",
+    "label",
+    "label_proxy",
+)
 
 # what a policy learns from: the logged action, its id (−1 if it has none), how many candidates there were and whether it was one of
 # them, and the sum of a reward model's predictions
@@ -75,7 +85,7 @@ class Lane:
     rows of their own, `excess` is blank on those, and `shared` is what it is made from.
     Where a question has a ladder of weights, every contrast has a lane for each `rung` of it.
     Where rows were sampled, `excess` counts each row as often as it stands for others, and so do the columns that `counted` makes from
-    those it maps them to.
+    those it maps them to. Where the reward is known for some rows only, `counted` makes its column from those.
     """
 
     contrast: Contrast
@@ -121,7 +131,7 @@ class Lane:
     @property
     def watched(self) -> str:
         """The column whose largest values are kept, plus 1: the weights, counted where rows were sampled."""
-        return f"{self.excess}_counted" if self.counted else self.excess
+        return f"{self.excess}_counted" if INVERSE in self.columns else self.excess
 
     @property
     def peak(self) -> str:
@@ -227,7 +237,7 @@ class Names:
     def _products(self) -> dict[tuple[str, str], str]:
         products = {}
         for lane in self.lanes:
-            for product in ("us", "ue"):
+            for product in ("us", "ue", *LABELED, *COMPARED):
                 if product in lane.factors:
                     products[lane.factors[product], lane.excess] = lane.columns[product]
             if INVERSE in lane.columns and "us" in lane.factors:  # hs·hu is h·hus
@@ -303,6 +313,13 @@ class Names:
             counted = {f"{column}_counted": column for name, column in columns.items() if name not in ("u", *factors)}
             columns |= {name: f"{column}_counted" for name, column in columns.items() if name not in ("u", *factors)}
             columns[INVERSE] = f"{COUNTS}{j}" if self.apart else COUNTS
+        if self.question.log.proxy is not None:
+            labeled = COMPARED if other else LABELED
+            columns["s"] = factors["us"] = f"{self.shifted[j]}_labeled"
+            counted = {columns["s"]: self.shifted[j]}
+            made = (LABELS, f"u{own}_{LABELS}", PROXY, f"u{own}_{PROXY}", LABELED_PROXY, f"u{own}_{LABELED_PROXY}")
+            columns |= dict(zip(labeled, made, strict=True))
+            factors |= dict(zip(labeled[1::2], made[::2], strict=True))
         zeros = f"zero{place}r{j}" if self.apart else f"zero{place}"
         weight, names = self.question.rungs[rung], (f"u{own}", f"u{shared}", zeros)
         return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung, factors, counted)
@@ -425,7 +442,8 @@ class Question:
                 raise OptionError(f"`control=` maps a column to its known mean; that of {name!r} is {mean!r}.")
         if self.features:
             check_features(self.features)
-        own = (*ROW, *MODEL, *RIVAL, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE)
+        labels = LABELED if self.log.proxy is not None else ()
+        own = (*ROW, *MODEL, *RIVAL, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE, *labels)
         reserved = {name for name in self.control if name in own or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
@@ -537,6 +555,10 @@ class Question:
             parts[DIVISOR] = ("per", log.per)
         if log.keep is not None:
             parts[KEEP] = ("keep", log.keep)
+        if log.proxy is not None:
+            parts |= {PROXY: ("proxy", log.proxy), OBSERVED: ("observed", str(log.observed))}
+        if log.label_propensity is not None:
+            parts[LABEL_PROPENSITY] = ("label_propensity", log.label_propensity)
         if log.model_reward is not None:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
             parts |= _of_part("model_value", names.values, values)
@@ -657,7 +679,8 @@ class Question:
         counts = (INVERSE,) if self.log.keep is not None else ()
         model = MODEL if self.log.model_reward is not None else ()
         model += () if self.log.per is None else (PER, WEIGHTED_PER)
-        return ROW + model + tuple(self.control) + context + lengths + ranks + counts
+        labels = LABELED if self.log.proxy is not None else ()
+        return ROW + model + tuple(self.control) + context + lengths + ranks + counts + labels
 
 
 def _of_part(part: str, names: Iterable[str], columns: Iterable[str]) -> dict[str, tuple[str, str]]:

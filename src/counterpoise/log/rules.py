@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import narwhals as nw
 
 from counterpoise.errors import ColumnError, LogError, verbatim
-from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
+from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity, is_truth
 from counterpoise.log.lists import BITS, DISCOUNT, DONE, DONE_AT, FAULT, LENGTH, LIST, POSITION
 from counterpoise.log.question import (
     ACTION,
@@ -19,7 +19,9 @@ from counterpoise.log.question import (
     ID,
     IS_CANDIDATE,
     KEEP,
+    LABEL_PROPENSITY,
     MODELED,
+    OBSERVED,
     PROPENSITY,
     ROW_NUMBER,
     Learning,
@@ -114,10 +116,11 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
         loggers = getattr(question.weight, "loggers", ())
         called, advice = (", ".join(map(str, loggers)), _LOGGERS) if loggers else (str(log.propensity), _PROPENSITY)
         rules.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
-    rules += [
-        Rule("reward", column, FINITE, is_number(nw.col(name)), name, _DROP)
-        for name, column in zip(names.rewards, log.reward, strict=True)
-    ]
+    for name, column in zip(names.rewards, log.reward, strict=True):
+        good, advice = is_number(nw.col(name)), _DROP
+        if log.proxy is not None:
+            good, advice = good | ~(nw.col(OBSERVED) == 1).fill_null(False), _LABELED
+        rules.append(Rule("reward", column, FINITE, good, name, advice))
     for name, target in zip(names.targets, question.targets, strict=True):
         rules += _rules_of_target(name, target, question)
     if question.learning is not None:
@@ -125,13 +128,20 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
     needed = {feature.column for feature in question.features if feature.is_number}
     owner = dict(zip(names.values, names.targets, strict=False))
     for name, (part, column) in question.numbers.items():
-        if part in ("model_reward", "model_value", "control") or (part == "baseline" and column in needed):
+        if part in ("model_reward", "model_value", "control", "proxy") or (part == "baseline" and column in needed):
             rules.append(Rule(part, column, FINITE, is_number(nw.col(name)), name, _DROP, owner.get(name)))
     if log.per is not None:
         is_amount = is_number(nw.col(DIVISOR)) & (nw.col(DIVISOR) >= 0)
         rules.append(Rule("per", log.per, "be a finite number from 0 on", is_amount, DIVISOR, _DROP))
     if log.keep is not None:
         rules.append(Rule("keep", log.keep, "lie in (0, 1]", is_propensity(nw.col(KEEP)), KEEP, _KEEP))
+    if log.proxy is not None:
+        rules.append(Rule("observed", str(log.observed), "be 1 or 0", is_truth(nw.col(OBSERVED)), OBSERVED, _DROP))
+    if log.label_propensity is not None:
+        holds = is_propensity(nw.col(LABEL_PROPENSITY))
+        rules.append(
+            Rule("label_propensity", log.label_propensity, "lie in (0, 1]", holds, LABEL_PROPENSITY, _LABEL_PROPENSITY)
+        )
     if log.cluster is not None:
         rules.append(Rule("cluster", log.cluster, "be given", ~nw.col(GROUP).is_null(), GROUP, _DROP))
     rules += _rules_of_positions(question) if question.lists is not None else []
@@ -262,6 +272,14 @@ def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr
     return nw.all_horizontal(*held, ignore_nulls=False)
 
 
+def without_unlabeled(frame: FrameT, question: Question) -> FrameT:
+    """The rows under internal names, without the rewards of those that are not labeled, whatever stands there."""
+    if question.log.proxy is None:
+        return frame
+    rewards = question.names.rewards
+    return frame.with_columns(*(nw.when(nw.col(OBSERVED) == 1).then(nw.col(name)).alias(name) for name in rewards))
+
+
 def only_good(frame: FrameT, question: Question) -> FrameT:
     """The rows that break no rule; if there are several rewards, the bad ones are blanked."""
     kept = frame.filter(is_good(question))
@@ -335,6 +353,11 @@ _PROPENSITY = (
     f"fix the logger{_OR_DROP}"
 )
 _KEEP = f"It is the probability that the row was kept, and it was: fix the sampler{_OR_DROP}"
+_LABELED = f"Where `observed=` is 0, it may be anything; these rows say that they are labeled: fix the labels{_OR_DROP}"
+_LABEL_PROPENSITY = (
+    "It is the probability that the row is labeled, and rows that never are cannot be judged: fix it, or leave such rows out with "
+    f"`where=`{_OR_DROP}"
+)
 _LOGGERS = (
     "Every logger's probability of the logged action must lie in [0, 1], and that of the logger who wrote the row "
     f"above 0: fix the log{_OR_DROP}"

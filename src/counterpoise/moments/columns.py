@@ -12,3 +12,14 @@ SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline ca
 INVERSE = "1/keep"  # how many rows before sampling a row stands for; every other column is then multiplied by it
 LENGTH = "u×length"  # the length of a list times Σ(w − 1) over its positions, which tells whether the choice decides about its length
 OF_WHOLE_LISTS = (LENGTH, STEPS, CUT)  # which are no control variates
+
+# Where the reward is known for some rows only: O (or O/e), the proxy, and products. The excess is u, or d where two policies are compared.
+LABEL, PROXY = "label", "proxy"
+
+
+def of_labels(excess: str) -> tuple[str, ...]:
+    """The columns of rows with a proxy, some of whose rewards are known, besides u, s and us."""
+    return LABEL, f"{excess}×label", PROXY, f"{excess}×proxy", "label×proxy", f"{excess}×label×proxy"
+
+
+LABELED, COMPARED = of_labels("u"), of_labels("d")

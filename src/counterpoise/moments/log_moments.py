@@ -14,7 +14,7 @@ import numpy as np
 
 from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
-from counterpoise.moments.columns import INVERSE, PER
+from counterpoise.moments.columns import INVERSE, LABEL, PER
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.reduction import counts_of, reduced
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
@@ -92,6 +92,12 @@ class LogMoments:
         if INVERSE not in stack.columns:
             return None
         return self.rows_before or round(float((stack.n * counts_of(stack)).sum()))
+
+    @property
+    def labels(self) -> int | None:
+        """How many of them are labeled, if the reward is known for some rows only."""
+        is_known_for_some = LABEL in next(iter(self.moments.values())).columns
+        return sum(powers.n for powers in self.rewards) if is_known_for_some else None
 
     def __add__(self, other: LogMoments) -> LogMoments:
         if not isinstance(other, LogMoments):
@@ -369,18 +375,20 @@ def _check_whole(log: LogMoments) -> None:
         raise ValueError("the numbers of rows are damaged")
     if bool(log.per) != (PER in first.columns):
         raise ValueError("what the rewards are divided by is damaged")
-    for powers in (*log.excess.values(), log.rewards, *([log.per] if log.per else [])):
-        if [member.n for member in powers] != rows.tolist():
+    known = rows if log.labels is None else np.array([powers.n for powers in log.rewards])
+    every = [(powers, rows) for powers in (*log.excess.values(), *([log.per] if log.per else []))]
+    for powers, count in (*every, (log.rewards, known)):
+        if [member.n for member in powers] != count.tolist() or (count > rows).any():
             raise ValueError("the sums of powers are damaged")
     if log.left_out.n > log.dropped:
         raise ValueError("the dropped rows are damaged")
     if any(len(sums) != segments for sums in log.smoothed.values()):
         raise ValueError("the smoothed sums are damaged")
     ends = (log.reward_min, log.reward_max)
-    known = {len(label) for label in log.segments} == {len(log.segment_columns)}
-    if not known or len(set(log.segments)) < segments or any(end.shape != (segments,) for end in ends):
+    is_labeled = {len(label) for label in log.segments} == {len(log.segment_columns)}
+    if not is_labeled or len(set(log.segments)) < segments or any(end.shape != (segments,) for end in ends):
         raise ValueError("the segments are damaged")
-    if (np.isnan(ends).any(axis=0) & (rows > 0)).any() or (log.reward_min > log.reward_max).any():
+    if (np.isnan(ends).any(axis=0) & (known > 0)).any() or (log.reward_min > log.reward_max).any():
         raise ValueError("the smallest and largest rewards are damaged")
 
 

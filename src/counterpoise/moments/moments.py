@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import LogError, MomentsError, verbatim
 from counterpoise.moments import stored
-from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LENGTH, MODEL, REWARD, ROW, SQUARE, STEPS
+from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LABEL, LENGTH, MODEL, REWARD, ROW, SQUARE, STEPS
 
 Floats = NDArray[np.float64]
 Stacked = float | Floats  # one number, or one for every member of a stack
@@ -40,6 +40,7 @@ class Moments:
     and, where the log says which of them were cut off, the column cut.
 
     Where rows were sampled, the column 1/keep says how many rows each stands for, and all others are multiplied by it; see `reduced`.
+    Where the reward is known for some rows only, s and us are 0 for the others, and further columns have who was labeled and a proxy.
 
     `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). If the arrays have
     leading axes (segments, groups), this is a stack of moments, and `merge` adds along one of those axes.
@@ -231,6 +232,9 @@ class Moments:
         rewards = [s, *(self.columns.index(name) for name in ("v",) if name in self.columns)]
         if INVERSE in self.columns:
             moved |= dict.fromkeys(rewards, self.columns.index(INVERSE))
+        elif LABEL in self.columns:
+            label = self.columns.index(LABEL)
+            moved = {s: label, us: label + 1}
         else:
             mean[..., rewards] += delta[..., None]
         for column, by in moved.items():
@@ -406,3 +410,32 @@ def _check_columns(first: tuple[str, ...], second: tuple[str, ...]) -> None:
             f"moments of different columns cannot be added: {', '.join(first)} and {', '.join(second)}.",
             do="Evaluate both logs with the same reward model and controls.",
         )
+
+
+# -- Coefficients of control variates, fitted on the scatter -----------------------------------------------------------
+
+
+def least_squares(moments: Moments, controls: Floats, responses: Floats) -> Floats:
+    """The coefficients of the controls (rows of a matrix over the columns) that leave each response with the least scatter.
+
+    Controls that have no variance, or repeat others, get the smallest coefficients that do the same (a pseudo-inverse of the
+    correlations, so the units of the columns do not matter).
+    """
+    cross = controls @ moments.scatter @ np.swapaxes(controls, -1, -2)
+    right = controls @ moments.scatter @ np.swapaxes(responses, -1, -2)
+    inverse = inverse_sizes(moments, controls, cross)
+    correlation = cross * inverse[..., :, None] * inverse[..., None, :]
+    solved = np.linalg.pinv(correlation, rcond=1e-10, hermitian=True) @ (right * inverse[..., None])
+    return np.asarray(solved * inverse[..., None])
+
+
+def inverse_sizes(moments: Moments, controls: Floats, cross: Floats) -> Floats:
+    """One over the root of each control's scatter; 0 where that is no more than rounding."""
+    square = np.einsum("...ii->...i", cross)
+    # what rounding alone can leave of a control that is constant: its columns may be large and cancel
+    n = np.maximum(np.asarray(moments.n), 1)[..., None]
+    terms = np.einsum("...ij,...j->...i", np.square(controls), np.einsum("...ii->...i", moments.scatter))
+    means = np.einsum("...ij,...j->...i", controls, moments.mean)
+    rounding = 1e-13 * (terms + n * np.square(means)) + n * 1e-30
+    size = np.sqrt(np.where(square > rounding, square, 0.0))
+    return np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)

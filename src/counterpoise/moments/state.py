@@ -286,7 +286,7 @@ _PARTS = {
 OF_LISTS = ("slate", "position", "propensity_of", "discount")
 EPISODES = ("episode", "step", "gamma", "done")
 # only present if it was part of the question
-_SAID = ("model", "propensity_model", "items", "candidates", "per", "keep")
+_SAID = ("model", "propensity_model", "items", "candidates", "per", "keep", "proxy", "observed", "label_propensity")
 
 
 def _read_question(raw: object) -> dict[str, Any]:

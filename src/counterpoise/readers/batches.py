@@ -20,6 +20,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 import numpy as np
 
 from counterpoise.errors import AlreadyAddedError, MomentsError, OptionError, StateWarning, verbatim
+from counterpoise.log.parts import LABELS
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
@@ -275,8 +276,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         kept["items"] = _items_kept(question)
     if question.features:
         kept["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
-    if question.log.per is not None:
-        kept["per"] = question.log.per
+    kept |= {part: column for part in ("per", *LABELS) if (column := getattr(question.log, part)) is not None}
     if question.log.keep is not None:
         kept["keep"] = _keep_kept(question.log.keep)
     if question.propensity_model is not None:

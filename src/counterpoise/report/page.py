@@ -176,17 +176,17 @@ def _profiles(reading: Reading) -> dict[str, Profile]:
     result = reading.result
     if result.question is None or result.earlier_rows or not result.question.weight.needs_propensity or result.ladders:
         return {}  # targets that chose weights of their own have ladders to show
-    if result.question.log.keep is not None:
+    if result.question.log.keep is not None or result.moments.labels is not None:
         return {}  # whose rows do not count alike
     drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
     return profile(result.asked(), drawn, rows=result.n, level=result.level)
 
 
 def _audit(result: Result) -> Audit | None:
-    """The audit of the propensities; None unless all rows are at hand, and each counts once."""
+    """The audit of the propensities; None unless all rows are at hand, each counts once, and each has a reward."""
     if result.question is None or result.earlier_rows or result.question.log.keep is not None:
         return None
-    return audit_of(result.asked())
+    return audit_of(result.asked()) if result.moments.labels is None else None
 
 
 def _dates(result: Result) -> str:
@@ -204,7 +204,8 @@ def _doubts(reading: Reading) -> Sensitivity | None:
     result = reading.result
     if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Ratio):
         return None
-    if engine_of(result.question.log).is_cluster or result.question.log.keep is not None:
+    is_plain = result.question.log.keep is None and result.moments.labels is None
+    if engine_of(result.question.log).is_cluster or not is_plain:
         return None
     known = result.targets if reading.is_difference else result.moments.targets
     return result.sensitivity(target=reading.foremost(TARGETS_DRAWN, known))
