@@ -34,8 +34,8 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 198,
-    "lines of code": 34_809,
+    "files": 199,
+    "lines of code": 35_494,
     "modules with one importer": 21,
     "own imports inside functions": 39,
     "… that escape a cycle": 0,
@@ -46,7 +46,7 @@ LIMITS = {
     "type: ignore": 25,
     "vague names": 6,
     "functions with more than 9 parameters": 4,
-    "files of evaluate on Parquet, printed": 42,
+    "files of evaluate on Parquet, printed": 43,
     "opens of the log by evaluate --html": 2,
     "files of PolicyLearner.fit": 54,
     "files of learn_policy": 57,
