@@ -79,7 +79,7 @@ def print_memory(*, rows: int, kind: str) -> None:
     print(f"{rows:,} rows of {kind}: inputs {inputs:.0f} MB, evaluate adds at most {resident('VmHWM') - before:.0f} MB")
 
 
-KEPT_LIMIT = 1.2  # of a plain log's time
+KEPT_LIMITS = {"compiled": 1.2, "polars": 1.4}  # of a plain log's processor time, by what adds up so many rows
 
 
 @SUITE.experiment("keep", rows=[1e5], files=1e5, times=3)
@@ -97,16 +97,17 @@ def time_keep(*, rows: list[int] = (10**6, 10**7), files: int = 10**7, times: in
             taken = fastest_of(works, times)
             plain, kept = taken[""], taken["keep"]
             clock, used = (after / before for before, after in zip(plain, kept, strict=True))
-            worst = max(worst, used)
+            limit = KEPT_LIMITS["compiled" if name == "arrays" and n >= compiled.SHORTEST else "polars"]
+            worst = max(worst, used / limit)
             row(
                 name,
                 f"{n:,}",
                 *(f"{1e3 * each:.1f} ms" for each in (plain[0], kept[0])),
                 f"{clock:.2f}",
                 f"{used:.2f}",
-                KEPT_LIMIT,
+                limit,
             )
-    return worst <= KEPT_LIMIT
+    return worst <= 1.0
 
 
 def with_keep(rows: int) -> dict[str, np.ndarray]:

@@ -94,6 +94,7 @@ REFUSED = {
     "cluster": (BASE | {"cluster": "user"}, {"cluster": "session"}),
     "key": (BASE | {"key": "id"}, {"key": "user"}),
     "keep": (BASE | {"keep": "p"}, {"keep": "p2"}),
+    "per": (BASE | {"per": "t"}, {"per": "t2"}),
     "keep, no more": (BASE | {"keep": "p"}, {"keep": None}),
     "keep, a number": (BASE | {"keep": "p"}, {"keep": 0.5}),
     "model_reward": (BASE | {"model_reward": "q", "model_value": "v"}, {"model_reward": "v"}),

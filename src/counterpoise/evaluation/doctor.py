@@ -307,7 +307,7 @@ class Patient:
         """The log that overlap and rules are judged by: its rows are already chosen, and repeats are reported separately."""
         rows = self.log.of(self.frame).without("where", "table", "query", "external_access", "key")
         # overlap needs no bounds, which may belong to other rewards
-        lean = rows.without("model", "items", "value_samples", "reward_bounds")
+        lean = rows.without("model", "items", "value_samples", "reward_bounds", "per")
         reward, propensity = (name if name in self.numbers else None for name in (self.reward, self.propensity))
         return lean.but(reward=reward, propensity=propensity, drop_bad_rows=True)
 
