@@ -452,7 +452,7 @@ def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[C
     log = question.log
     named = str(log.propensity)
     takes_a_pass = isinstance(log.data, pl.LazyFrame) or engine_of(log).is_cluster
-    if takes_a_pass and not _is_far_from_one(whole.moments[0]):
+    if takes_a_pass and not _is_far_from_one(whole.moments[0], ()):
         return
     if not log.is_arrays and named not in columns_of(log):  # an expression, which may be what corrects them
         return
