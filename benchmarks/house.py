@@ -35,7 +35,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 204,
-    "lines of code": 37_062,
+    "lines of code": 37_460,
     "modules with one importer": 24,
     "own imports inside functions": 40,
     "… that escape a cycle": 0,
@@ -46,10 +46,10 @@ LIMITS = {
     "type: ignore": 25,
     "vague names": 6,
     "functions with more than 9 parameters": 4,
-    "files of evaluate on Parquet, printed": 44,
+    "files of evaluate on Parquet, printed": 47,
     "opens of the log by evaluate --html": 2,
-    "files of PolicyLearner.fit": 55,
-    "files of learn_policy": 58,
+    "files of PolicyLearner.fit": 57,
+    "files of learn_policy": 60,
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -57,6 +57,7 @@ MODELED = POLICY | {"model": Ridge()}
 EPISODES = BASE | {"episode": "list", "step": "place"}
 LISTS = BASE | {"slate": "list", "position": "place", "propensity_of": "item_given_above"}
 LOGGERS = BASE | {"propensity": {"A": "p", "B": "p2"}, "logger": "who"}
+LABELED = BASE | {"proxy": "q", "observed": "over"}
 ITEMS = pl.DataFrame({"a": [0, 1, 2], "price": [1.0, 5.0, 2.0]})
 LISTED = MODELED | {"target": {"new": cp.Probabilities("lists")}, "items": ITEMS}
 GROUPS = {0: "x", 1: "y", 2: "y"}
@@ -97,6 +98,10 @@ REFUSED = {
     "per": (BASE | {"per": "t"}, {"per": "t2"}),
     "keep, no more": (BASE | {"keep": "p"}, {"keep": None}),
     "keep, a number": (BASE | {"keep": "p"}, {"keep": 0.5}),
+    "proxy": (LABELED, {"proxy": "v"}),
+    "proxy, no more": (LABELED, {"proxy": None, "observed": None}),
+    "observed": (LABELED, {"observed": "1 - over"}),
+    "label_propensity": (LABELED | {"label_propensity": "p"}, {"label_propensity": "p2"}),
     "model_reward": (BASE | {"model_reward": "q", "model_value": "v"}, {"model_reward": "v"}),
     "model_value": (BASE | {"model_reward": "q", "model_value": "v"}, {"model_value": "q"}),
     "model": (MODELED, {"model": Ridge(5.0)}),
@@ -153,6 +158,7 @@ HARMLESS = {
     "table": ("where the rows are", BASE, {}),
     "query": ("where the rows are", BASE, {}),
     "external_access": ("how the rows are read", BASE, {}),
+    "format": ("how the rows are read", BASE, {}),
     "max_segments": ("how many segments are too many", BASE, {}),
     "reward_bounds": ("checked against all rewards that the state has seen", BASE, {"reward_bounds": (0.0, 1.0)}),
     "action": ("not read: the target is a column", BASE | {"action": "a"}, {"action": "b"}),

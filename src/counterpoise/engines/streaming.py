@@ -123,6 +123,9 @@ def _indicator(get: Callable[[str], PolarsColumn], feature: Feature) -> PolarsCo
 
 
 def _without_unlabeled(frame: PolarsFrame, question: Question) -> PolarsFrame:
+    """The rows, without the rewards of those that are not labeled."""
+    if question.log.proxy is None:
+        return frame
     known: PolarsFrame = without_unlabeled(nw.from_native(frame), question).to_native()
     return known
 

@@ -470,14 +470,14 @@ class Question:
         """Refuse what a ratio of sums cannot be asked for together with."""
         if self.lists is not None:
             refuse_lists(self.log, "a ratio of sums")
-        given = {
+        unfit = {
             "model": bool(self.model_value) or self.log.model is not None,
             "propensity": self.propensity_model is not None,
             "control": bool(self.control),
             "baseline": bool(self.features),
             "reward_bounds": self.log.reward_bounds is not None,
         }
-        for part in (part for part, is_given in given.items() if is_given):
+        for part in (part for part, is_there in unfit.items() if is_there):
             said = "its propensities must be logged" if part == "propensity" else f"leave out `{part}=`"
             raise OptionError(f"`per=` makes the answer a ratio of two sums, of weights and rewards alone: {said}.")
 
