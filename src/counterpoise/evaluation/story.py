@@ -163,7 +163,16 @@ class Story:
         """How many units a value is said to be of: a hundred where rewards are shares, one elsewhere."""
         moments = self.result.moments
         low, high = float(np.fmin.reduce(moments.reward_min)), float(np.fmax.reduce(moments.reward_max))
-        return 100 if low >= 0.0 and high <= 1.0 and moments.weight.unit == "row" else 1
+        is_share = low >= 0.0 and high <= 1.0 and moments.weight.unit == "row" and not moments.per
+        return 100 if is_share else 1
+
+    @property
+    def divisor(self) -> str:
+        """What a value is of one of: a unit, or what the reward is divided by; stored moments have forgotten its name."""
+        question = self.result.question
+        if not self.result.moments.per:
+            return self.unit
+        return shortened(question.log.per) if question is not None and question.log.per else "what it is divided by"
 
     @property
     def rival(self) -> str:
@@ -174,7 +183,7 @@ class Story:
         """What was asked, of which log."""
         targets = self.result.targets
         who: list[Part] = [Name(targets[0])] if len(targets) == 1 else [f"each of {len(targets):,} policies"]
-        parts: list[Part] = [Name(self.reward), f" per {self.unit}, had ", *who, f" run instead of {self.rival}"]
+        parts: list[Part] = [Name(self.reward), f" per {self.divisor}, had ", *who, f" run instead of {self.rival}"]
         more = [Name(self.log)] if self.log else []
         labels = self.result.moments.labels
         rows = sample_of(self.rows, self.unit, self.result.rows_before)
@@ -314,14 +323,14 @@ class Story:
         if change.lift is not None:
             lower_end, upper_end = (Number(end, change.lift.stderr, is_signed=True) for end in change.lift.interval)
             if not change.lift.identified:
-                return ["between ", lower_end, " and ", upper_end, " ", reward, f" per {self.unit}"], []
+                return ["between ", lower_end, " and ", upper_end, " ", reward, f" per {self.divisor}"], []
             size = Number(change.lift.value, change.lift.stderr, is_signed=True)
-            return [size, " ", reward, f" per {self.unit}"], [" (", lower_end, " to ", upper_end, ")"]
+            return [size, " ", reward, f" per {self.divisor}"], [" (", lower_end, " to ", upper_end, ")"]
         ends: list[Part] = [Number(end, change.value.stderr) for end in change.value.interval]
         alone = ", if the reward model is right: this rests on the model alone"
         said = alone if self.result.is_model_only(self.reading.primary) else ""
         value = Number(change.value.value, change.value.stderr)
-        return [value, " ", reward, f" per {self.unit}"], [
+        return [value, " ", reward, f" per {self.divisor}"], [
             f" ({level} interval: ",
             ends[0],
             " to ",
@@ -348,7 +357,7 @@ class Story:
         size_cell, *ends = (
             Number(x, known.lift.stderr, is_signed=True) for x in (known.lift.value, *known.lift.interval)
         )
-        return Phrase([f"{where}: ", size_cell, f" per {self.unit} (", ends[0], " to ", ends[1], f"{sample})."])
+        return Phrase([f"{where}: ", size_cell, f" per {self.divisor} (", ends[0], " to ", ends[1], f"{sample})."])
 
     def _from(self, change: Change) -> list[Part]:
         """From what to what, where a value is known and does not contradict the change.
@@ -367,7 +376,7 @@ class Story:
     @property
     def units(self) -> str:
         """What values are of, in words: row, or 100 rows."""
-        return self.unit if self.per == 1 else f"{self.per} {self.unit}s"
+        return self.divisor if self.per == 1 else f"{self.per} {self.unit}s"
 
     def amount(self, value: float, error: float) -> Number:
         """A value of so many units as `units` says, to the digits of its error."""
