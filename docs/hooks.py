@@ -73,7 +73,7 @@ def parts() -> str:
     """The parts of a log as a table, read off the class that every signature is made from."""
     classes = [node for node in ast.parse(PARTS.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
     rows = ["| part | type | what it is |", "|---|---|---|"]
-    for field in next(node for node in classes if node.name == "LogFields").body:
+    for field in (field for node in classes if node.name.endswith("LogFields") for field in node.body):
         match field:
             case ast.AnnAssign(ast.Name(name), ast.Subscript(slice=ast.Tuple([kind, ast.Call(args=[sentence, *_])]))):
                 rows.append(f"| `{name}` | `{ast.unparse(kind)}` | {ast.literal_eval(sentence)} |")

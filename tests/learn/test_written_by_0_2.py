@@ -43,7 +43,10 @@ def test_runs_go_on_where_they_were(name, tmp_path):
     make, log, parts = RUNS[name]
     learner = make(checkpoint=tmp_path / f"{name}.safetensors").fit(log, **parts)
     assert [epoch.epoch for epoch in learner.history_] == [1, 2]
-    np.testing.assert_allclose([epoch.value for epoch in learner.history_], EXPECTED[name]["values"], rtol=1e-6)
+    # a value near 0 is what is left of larger numbers, in single precision, whose last digit depends on the processor
+    np.testing.assert_allclose(
+        [epoch.value for epoch in learner.history_], EXPECTED[name]["values"], rtol=1e-6, atol=1e-7
+    )
     for part, tensor in learner.policy_.state_dict().items():
         torch.testing.assert_close(tensor, torch.tensor(EXPECTED[name]["weights"][part]), rtol=1e-5, atol=1e-6)
     with pytest.raises(PolicyFileError, match=r"another run: .*learning_rate is 0.05, now it is 0.1.* old settings"):
