@@ -203,7 +203,7 @@ def test_the_reference_has_every_part_of_a_log_with_its_type(site):
     page = (site / "api" / "log.html").read_text(encoding="utf-8")
     rows = dict(re.findall(r"<tr>\s*<td><code>(\w+)</code></td>\s*<td><code>(.*?)</code></td>", page))
     assert set(PARTS) <= set(rows)
-    assert rows["reward"] == "Columns"
+    assert rows["reward"] == "Columns | Ratio"
     assert rows["reward_bounds"] == "Bounds"
 
 
