@@ -27,6 +27,7 @@ from counterpoise.readers.files import UNREADABLE, check_once, shown
 BATCH = 8 * 2**20  # bytes of text that are decoded at a time
 SHAPED = 1000  # first records, which say what else there is to read
 DEEPEST = 8  # levels of nesting that become columns
+NESTED = 500  # brackets inside each other, which some versions of polars follow until the stack is full
 EXACT = 2**53  # whole numbers beyond it are text: a float would mix them up
 
 LINE, IS_READ = f"{OWN}line", f"{OWN}is read"  # columns beside the record's own
@@ -183,6 +184,8 @@ def _frame(lines: list[str], fields: Fields) -> tuple[pl.DataFrame | None, str]:
     """The fields of some lines, or why they cannot be decoded together."""
     if not all(line.startswith("{") and line.endswith("}") for line in lines):
         return None, "it is not a JSON object"
+    if any(_is_deep(line) for line in lines):
+        return None, f"it has more than {NESTED} brackets inside each other"
     # polars reads the lines as one array, so that two halves of an object are one, and a line with a comma may be two: numbers tell
     numbered = pl.Series([_numbered(k, line) for k, line in enumerate(lines)], dtype=pl.String)
     try:
@@ -193,6 +196,21 @@ def _frame(lines: list[str], fields: Fields) -> tuple[pl.DataFrame | None, str]:
     if len(numbers) != len(lines) or not numbers.eq_missing(pl.Series(range(len(lines)), dtype=pl.Int64)).all():
         return None, "it is more or less than one JSON object"
     return decoded.drop(LINE), ""
+
+
+def _is_deep(line: str) -> bool:
+    """Whether brackets are nested too deeply, those in text counted, too.
+
+    >>> _is_deep("[" * 1000 + "]" * 1000), _is_deep("[1], " * 1000)
+    (True, False)
+    """
+    if line.count("[") + line.count("{") <= NESTED:  # nearly every line
+        return False
+    depth = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", line):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest > NESTED
 
 
 def _numbered(k: int, line: str) -> str:
