@@ -310,7 +310,8 @@ VERBS = {
 def test_every_verb_says_what_it_says_of_the_same_rows(dsjson, verb):
     log = cp.read.vowpal_wabbit(dsjson, cluster=False)
     found, expected = VERBS[verb](log), VERBS[verb](log.of(rows_of(log)))
-    assert found == (pytest.approx(expected, rel=1e-9) if isinstance(expected, float) else expected)
+    is_number = isinstance(expected, float | tuple)  # sums over threads may differ in their last digits
+    assert found == (pytest.approx(expected, rel=1e-9) if is_number else expected)
 
 
 def test_a_policy_is_learned(dsjson):
