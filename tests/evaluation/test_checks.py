@@ -45,6 +45,23 @@ def caveats(result, code):
     return [one for one in result.verdict().caveats if one.code == code]
 
 
+@pytest.mark.parametrize("copies", [2, 3, 10])
+def test_rows_that_are_there_several_times_are_named_unless_a_key_or_cluster_tells(copies):
+    log = a_log(taste=0.0).drop("user_id").head(4000 // copies)
+    twice = pl.concat([log] * copies)
+    (one,) = caveats(cp.evaluate(twice, **ASKED), "repeated-rows")
+    assert one.numbers["repeated"] == twice.height - log.height
+    assert not caveats(cp.evaluate(log, **ASKED), "repeated-rows")
+    numbered = twice.with_columns(row=pl.int_range(pl.len()) % log.height)
+    assert not caveats(cp.evaluate(numbered, **ASKED, cluster="row"), "repeated-rows")
+    assert not caveats(cp.evaluate(twice, **ASKED, cluster=False), "repeated-rows")
+
+
+def test_rows_of_few_coarse_columns_repeat_by_chance():
+    log = a_log(taste=0.0).select("action", "p", "t", "r")  # eight different rows
+    assert cp.evaluate(log, **ASKED).verdict().verdict == "ok"
+
+
 def test_rows_of_one_user_that_move_together_are_named_with_how_much_wider_the_interval_is():
     log = a_log()
     result = cp.evaluate(log, **ASKED)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
 import polars as pl
 from scipy.special import bdtrc, pdtr
 
@@ -206,6 +207,7 @@ def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
 
 
 SURE = 0.001  # p: one log in a thousand may be doubted for nothing
+MOST = 12  # copies of a row that are looked for
 
 
 @dataclass(frozen=True)
@@ -214,17 +216,19 @@ class Repeats:
 
     Rows with few coarse columns repeat by chance: independent ones each come up a Poisson number of times, with a mean λ of its own. But
     then an even number of times (two or more) is the rarer case, because :math:`(1 - e^{-\lambda})^2 \le 1 - e^{-2\lambda}`, and pairs need
-    triples beside them: whatever the means are, their moments obey the inequality of Cauchy and Schwarz, so that
+    triples beside them, and so on: whatever the means are, their moments obey the inequality of Cauchy and Schwarz, so that
 
-    .. math:: E[f_2]^2 \le \tfrac32 \, E[f_1] \, E[f_3],
+    .. math:: E[f_k]^2 \le \tfrac{k + 1}{k} \, E[f_{k-1}] \, E[f_{k+1}],
 
     with :math:`f_k` the number of different rows that came up k times. A file that was read twice breaks the first rule, and rows that a
-    logger sent again break the second.
+    logger sent again, twice or more often, break the second.
 
     Examples
     --------
-    >>> Repeats({1: 900, 2: 200}).is_odd, Repeats({2: 20}).is_odd, Repeats({1: 300, 2: 75, 3: 12, 4: 2}).is_odd
-    (True, True, False)
+    >>> Repeats({1: 900, 2: 200}).is_odd, Repeats({2: 20}).is_odd, Repeats({3: 400}).is_odd
+    (True, True, True)
+    >>> Repeats({1: 300, 2: 75, 3: 12, 4: 2}).is_odd
+    False
     """
 
     times: Mapping[int, int]
@@ -250,17 +254,23 @@ class Repeats:
         even = sum(count for k, count in self.times.items() if k % 2 == 0)
         if even and bdtrc(even - 1, self.distinct, 0.5) < SURE:
             return True
-        once, twice, thrice = (self.times.get(k, 0) for k in (1, 2, 3))
-        # two standard deviations of both counts to the safe side
-        pairs, singles = max(twice - 2 * twice**0.5, 0.0), once + 2 * once**0.5 + 4
-        return bool(pdtr(thrice, pairs**2 / (1.5 * singles)) < SURE)
+        for k in range(2, MOST + 1):
+            below, these, above = (self.times.get(times, 0) for times in (k - 1, k, k + 1))
+            # two standard deviations of both counts to the safe side
+            fewest, most = max(these - 2 * these**0.5, 0.0), below + 2 * below**0.5 + 4
+            if pdtr(above, fewest**2 * k / ((k + 1) * most)) < SURE / (MOST - 1):
+                return True
+        return False
 
 
-def repeats(frame: pl.LazyFrame, schema: pl.Schema) -> Repeats | None:
+def repeats(frame: pl.LazyFrame | pl.DataFrame, schema: pl.Schema) -> Repeats | None:
     """How often each row comes up, by all columns that can be compared; None if there is no such column."""
     chosen = [name for name in schema.names() if not schema[name].is_nested()]
     if not chosen:
         return None
+    if isinstance(frame, pl.DataFrame):  # few rows, where planning a query would take most of the time
+        times = np.unique(frame.select(columns(chosen)).hash_rows().to_numpy(), return_counts=True)[1]
+        return Repeats({int(k): int(count) for k, count in zip(*np.unique(times, return_counts=True), strict=True)})
     each = frame.select(row=pl.struct(columns(chosen)).hash()).group_by("row").agg(times=pl.len())
     return Repeats(dict(collect(each.group_by("times").agg(count=pl.len())).rows()))
 

@@ -59,6 +59,9 @@ CODES: Mapping[str, Code] = {
     ),
     "few-clusters": Code("caution", "Cluster-robust errors need more clusters, or clusters of more equal size."),
     "repeated-keys": Code("caution", "Rows repeat the key of another row, so the log may contain rows twice."),
+    "repeated-rows": Code(
+        "caution", "Rows repeat other rows in every column, more often than chance would.", takes_rows=True
+    ),
     "dropped-rows": Code("caution", "Rows were dropped as bad, and the rest may not be like them."),
     "rows-before-sampling": Code("caution", "The rows do not add up to as many as there were before sampling."),
     UNNAMED: Code("caution", "A column seems to say how rows were sampled, and nobody named it.", takes_rows=True),

@@ -23,7 +23,16 @@ from counterpoise.diagnostics.findings import (
     meaning_of,
     try_readings,
 )
-from counterpoise.diagnostics.seeming import fall_of, find_lists, says_action, says_list, says_position, shows_once
+from counterpoise.diagnostics.seeming import (
+    fall_of,
+    find_lists,
+    repeats,
+    says_action,
+    says_list,
+    says_position,
+    shows_once,
+    tells_apart,
+)
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
 from counterpoise.diagnostics.verdict import COUNTED, MISSING, OWN_ROWS, UNNAMED, Severity
 from counterpoise.engines.registry import columns_of, engine_of
@@ -155,6 +164,8 @@ def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
 SAMPLED = 4_000  # rows of whole ids
 ENOUGH, AT_MOST = 200, 40_000  # ids that are enough to tell; until then, more rows are taken
 REPEATED = 1.05  # rows per id, at least
+COMPARED = 16  # columns, besides those of the question, by which rows are compared
+OFTEN = 0.05  # of the rows: fewer repeated ones make an interval too narrow by less than 3 %
 FIRST = 10_000  # rows that the doctor's cheap checks look at
 RARE = 0.001  # once this share of rows is dropped, propensities are looked at
 MATTERS = 0.25  # standard errors: a bias of that size lowers what a 95 % interval covers by half a percent
@@ -217,6 +228,26 @@ def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]
     yield from rows_together(question, whole, columns)
     yield from lists_as_rows(question, whole, columns)
     yield from unnamed_sampling(question, columns)
+    yield from repeated_rows(question, columns)
+
+
+def repeated_rows(question: Question, names: Sequence[str]) -> Iterator[Concern]:
+    """Whether rows are there twice, if no key or cluster tells: the doctor's check, on some columns of the first rows."""
+    log = question.log
+    if log.key or log.cluster is not None or log.rows_are_independent:
+        return
+    taken = {column for _, column in question.columns}
+    frame = first_rows_with(question, FIRST, [name for name in names if name not in taken][:COMPARED])
+    counts = repeats(frame, frame.schema)
+    if counts is None or counts.repeated < OFTEN * counts.rows:
+        return
+    if counts.is_odd or tells_apart(frame.lazy(), frame.schema, counts):
+        of = f"the first {counts.rows:,}" if counts.rows == FIRST else f"{counts.rows:,}"
+        text = f"{counts.repeated:,} of {of} rows repeat another row, more often than chance would."
+        do = "Count each decision once. If these rows belong together, pass `cluster=`; if they are independent, pass `cluster=False`."
+        yield Concern(
+            Caveat("repeated-rows", text, {"repeated": float(counts.repeated), "rows": float(counts.rows)}, do)
+        )
 
 
 def unnamed_sampling(question: Question, columns: Sequence[str]) -> Iterator[Concern]:
