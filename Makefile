@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help setup setup-oldest setup-newest demo report test lint types tests laws test-oldest test-newest docs statistics benchmark reproduce-check benchmark-reproduce \
-	benchmark-learning benchmark-quality results audit check clean
+	benchmark-learning benchmark-quality results peers audit check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make benchmark-quality  what learn_policy makes of 16 logs with a known truth (under an hour); OBP=/path/to/its/python for peers"
 	@echo "make audit       tries to break the command line: kills, signals, full disks, damaged files (about 5 minutes)"
 	@echo "make results     every benchmark again, into benchmarks/RESULTS.md (hours); QUICK=1 only shows that all of them run"
+	@echo "make peers       the same tasks by every peer, in environments of their own under .peers/, into benchmarks/PEERS.md (hours; QUICK=1: minutes, only printed)"
 	@echo "make benchmark   speed and memory as ratios, against the memory limit of this machine"
 
 # modules are compiled when they are first imported: most of them never are
@@ -151,5 +152,10 @@ results: $(READY)
 		$(BIN)/python benchmarks/$$script.py $(if $(QUICK),--quick,--write) || broken="$$broken $$script"; done; \
 	test -z "$$broken" || { echo "promises are broken in:$$broken"; exit 1; }
 
+# every library in an environment of its own; a run that was stopped goes on where it was, FRESH=1 begins again
+peers: $(READY)
+	$(if $(FRESH),rm -rf .peers)
+	$(BIN)/python benchmarks/peers.py $(if $(QUICK),--quick,--write)
+
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-newest build dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest .peers build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -99,6 +99,8 @@ class Suite:
     """Its path, `__file__`."""
     about: str
     """Its docstring."""
+    page: Path = RESULTS
+    """Where `--write` writes."""
     experiments: dict[str, Experiment] = field(default_factory=dict)
 
     def experiment(self, name: str, *, is_hidden: bool = False, **quick: Any) -> Callable[[Work], Work]:
@@ -151,7 +153,7 @@ class Suite:
                 print(f"\n## {each}: {experiment.summary}\n", flush=True)
             asked = (dict(experiment.quick_options) if is_quick else {}) | options
             typed = [word for word in words if word != each]
-            with recording(f"{self.name} {each}", [each, *typed], is_on=writes):
+            with recording(f"{self.name} {each}", [each, *typed], is_on=writes, page=self.page):
                 is_kept &= experiment.work(**asked) is not False
         return 0 if is_kept or is_quick else 1  # few runs break promises by luck
 
@@ -179,8 +181,8 @@ class Both(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def recording(key: str, words: Sequence[str], *, is_on: bool) -> Iterator[None]:
-    """Write what is printed meanwhile into RESULTS.md, too; `words` stand behind the script's name on the command line."""
+def recording(key: str, words: Sequence[str], *, is_on: bool, page: Path = RESULTS) -> Iterator[None]:
+    """Write what is printed meanwhile into a page, too; `words` stand behind the script's name on the command line."""
     if not is_on:
         yield
         return
@@ -189,7 +191,7 @@ def recording(key: str, words: Sequence[str], *, is_on: bool) -> Iterator[None]:
         yield
     script = key.split()[0]
     command = shlex.join(["python", f"benchmarks/{script}.py", *(word for word in words if word != "--write")])
-    write(key, command, output.getvalue(), time.perf_counter() - began)
+    write(key, command, output.getvalue(), time.perf_counter() - began, page)
 
 
 def write(key: str, command: str, output: str, seconds: float, path: Path = RESULTS) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -500,14 +501,15 @@ def learn_theirs(world: World, seed: int, obp: str, names: list[str]) -> Record:
     """True values and seconds of the Pipeline's learners, which see the log and the test set's contexts only."""
     if len(world.action) * world.n_actions > FOREST_CELLS:
         names = [name for name in names if name != "forest"]
-    script = Path(__file__).with_name("peers.py")
     with tempfile.TemporaryDirectory() as folder:
         log, greedy = f"{folder}/log.npz", f"{folder}/greedy.npz"
         np.savez(
             log, context=world.context, action=world.action, reward=world.reward, propensity=world.propensity,
             n_actions=world.n_actions, test_context=world.test_context, seed=seed,
         )  # fmt: skip
-        done = subprocess.run([obp, "-E", script, "learners", log, greedy, *names], capture_output=True, text=True)
+        python = Path(shutil.which(obp) or obp).absolute()  # it runs in another folder
+        words = [python, "-E", "-m", "peer.obp", "learners", log, greedy, *names]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parent)
         if done.returncode:
             raise RuntimeError(f"the Pipeline's learners failed: {done.stderr.strip().splitlines()[-1]}")
         with np.load(greedy) as file:

