@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -461,6 +462,7 @@ LEARNERS: dict[str, tuple[str, ...]] = {
     "scikit_learn": ("",),
     "paper_recipe": ("",),
 }
+ALIKE = ("ours_from_tables", "polars_by_hand", "duckdb_by_hand")  # whose numbers are another's
 LESSONS = ("obp10", "digits", "letter", "satimage", "cp20", "greedy99")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
 
@@ -496,7 +498,7 @@ def compare_learning(
         if not kept:
             todo.append((job, spec))
     os.environ.update(ONE_THREAD)
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 1 if not small else 1)) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for (job, spec), record in zip(todo, pool.map(lambda each: learn_once(*each[0], draw), todo), strict=True):
             records[job] = record
             store.put("learn", spec, record)
@@ -568,12 +570,12 @@ def show_learning(
 # -- 9: truth ---------------------------------------------------------------------------------------------------------------
 
 
-@SUITE.experiment("truth", small=True, logs=20, limit=10.0)
+@SUITE.experiment("truth", small=True, logs=20, limit=5.0)
 def compare_truth(
     *,
     logs: int = 500,
     seed: int = 26_000,
-    limit: float = LIMIT,
+    limit: float = 60.0,
     only: list[str] = (),
     fresh: bool = False,
     small: bool = False,
@@ -584,49 +586,24 @@ def compare_truth(
     is told whose row is whose.
     """
     store = Store(quick=small)
-    names = lineup(["ours", *(only or PEERS)], "evaluate", quick=small and not only)
-    names = [name for name in names if name != "ours_from_tables"]
-    ranked = list(lineup(["ours", *(only or PEERS)], "lists", quick=small and not only))
-    found: dict[tuple[str, str], list[Record]] = {}
-    failures: dict[tuple[str, str], str] = {}
-    with workers([*dict.fromkeys([*names, *ranked])]) as team:
-        for world in WORLDS:
-            for name in ranked if world == "lists" else names:
-                spec = {"library": name, "world": world, "first": int(seed), "logs": int(logs), "limit": float(limit)}
-                record = {} if fresh else store.get("truth", spec)
-                if not record:
-                    print(f"truth {world} {name}", file=sys.stderr, flush=True)
-                    asked = {key: value for key, value in spec.items() if key != "library"}
-                    team[name].ask(LIMIT, do="prepare", task="truth", spec=asked)
-                    record = team[name].ask(limit + 2 * LIMIT, do="run")
-                    store.put("truth", spec, record)
-                if "error" in record:
-                    failures[name, world] = record["error"]
-                else:
-                    found[name, world] = record["answer"]
-    rows = [(name, estimator) for name in dict.fromkeys([*names, *ranked]) for estimator in estimators_of(name, found)]
-    print(
-        "Coverage of 95 % intervals, ± its Monte Carlo error; `given ok` counts the logs where the verdict was ok, with their share:\n"
+    names, ranked = (
+        [name for name in lineup(["ours", *(only or PEERS)], task, quick=small and not only) if name not in ALIKE]
+        for task in ("evaluate", "lists")
     )
-    head("library, estimator", *WORLDS)
-    for name, estimator in rows:
-        if name == "ours":
-            row(
-                f"{PEERS[name].title}, {estimator}, **given ok**",
-                *(coverage(found.get((name, world)), estimator, given="ok") for world in WORLDS),
-            )
-        row(f"{PEERS[name].title}, {estimator}", *(coverage(found.get((name, world)), estimator) for world in WORLDS))
-    print("\nRMSE over that of our `beta_ips` on the same logs, and the bias in standard errors of its mean:\n")
-    head("library, estimator", *WORLDS)
-    for name, estimator in rows:
-        row(f"{PEERS[name].title}, {estimator}", *(
-            accuracy(found.get((name, world)), estimator, found.get(("ours", world)), "beta iips" if world == "lists" else "beta_ips")
-            for world in WORLDS))  # fmt: skip
-    print("\nLogs of which the library said anything but a number (a verdict other than ok, a warning, an error):\n")
-    head("library", *WORLDS)
-    for name in dict.fromkeys([*names, *ranked]):
-        row(PEERS[name].title, *(spoken(found.get((name, world))) for world in WORLDS))
-    print()
+    asked = {"first": int(seed), "logs": int(logs), "limit": float(limit)}
+    worlds = {
+        name: [world for world in WORLDS if name in (ranked if world == "lists" else names)]
+        for name in [*names, *ranked]
+    }
+    os.environ.update(ONE_THREAD)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        tell = partial(tell_truth, store=store, asked=asked, fresh=fresh)
+        told = {key: record for records in pool.map(tell, worlds, worlds.values()) for key, record in records.items()}
+    failures = {key: record["error"] for key, record in told.items() if "error" in record}
+    found = {key: record["answer"] for key, record in told.items() if "error" not in record}
+    show_truth(found, names, [world for world in WORLDS if world != "lists"], "beta_ips")
+    print("Lists of five, 1,000 a log:\n")
+    show_truth(found, ranked, ["lists"], "beta iips")
     for (name, world), why in failures.items():
         print(f"- {PEERS[name].title}, {world}: {short(why)}.")
     return all(
@@ -636,14 +613,57 @@ def compare_truth(
     )
 
 
-def estimators_of(name: str, found: Record) -> list[str]:
-    names = (
-        key
-        for (who, _), answers in found.items()
-        if who == name
-        for each in answers
-        for key in (each.get("answer") or {})
+def show_truth(found: dict[tuple[str, str], list[Record]], names: list[str], worlds: list[str], primary: str) -> None:
+    """Coverage, accuracy, and what was said."""
+    rows = [(name, each) for name in names for each in estimators_of(name, found, worlds)]
+    print(
+        "Coverage of 95 % intervals, ± its Monte Carlo error. *Given ok* counts the logs whose verdict was `ok`, and says how many:\n"
     )
+    head("library, estimator", *worlds)
+    for name, estimator in rows:
+        title = f"{PEERS[name].title}, {estimator}"
+        cells = [found.get((name, world)) for world in worlds]
+        if name == "ours":
+            row(f"**{title}, given ok**", *(coverage(cell, estimator, given="ok") for cell in cells))
+        row(title, *(coverage(cell, estimator) for cell in cells))
+    print(
+        f"\nRMSE and median width of the interval, over those of our `{primary}`; and the bias in standard errors of its mean:\n"
+    )
+    head("library, estimator", *worlds)
+    for name, estimator in rows:
+        cells = [(found.get((name, world)), found.get(("ours", world))) for world in worlds]
+        row(
+            f"{PEERS[name].title}, {estimator}", *(accuracy(theirs, estimator, ours, primary) for theirs, ours in cells)
+        )
+    print("\nLogs of which the library said anything but a number: a verdict other than ok, a warning, an error:\n")
+    head("library", *worlds)
+    for name in names:
+        row(PEERS[name].title, *(spoken(found.get((name, world))) for world in worlds))
+    print()
+
+
+def tell_truth(
+    name: str, worlds: list[str], store: Store, asked: Spec, *, fresh: bool
+) -> dict[tuple[str, str], Record]:
+    """What a library says of the logs of every world."""
+    told = {}
+    with workers([name]) as team:
+        for world in worlds:
+            spec = asked | {"library": name, "world": world}
+            record = {} if fresh else store.get("truth", spec)
+            if not record:
+                print(f"truth {world} {name}", file=sys.stderr, flush=True)
+                team[name].ask(LIMIT, do="prepare", task="truth", spec=asked | {"world": world})
+                record = team[name].ask(
+                    5 * asked["limit"] + LIMIT, do="run"
+                )  # by the clock, of a machine that may be busy
+                store.put("truth", spec, record)
+            told[name, world] = record
+    return told
+
+
+def estimators_of(name: str, found: dict[tuple[str, str], list[Record]], worlds: Sequence[str] = WORLDS) -> list[str]:
+    names = (key for world in worlds for each in found.get((name, world), ()) for key in (each.get("answer") or {}))
     return [key for key in dict.fromkeys(names) if not key.startswith("says")]
 
 
@@ -686,14 +706,18 @@ def keeps_coverage(answers: list[Record] | None, estimator: str) -> bool:
 
 
 def accuracy(answers: list[Record] | None, estimator: str, ours: list[Record] | None, primary: str) -> str:
-    mine = [value - truth for truth, value, _, _ in intervals(ours, primary) if math.isfinite(value)]
-    theirs = [value - truth for truth, value, _, _ in intervals(answers, estimator) if math.isfinite(value)]
-    if len(theirs) < 2 or not mine:
+    """RMSE and width over ours, on the logs that both have an answer for; and the bias."""
+    theirs, mine = intervals(answers, estimator), intervals(ours, primary)
+    pairs = [(a, b) for a, b in zip(theirs, mine, strict=False) if math.isfinite(a[1]) and math.isfinite(b[1])]
+    if len(pairs) < 2:
         return "–"
-    mine = mine[: len(theirs)]
-    rmse = math.sqrt(statistics.mean(e * e for e in theirs) / statistics.mean(e * e for e in mine))
-    spread = statistics.stdev(theirs) / math.sqrt(len(theirs))
-    return f"{rmse:.2f}, {statistics.mean(theirs) / spread if spread else 0:+.1f}"
+    errors = [value - truth for (truth, value, _, _), _ in pairs]
+    squares = (statistics.mean((one[side][1] - one[side][0]) ** 2 for one in pairs) for side in (0, 1))
+    rmse = math.sqrt(next(squares) / next(squares))
+    widths = [statistics.median(one[side][3] - one[side][2] for one in pairs) for side in (0, 1)]
+    wide = f", {widths[0] / widths[1]:.2f}" if math.isfinite(widths[0] / widths[1]) else ""
+    spread = statistics.stdev(errors) / math.sqrt(len(errors))
+    return f"{rmse:.2f}{wide}; {statistics.mean(errors) / spread if spread else 0:+.1f}"
 
 
 def spoken(answers: list[Record] | None) -> str:

@@ -73,7 +73,7 @@ def fit(lesson: Lesson, rows: Floats, **options: Any) -> Any:
     return bandit
 
 
-def act(bandit: Any, context: Floats, draws: int = 10) -> Floats:
+def act(bandit: Any, context: Floats, draws: int = 50) -> Floats:
     """Greedily: the action whose draws from the posterior are best on average."""
     total: Any = 0
     for _ in range(draws):

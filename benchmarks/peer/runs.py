@@ -221,7 +221,7 @@ class Store:
     def put(self, task: str, spec: Mapping[str, Any], cell: Record) -> None:
         self.cells[self.key(task, spec)] = cell
         PLACE.mkdir(exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
+        with self.path.open("a", encoding="utf-8") as file:  # a line at a time, so that threads do not mix
             file.write(json.dumps({"key": self.key(task, spec), "cell": cell}) + "\n")
 
 
