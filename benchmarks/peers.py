@@ -153,12 +153,12 @@ def power(n: int) -> str:
 # -- 1: installing ----------------------------------------------------------------------------------------------------------
 
 
-@SUITE.experiment("install", small=True)
+@SUITE.experiment("install", small=True, repeats=2)
 def install(*, only: list[str] = (), fresh: bool = False, small: bool = False, repeats: int = 5) -> None:
     """What it takes to have each library: seconds of pip without a cache, size, packages, and seconds to import it."""
     names = [name for name, peer in PEERS.items() if peer.imports and (not only or name in only)]
     if small and not only:
-        names = [name for name in names if PEERS[name].is_quick or (PLACE / name / "built.json").exists()]
+        names = [name for name in names if PEERS[name].is_quick]
     facts = {}
     for name in names:
         place = PLACE / name
@@ -244,17 +244,16 @@ def megabytes(place: Path) -> float:
 # -- 2 to 7: what is timed --------------------------------------------------------------------------------------------------
 
 
-def race(task: str, only: Sequence[str], *, small: bool, fresh: bool, repeats: int, among: Sequence[str] = ()) -> Race:
+def race(task: str, only: Sequence[str], *, small: bool, fresh: bool, repeats: int) -> Race:
     """Everyone who has the task; ours is always there, to be 1."""
-    wanted = list(only or among or PEERS)
-    names = lineup(["ours", *wanted], task, quick=small and not only)
-    return Race(task, names, Store(quick=small), repeats, fresh)
+    names = lineup(["ours", *(only or PEERS)], task, quick=small and not only)
+    return Race(task, names, Store(quick=small), repeats, fresh, LIMIT / 6 if small else LIMIT)
 
 
 def who_cannot(task: str, names: Sequence[str], *, small: bool) -> None:
     """Say who is not in a table, and why."""
     for name, peer in PEERS.items():
-        if peer.packages and name not in names and not (small and not (PLACE / name / "built.json").exists()):
+        if peer.packages and name not in names and (peer.is_quick or not small):
             note = built(name)
             why = f"cannot be installed: {short(note['error'])}" if "error" in note else "has nothing for this task"
             print(f"- {peer.title}: {why}.")
@@ -461,9 +460,14 @@ LEARNERS: dict[str, tuple[str, ...]] = {
     "obp": ("ipw_logistic", "ipw_forest", "network"),
     "scikit_learn": ("",),
     "paper_recipe": ("",),
+    "coba": ("mtr",),
+    "contextualbandits": ("dr", "dm"),
+    "econml": ("forest",),
+    "pybandits": ("", "normal prior"),
 }
+SLOW = ("econml", "pybandits")  # whose defaults take longer than the others' tuning: they are not tuned
 ALIKE = ("ours_from_tables", "polars_by_hand", "duckdb_by_hand")  # whose numbers are another's
-LESSONS = ("obp10", "digits", "letter", "satimage", "cp20", "greedy99")
+LESSONS = ("obp10", "digits", "satimage", "cp20")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
 
 
@@ -473,7 +477,7 @@ def compare_learning(
     logs: list[str] = LESSONS,
     seeds: int = 2,
     first_seed: int = 71,
-    tuning: float = 20.0,
+    tuning: float = 10.0,
     only: list[str] = (),
     fresh: bool = False,
     small: bool = False,
@@ -485,10 +489,13 @@ def compare_learning(
     from logs import draw
 
     store = Store(quick=small)
-    names = [name for name in lineup(["ours", *(only or LEARNERS)], "learn", quick=small) if name in LEARNERS]
+    names = [
+        name for name in lineup(["ours", *(only or LEARNERS)], "learn", quick=small and not only) if name in LEARNERS
+    ]
     pupils = [(name, each) for name in names for each in LEARNERS[name]]
+    budgets = (tuning,) if small else (0.0, tuning)
     jobs = [(log, seed, name, each, seconds) for log in logs for seed in range(first_seed, first_seed + seeds)
-            for seconds in (0.0, tuning) for name, each in pupils]  # fmt: skip
+            for seconds in budgets for name, each in pupils if not (seconds and name in SLOW)]  # fmt: skip
     records: dict[tuple[str, int, str, str, float], Record] = {}
     todo = []
     for job in jobs:
@@ -502,7 +509,8 @@ def compare_learning(
         for (job, spec), record in zip(todo, pool.map(lambda each: learn_once(*each[0], draw), todo), strict=True):
             records[job] = record
             store.put("learn", spec, record)
-    for seconds in (0.0, tuning):
+    for seconds in budgets:
+        pupils = [pupil for pupil in pupils if not (seconds and pupil[0] in SLOW)]
         print("With defaults:\n" if not seconds else f"With {seconds:g} s of tuning each:\n")
         show_learning(logs, range(first_seed, first_seed + seeds), pupils, seconds, records)
 
@@ -575,7 +583,7 @@ def compare_truth(
     *,
     logs: int = 500,
     seed: int = 26_000,
-    limit: float = 60.0,
+    limit: float = 20.0,
     only: list[str] = (),
     fresh: bool = False,
     small: bool = False,

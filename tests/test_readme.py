@@ -31,7 +31,8 @@ def listed_commands(page):
 
 
 def test_the_readme_can_be_read_in_five_minutes():
-    assert len(README.read_text(encoding="utf-8").split()) <= 1000
+    words = [word for word in README.read_text(encoding="utf-8").split() if re.search(r"\w", word)]  # not the lines of tables
+    assert len(words) <= 1000
 
 
 @pytest.mark.parametrize("code", blocks())

@@ -7,6 +7,7 @@ import math
 import re
 import select
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -19,7 +20,8 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1]
 PLACE = FOLDER.parent / ".peers"
-LIMIT = 120.0  # seconds of a cell
+LIMIT = 120.0  # seconds of a call
+PATIENCE = 25.0  # seconds of a cell, until which calls are repeated
 MEMORY = 8000.0  # MB
 Record = dict[str, Any]
 
@@ -59,8 +61,8 @@ PEERS: dict[str, Peer] = {
     "obp": Peer(
         "Open Bandit Pipeline", OBP, ("--no-deps", "--ignore-requires-python", "obp==0.5.7"), "obp", is_quick=True
     ),
-    "skdr_eval": Peer("skdr-eval", ("skdr-eval==0.12.0",), imports="skdr_eval", is_quick=True),
-    "pybandits": Peer("pybandits", ("torch==2.13.0", "pybandits==8.4.1"), imports="pybandits"),
+    "skdr_eval": Peer("skdr-eval", ("skdr-eval[cli]==0.12.0",), imports="skdr_eval", is_quick=True),
+    "pybandits": Peer("pybandits", ("pybandits==8.4.1", "pandas"), imports="pybandits"),
     "vw_estimators": Peer("vw-estimators", ("vw-estimators==0.2.2",), imports="estimators", is_quick=True),
     "coba": Peer("coba", ("coba==8.1.0", "vowpalwabbit==9.11.9", "numpy"), imports="coba"),
     "jurity": Peer("jurity", ("jurity==2.1.0", "pandas<3"), imports="jurity"),
@@ -112,10 +114,8 @@ def build(place: Path, *calls: tuple[str, ...]) -> Record:
 
 
 def lineup(names: Sequence[str], task: str, *, quick: bool) -> list[str]:
-    """The libraries that have a task, and whose environments are there; ours are first."""
-    chosen = [name for name in PEERS if name in names] if names else list(PEERS)
-    if quick and not names:
-        chosen = [name for name in chosen if PEERS[name].is_quick or (PLACE / name / "built.json").exists()]
+    """Those that have a task, and whose environments can be built; a quick run has some of them."""
+    chosen = [name for name in PEERS if name in names and (PEERS[name].is_quick or not quick)]
     return [name for name in chosen if has_task(name, task) and "error" not in built(name)]
 
 
@@ -237,6 +237,8 @@ class Race:
     store: Store
     repeats: int = 5
     fresh: bool = False
+    limit: float = LIMIT
+    """Seconds of a call."""
 
     def run(self, specs: Sequence[Spec], warm: Spec | None = None) -> list[tuple[Spec, Record]]:
         """Every cell: from the store, or measured; who fails for time or memory is spared what is larger in every way."""
@@ -245,13 +247,28 @@ class Race:
             for spec in specs:
                 cell = {} if self.fresh else self.store.get(self.task, spec)
                 if not set(self.names) <= set(cell):  # whoever is missing runs beside ours, in the same minutes
-                    cell = cell | self.measure(team, spec, warm, failed)
+                    cell = cell | self.measure(team, spec, warm, failed | self.too_slow(spec, found))
                     self.store.put(self.task, spec, cell)
                 for name, record in cell.items():
                     if record.get("is_limit"):
                         failed.setdefault(name, []).append((spec, record["error"]))
                 found.append((spec, {name: cell[name] for name in self.names}))
         return found
+
+    def too_slow(self, spec: Spec, before: list[tuple[Spec, Record]]) -> Record:
+        """Who would need longer than it may, if its time grew as the rows do from the largest smaller log."""
+        fixed = ("rows", "path")
+        smaller = [
+            (than, cell) for than, cell in before
+            if is_larger(spec, than) and all(than[key] == spec[key] for key in spec if key not in fixed)
+        ]  # fmt: skip
+        slow = {}
+        for than, cell in smaller[-1:]:
+            for name, record in cell.items():
+                seconds = statistics.median(record["seconds"]) if "seconds" in record else 0.0
+                if seconds * spec["rows"] / than["rows"] > self.limit:
+                    slow[name] = [(than, f"more than {self.limit:.0f} s ({than['rows']:,} rows took {seconds:.0f})")]
+        return slow
 
     def measure(self, team: dict[str, Worker], spec: Spec, warm: Spec | None, failed: Record) -> Record:
         print(f"{self.task} {spec}", file=sys.stderr, flush=True)
@@ -261,13 +278,15 @@ class Race:
             larger = [why for smaller, why in before if is_larger(spec, smaller)]
             if larger:
                 errors[name] = {"error": larger[0], "is_limit": True}
-        for _ in range(self.repeats):
+        spent = dict.fromkeys(team, 0.0)
+        for k in range(self.repeats):
             for name, worker in team.items():
-                past = sum(each["seconds"] for each in rounds[name])
-                if name in errors or (rounds[name] and past / len(rounds[name]) * (len(rounds[name]) + 1) > LIMIT):
+                if name in errors or (k and spent[name] * (k + 1) / k > PATIENCE):
                     continue
-                answer = worker.ask(LIMIT, do="prepare", task=self.task, spec=spec, warm=warm)
-                answer = answer if "error" in answer else worker.ask(LIMIT, do="run")
+                began = time.perf_counter()
+                answer = worker.ask(self.limit, do="prepare", task=self.task, spec=spec, warm=warm)
+                answer = answer if "error" in answer else worker.ask(self.limit, do="run")
+                spent[name] += time.perf_counter() - began
                 if "error" in answer:
                     errors[name] = answer
                 else:
