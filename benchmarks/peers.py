@@ -118,13 +118,16 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
+DRAWING = ("jurity", "contextualbandits")  # which take one action of a target for each row
+
+
 def agreement(cells: list[tuple[Spec, Record]], names: list[str]) -> bool:
     """Say which numbers agree with ours to nine digits where they should, and how far the others are off."""
     far: dict[tuple[str, str], float] = {}
     same: dict[str, set[str]] = {}
     for _, cell in cells:
         ours = cell[names[0]].get("answer") or {}
-        for name in names[1:]:
+        for name in set(names[1:]) - set(DRAWING):
             for estimator, numbers in (cell[name].get("answer") or {}).items():
                 if estimator in ours and estimator != "says":
                     apart = abs(numbers[0] - ours[estimator][0]) / max(abs(ours[estimator][0]), 1e-12)
@@ -132,8 +135,10 @@ def agreement(cells: list[tuple[Spec, Record]], names: list[str]) -> bool:
                         far[name, estimator] = max(apart, far.get((name, estimator), 0.0))
                     else:
                         same.setdefault(name, set()).add(estimator)
-    for name, estimators in same.items():
+    for name, estimators in sorted(same.items(), key=lambda one: names.index(one[0])):
         print(f"- The same to nine digits: {PEERS[name].title}, {', '.join(sorted(estimators))}.")
+    for name in [name for name in DRAWING if name in names]:
+        print(f"- Not comparable: {PEERS[name].title} takes one action a row, drawn from the target.")
     for (name, estimator), apart in far.items():
         print(f"- Not the same: {PEERS[name].title}, {estimator}, by {apart:.1e} of the value at most.")
     print()
@@ -731,12 +736,14 @@ def accuracy(answers: list[Record] | None, estimator: str, ours: list[Record] | 
 def spoken(answers: list[Record] | None) -> str:
     if not answers:
         return "–"
-    words = [
-        each
-        for each in answers
-        if "error" in each or each["warnings"] or str(each["answer"].get("says", "")) not in ("", "ok")
-    ]
-    return f"{len(words) / len(answers):.0%}"
+    doubts = ["error" in each or each["warnings"] or doubts_in(each["answer"]) for each in answers]
+    return f"{sum(map(bool, doubts)) / len(answers):.0%}"
+
+
+def doubts_in(answer: Record) -> list[str]:
+    """What was said of an answer, other than that it is all right."""
+    words = [str(value) for name, value in answer.items() if name.startswith("says")]
+    return [text for text in words if not re.match(r"\s*$|ok\b|support ok\b", text)]
 
 
 # -- 10: mistakes -----------------------------------------------------------------------------------------------------------
@@ -767,7 +774,7 @@ def compare_mistakes(*, only: list[str] = (), fresh: bool = False, small: bool =
                     team[name].ask(LIMIT, do="prepare", task="mistakes", spec={"case": case})
                     record = team[name].ask(LIMIT, do="run")
                     store.put("mistakes", spec, record)
-                outcome, text = judge(case, record)
+                outcome, text = judge(case, record, name)
                 silent[name] += outcome.startswith("**")
                 cells.append(outcome)
                 if text:
@@ -779,39 +786,42 @@ def compare_mistakes(*, only: list[str] = (), fresh: bool = False, small: bool =
     return silent["ours"] == 0
 
 
-def judge(case: str, record: Record) -> tuple[str, str]:
+def judge(case: str, record: Record, name: str = "") -> tuple[str, str]:
     """What became of a mistake, and the words; a wrong answer in silence is in bold."""
     if "error" in record:  # the process itself
         return "crashes", short(record["error"])
     found = record["answer"]
     answer = found.get("answer") or {}
-    said_all = " ".join(
-        [found.get("error", ""), *found["warnings"], *(str(v) for k, v in answer.items() if k.startswith("says"))]
-    )
-    words = said_all if not re.fullmatch(r"\s*(ok)?\s*", said_all) else ""
+    words = " ".join([found.get("error", ""), *found["warnings"], *doubts_in(answer)]).strip()
     text = " ".join(words.split())[:160].replace("|", "/")
     if words and re.search(MISTAKES[case], words, re.IGNORECASE):
         return ("refuses, and says why" if "error" in found else "answers, and warns"), text
     if "error" in found:
         return "crashes", text
-    values = {name: numbers for name, numbers in answer.items() if not name.startswith("says")}
-    checked = [is_right(case, found["truth"], numbers) for numbers in values.values()]
+    # `dm` is the word of the model that was handed over
+    values = [
+        numbers for estimator, numbers in answer.items() if estimator != "dm" and not estimator.startswith("says")
+    ]
+    error = ERROR * (6 if name in DRAWING else 1)
+    checked = [is_right(case, found["truth"], numbers, error) for numbers in values]
     if not checked:
         return "no answer", text
     if None in checked:
         return "**NaN, without a word**", text
-    return ("right" if all(checked) else "**wrong, without a word**"), text
+    return ("right, without a word" if all(checked) else "**wrong, without a word**"), text
 
 
 TOO_NARROW = ("duplicated rows", "repeated users", "lists read as rows")
 
 
-def is_right(case: str, truth: float, numbers: Sequence[float | None]) -> bool | None:
+ERROR = 0.0075  # of IPS on such a log; ten rows that are one make it √10 times as large, an action drawn for each row up to six times
+
+
+def is_right(case: str, truth: float, numbers: Sequence[float | None], error: float) -> bool | None:
     """Whether an estimate is near the truth, or its interval as wide as it must be; None if it is no number."""
     value, lower, upper = (math.nan if number is None else float(number) for number in numbers)
     if not math.isfinite(value):
         return None
-    error = 0.0075  # of IPS on such a log; ten rows that are one make it √10 times as large
     if case in TOO_NARROW:
         return math.isnan(lower) or (upper - lower) / 3.92 > 1.6 * error
     return abs(value - truth) < 4 * error or (not math.isnan(lower) and lower <= truth <= upper)
@@ -939,7 +949,7 @@ def covers(name: str, found: dict[tuple[str, str], list[Record]]) -> str:
 
 def mistakes_of(name: str, store: Store) -> str:
     records = [(case, store.get("mistakes", {"library": name, "case": case})) for case in MISTAKES]
-    known = [judge(case, record)[0] for case, record in records if record]
+    known = [judge(case, record, name)[0] for case, record in records if record]
     return str(sum(outcome.startswith("**") for outcome in known)) if known else "–"
 
 

@@ -135,8 +135,8 @@ def test_exponents_are_those_of_the_sizes(peers):
         ("propensities in percent", {"answer": {"ips": [0.0015, 0.0014, 0.0016], "says": "ok"}}, "**wrong, without a word**"),
         ("propensities in percent", {"answer": {"ips": [0.1, 0.0, 0.2], "says": "caution: propensities"}}, "answers, and warns"),
         ("repeated users", {"answer": {"ips": [0.157, 0.150, 0.164]}}, "**wrong, without a word**"),
-        ("repeated users", {"answer": {"ips": [0.157, 0.110, 0.204]}}, "right"),
-        ("all rewards equal", {"answer": {"snips": [0.157, 0.15, 0.16]}}, "right"),
+        ("repeated users", {"answer": {"ips": [0.157, 0.110, 0.204]}}, "right, without a word"),
+        ("all rewards equal", {"answer": {"snips": [0.157, 0.15, 0.16]}}, "right, without a word"),
     ],
 )  # fmt: skip
 def test_mistakes_are_judged_by_what_is_said_and_by_the_answer(peers, case, found, outcome):

@@ -225,7 +225,7 @@ MISTAKES = {
     "propensities in percent": r"percent|propensit|pscore|\b1\b|\b100\b|prob",
     "propensities of other rows": r"propensit|pscore|shuffled|weights? (average|mean|do)|mean weight|other rows|average",
     "target rows that sum to 2": r"sum|action_dist|distribution|above|probabilit|average",
-    "a never-logged action": r"never|support|overlap|missing|unseen|coverage|identif",
+    "a never-logged action": r"never|lack|support|overlap|missing|unseen|coverage|identif",
     "no overlap": r"overlap|support|identif|effective|ess|weight",
     "all rewards equal": r"equal|constant|same|vary|varian|one class|single|only one|classes",
     "duplicated rows": r"duplicat|repeat|same row|twice|cop(y|ies)",

@@ -41,6 +41,8 @@ class Peer:
     imports: str = ""
     module: str = ""
     """The module that calls it, if it is not called as the library is."""
+    takes_tables: bool = False
+    """Whether a policy comes in as a table of all rows and actions."""
     is_quick: bool = False
     """Whether a quick run has it."""
 
@@ -52,26 +54,31 @@ OBP = (
 """The newest on which all of it runs: with scikit-learn 1.4, its MIPS and its models of propensities fail."""
 PEERS: dict[str, Peer] = {
     "ours": Peer("counterpoise", imports="counterpoise", is_quick=True),
-    "ours_from_tables": Peer("counterpoise, from tables", is_quick=True),
+    "ours_from_tables": Peer("counterpoise, from tables", takes_tables=True, is_quick=True),
     "numpy_by_hand": Peer("NumPy by hand", is_quick=True),
     "polars_by_hand": Peer("polars by hand", is_quick=True),
     "duckdb_by_hand": Peer("DuckDB by hand", is_quick=True),
     "scikit_learn": Peer("scikit-learn, argmax", is_quick=True),
     "paper_recipe": Peer("the paper's recipe", is_quick=True),
     "obp": Peer(
-        "Open Bandit Pipeline", OBP, ("--no-deps", "--ignore-requires-python", "obp==0.5.7"), "obp", is_quick=True
+        "Open Bandit Pipeline",
+        OBP,
+        ("--no-deps", "--ignore-requires-python", "obp==0.5.7"),
+        "obp",
+        takes_tables=True,
+        is_quick=True,
     ),
-    "skdr_eval": Peer("skdr-eval", ("skdr-eval[cli]==0.12.0",), imports="skdr_eval", is_quick=True),
-    "pybandits": Peer("pybandits", ("pybandits==8.4.1", "pandas"), imports="pybandits"),
+    "skdr_eval": Peer("skdr-eval", ("skdr-eval[cli]==0.12.0",), imports="skdr_eval", takes_tables=True, is_quick=True),
+    "pybandits": Peer("pybandits", ("pybandits==8.4.1", "pandas"), imports="pybandits", takes_tables=True),
     "vw_estimators": Peer("vw-estimators", ("vw-estimators==0.2.2",), imports="estimators", is_quick=True),
     "coba": Peer("coba", ("coba==8.1.0", "vowpalwabbit==9.11.9", "numpy"), imports="coba"),
     "jurity": Peer("jurity", ("jurity==2.1.0", "pandas<3"), imports="jurity"),
     "contextualbandits": Peer(
         "contextualbandits", ("contextualbandits==0.3.30", "costsensitive", "numpy<2.4"), imports="contextualbandits"
     ),
-    "scope_rl": Peer("SCOPE-RL", ("torch==2.13.0", "scope-rl==0.2.1"), imports="scope_rl"),
+    "scope_rl": Peer("SCOPE-RL", ("torch==2.13.0", "scope-rl==0.2.1"), imports="scope_rl", takes_tables=True),
     "econml": Peer("econml", ("econml==0.17.0",), imports="econml"),
-    "doubleml": Peer("doubleml", ("doubleml==0.11.4",), imports="doubleml"),
+    "doubleml": Peer("doubleml", ("doubleml==0.11.4",), imports="doubleml", takes_tables=True),
 }
 
 
@@ -278,6 +285,10 @@ class Race:
             larger = [why for smaller, why in before if is_larger(spec, smaller)]
             if larger:
                 errors[name] = {"error": larger[0], "is_limit": True}
+        gigabytes = spec.get("rows", 0) * spec.get("actions", 0) * 8e-9
+        if gigabytes * 1000 >= MEMORY and self.task != "files":
+            why = f"more than {MEMORY / 1000:.0f} GB (one of its tables has {gigabytes:.0f})"
+            errors |= {name: {"error": why, "is_limit": True} for name in team if PEERS[name].takes_tables}
         spent = dict.fromkeys(team, 0.0)
         for k in range(self.repeats):
             for name, worker in team.items():
