@@ -129,9 +129,9 @@ RATES = {"clicks 0.02": 0.02, "clicks 0.5": 0.5, "clicks 0.9": 0.9, "revenue": 0
 WORLDS = (*(f"{reward}, {overlap} overlap" for reward in RATES for overlap in ("good", "thin")), "users", "lists")
 
 
-def draw_world(name: str, seed: int, actions: int = 10) -> Log:
+def draw_world(name: str, seed: int, rows: int = 0, actions: int = 10) -> Log:
     """A log of a world by name: `clicks 0.02, thin overlap`, `users`; its tables are the same for every seed."""
-    rows = 10_000 if name.startswith("revenue") else 2_000
+    rows = rows or (10_000 if name.startswith("revenue") else 2_000)
     world = np.random.default_rng([2612, WORLDS.index(name)])
     random = np.random.default_rng([seed, WORLDS.index(name)])
     features, effect = worth(world, actions)

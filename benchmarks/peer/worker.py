@@ -148,14 +148,19 @@ def public_names(package: str) -> set[str]:
             modules.append(importlib.import_module(found.name))
     for module in modules:
         for name, value in vars(module).items():
-            if name.startswith("_") or not str(getattr(value, "__module__", "")).startswith(package):
-                continue
-            names.add(name)
-            members = [value, *(vars(value).values() if isinstance(value, type) else ())]
-            for member in members:
-                with contextlib.suppress(TypeError, ValueError):
-                    names.update(inspect.signature(member).parameters)
+            with contextlib.suppress(Exception):  # a stand-in for what is not installed may raise, whatever it is asked
+                if not name.startswith("_") and str(value.__module__).startswith(package):
+                    names.add(name)
+                    members = [value, *(vars(value).values() if isinstance(value, type) else ())]
+                    names.update(each for member in members for each in parameters_of(member))
     return names
+
+
+def parameters_of(member: Any) -> list[str]:
+    try:
+        return list(inspect.signature(member).parameters)
+    except (TypeError, ValueError):
+        return []
 
 
 ALONE: dict[str, Callable[..., Any]] = {"truth": tell_truth, "mistakes": try_mistake, "features": try_feature}
