@@ -31,7 +31,9 @@ def listed_commands(page):
 
 
 def test_the_readme_can_be_read_in_five_minutes():
-    words = [word for word in README.read_text(encoding="utf-8").split() if re.search(r"\w", word)]  # not the lines of tables
+    words = [
+        word for word in README.read_text(encoding="utf-8").split() if re.search(r"\w", word)
+    ]  # not the lines of tables
     assert len(words) <= 1000
 
 

@@ -91,7 +91,9 @@ def model(log: Log) -> Callable[[], Estimates]:
     }
 
     def call() -> Estimates:
-        result = cp.evaluate(frame, **parts, target={"target": cp.Probabilities("pi")}, model="auto", progress=False)
+        result = cp.evaluate(
+            frame, **parts, target={"target": cp.Probabilities("pi")}, model="logistic", progress=False
+        )
         return shown(result, {"dr": "dr", "optimal_dr": "optimal_dr"}) | {"says": str(result.verdict())}
 
     return call

@@ -57,6 +57,15 @@ def test_rows_that_are_there_several_times_are_named_unless_a_key_or_cluster_tel
     assert not caveats(cp.evaluate(twice, **ASKED, cluster=False), "repeated-rows")
 
 
+def test_rows_that_another_column_tells_apart_are_no_repeats():
+    """Every user comes twice, with the same propensities, and the time is different."""
+    g = np.random.default_rng(0)
+    p = np.repeat(g.random(1000) * 0.5 + 0.25, 2)
+    log = pl.DataFrame({"p": p, "t": p, "r": np.zeros(2000), "time": np.arange(2000)})
+    assert not caveats(cp.evaluate(log, **ASKED), "repeated-rows")
+    assert caveats(cp.evaluate(log.drop("time"), **ASKED), "repeated-rows")
+
+
 def test_rows_of_few_coarse_columns_repeat_by_chance():
     log = a_log(taste=0.0).select("action", "p", "t", "r")  # eight different rows
     assert cp.evaluate(log, **ASKED).verdict().verdict == "ok"

@@ -237,17 +237,19 @@ def repeated_rows(question: Question, names: Sequence[str]) -> Iterator[Concern]
     if log.key or log.cluster is not None or log.rows_are_independent:
         return
     taken = {column for _, column in question.columns}
-    frame = first_rows_with(question, FIRST, [name for name in names if name not in taken][:COMPARED])
-    counts = repeats(frame, frame.schema)
+    others = [name for name in names if name not in taken][:COMPARED]
+    counts = None
+    with suppress(CounterpoiseError):  # a column that nobody asked for may be unreadable
+        frame = first_rows_with(question, FIRST, others)
+        counts = repeats(frame, frame.schema)
     if counts is None or counts.repeated < OFTEN * counts.rows:
         return
     if counts.is_odd or tells_apart(frame.lazy(), frame.schema, counts):
         of = f"the first {counts.rows:,}" if counts.rows == FIRST else f"{counts.rows:,}"
         text = f"{counts.repeated:,} of {of} rows repeat another row, more often than chance would."
         do = "Count each decision once. If these rows belong together, pass `cluster=`; if they are independent, pass `cluster=False`."
-        yield Concern(
-            Caveat("repeated-rows", text, {"repeated": float(counts.repeated), "rows": float(counts.rows)}, do)
-        )
+        numbers = {"repeated": float(counts.repeated), "rows": float(counts.rows)}
+        yield Concern(Caveat("repeated-rows", text, numbers, do))
 
 
 def unnamed_sampling(question: Question, columns: Sequence[str]) -> Iterator[Concern]:
