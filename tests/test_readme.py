@@ -37,6 +37,14 @@ def test_the_readme_can_be_read_in_five_minutes():
     assert len(words) <= 1000
 
 
+def test_the_figures_beside_other_libraries_are_those_of_the_page():
+    page = (README.parent / "benchmarks" / "PEERS.md").read_text(encoding="utf-8")
+    section = README.read_text(encoding="utf-8").partition("## Beside other libraries")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+    assert len(rows) >= 5
+    assert [row for row in rows if row not in page] == []
+
+
 @pytest.mark.parametrize("code", blocks())
 def test_code_blocks_run(code, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
