@@ -133,9 +133,11 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-OTHERWISE = {
-    ("skdr_eval", "rips"): "weighs each rank alone, which others call `iips`"
-}  # the same name for something else
+OTHERWISE = {  # the same name for something else
+    ("skdr_eval", "rips"): "weighs each rank alone, which others call `iips`",
+    ("pybandits", "dr"): "corrects the model's value of the target, not its prediction for the logged action",
+    ("doubleml", "dr"): "takes propensities below 0.01 for 0.01",
+}
 DRAWING = ("jurity", "contextualbandits")  # which take one action of a target for each row
 
 
