@@ -253,12 +253,10 @@ def packages_of(place: Path) -> dict[str, str]:
 
 
 def version_of(name: str, packages: dict[str, str]) -> str:
-    wanted = PEERS[name].then or PEERS[name].packages or ("counterpoise",)
+    """Of the package that its module names."""
+    wanted = re.search(r'^VERSION = \("([^"]+)"', source_of(name), re.MULTILINE)
     known = {key.lower().replace("_", "-"): value for key, value in packages.items()}
-    titles = [re.split("[=<>]", each)[0].lower() for each in wanted]
-    return next(
-        (known[each] for each in reversed(titles) if each in known and each not in ("torch", "vowpalwabbit")), "?"
-    )
+    return known.get(wanted[1].lower(), "?") if wanted else "?"
 
 
 def megabytes(place: Path) -> float:

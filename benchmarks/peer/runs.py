@@ -39,6 +39,7 @@ class Peer:
     then: tuple[str, ...] = ()
     """And then, in a second call."""
     imports: str = ""
+    """What a first evaluation imports."""
     module: str = ""
     """The module that calls it, if it is not called as the library is."""
     takes_tables: bool = False
@@ -53,7 +54,7 @@ OBP = (
 )  # fmt: skip
 """The newest on which all of it runs: with scikit-learn 1.4, its MIPS and its models of propensities fail."""
 PEERS: dict[str, Peer] = {
-    "ours": Peer("counterpoise", imports="counterpoise", is_quick=True),
+    "ours": Peer("counterpoise", imports="counterpoise.evaluation.evaluate", is_quick=True),
     "ours_from_tables": Peer("counterpoise, from tables", takes_tables=True, is_quick=True),
     "numpy_by_hand": Peer("NumPy by hand", is_quick=True),
     "polars_by_hand": Peer("polars by hand", is_quick=True),
@@ -64,20 +65,22 @@ PEERS: dict[str, Peer] = {
         "Open Bandit Pipeline",
         OBP,
         ("--no-deps", "--ignore-requires-python", "obp==0.5.7"),
-        "obp",
+        "obp.ope",
         takes_tables=True,
         is_quick=True,
     ),
     "skdr_eval": Peer("skdr-eval", ("skdr-eval[cli]==0.12.0",), imports="skdr_eval", takes_tables=True, is_quick=True),
-    "pybandits": Peer("pybandits", ("pybandits==8.4.1", "pandas"), imports="pybandits", takes_tables=True),
-    "vw_estimators": Peer("vw-estimators", ("vw-estimators==0.2.2",), imports="estimators", is_quick=True),
+    "pybandits": Peer(
+        "pybandits", ("pybandits==8.4.1", "pandas"), imports="pybandits.offline_policy_estimator", takes_tables=True
+    ),
+    "vw_estimators": Peer("vw-estimators", ("vw-estimators==0.2.2",), imports="estimators.bandits.ips", is_quick=True),
     "coba": Peer("coba", ("coba==8.1.0", "vowpalwabbit==9.11.9", "numpy"), imports="coba"),
-    "jurity": Peer("jurity", ("jurity==2.1.0", "pandas<3"), imports="jurity"),
+    "jurity": Peer("jurity", ("jurity==2.1.0", "pandas<3"), imports="jurity.recommenders"),
     "contextualbandits": Peer(
         "contextualbandits", ("contextualbandits==0.3.30", "costsensitive", "numpy<2.4"), imports="contextualbandits"
     ),
-    "scope_rl": Peer("SCOPE-RL", ("torch==2.13.0", "scope-rl==0.2.1"), imports="scope_rl", takes_tables=True),
-    "econml": Peer("econml", ("econml==0.17.0",), imports="econml"),
+    "scope_rl": Peer("SCOPE-RL", ("torch==2.13.0", "scope-rl==0.2.1"), imports="scope_rl.ope", takes_tables=True),
+    "econml": Peer("econml", ("econml==0.17.0",), imports="econml.policy"),
     "doubleml": Peer("doubleml", ("doubleml==0.11.4",), imports="doubleml", takes_tables=True),
 }
 
