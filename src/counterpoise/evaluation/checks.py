@@ -234,10 +234,11 @@ def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]
 def repeated_rows(question: Question, names: Sequence[str]) -> Iterator[Concern]:
     """Whether rows are there twice, if no key or cluster tells: the doctor's check, on some columns of the first rows."""
     log = question.log
-    if log.key or log.cluster is not None or log.rows_are_independent:
-        return
     taken = {column for _, column in question.columns}
     others = [name for name in names if name not in taken][:COMPARED]
+    # probabilities and rewards alone may be the same for different decisions
+    if log.key or log.cluster is not None or log.rows_are_independent or not others:
+        return
     counts = None
     with suppress(CounterpoiseError):  # a column that nobody asked for may be unreadable
         frame = first_rows_with(question, FIRST, others)
