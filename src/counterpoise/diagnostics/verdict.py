@@ -30,11 +30,15 @@ UNNAMED = "sampling-not-named"
 
 @dataclass(frozen=True)
 class Code:
-    """What caveats with one code say: how severe they usually are, why, and whether they come from looking at rows."""
+    """What caveats with one code say: how severe they usually are, why, whether they come from looking at rows, and what cures them.
+
+    `cure` is the next step where a caveat of this code does not bring a `do` of its own.
+    """
 
     severity: Severity
     why: str
     takes_rows: bool = False
+    cure: str = ""
 
 
 # Every code there is; docs/certainty.md has them as a table. A code stays the same when its wording changes.
