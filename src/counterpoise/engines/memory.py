@@ -100,7 +100,7 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
             numbers[f"{name}_count"] = columns[OBSERVED].sum()
     for lane in lanes:
         numbers |= _sums(columns, lane, names)
-        if lane.rung:
+        if lane.rung and not lane.contrast[1]:
             numbers[lane.peak] = columns[lane.watched].max() if rows else np.nan
         if not lane.contrast[1]:
             numbers[lane.zeros] = float(lane.weight.is_zero(columns[lane.target]).sum())

@@ -15,7 +15,7 @@ from counterpoise.engines.summarize import Answer, assemble
 from counterpoise.log.groups import with_groups
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.columns import SQUARE
+from counterpoise.moments.columns import PER, SQUARE, WEIGHTED_PER
 from counterpoise.moments.log_moments import Label
 
 # -- What is drawn again when logs like a given one are drawn: its clusters, its rows, or blocks of its rows, each as its sums ---
@@ -150,6 +150,8 @@ def with_unseen(units: Units, u: dict[str, Floats], weights: dict[str, Floats], 
     for lane in names.lanes:
         own = lane.columns
         column |= {own["u"]: u[lane.excess], own["s"]: s, own["us"]: u[lane.excess] * s}
+        if WEIGHTED_PER in own:
+            column[own[WEIGHTED_PER]] = u[lane.excess] * mean[own[PER]]
         if SQUARE in own:
             column[own[SQUARE]] = np.square(u[lane.excess])
         if "e" in own:

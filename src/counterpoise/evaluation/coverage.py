@@ -37,7 +37,8 @@ class Coverage:
     """How one estimate's interval did on `runs` resampled logs; `truth` is what it should cover.
 
     `lower` and `upper` are the ends of all the intervals. `drawn` says what was drawn: rows, blocks of rows or clusters. If fewer
-    than three rows carry the answer (`carrying_rows`), the log cannot tell (`can_tell`), and the share means nothing.
+    than three rows carry the answer (`carrying_rows`), the log cannot tell (`can_tell`), and the share means nothing. A weight that the
+    log chose (`chosen_weight`) is the same on all of the resampled logs, so the share says nothing about that choice or about its bias.
     """
 
     target: str
@@ -49,6 +50,7 @@ class Coverage:
     upper: Floats
     carrying_rows: float
     drawn: str
+    chosen_weight: str = ""
 
     @property
     def runs(self) -> int:
@@ -90,9 +92,12 @@ class Coverage:
                 f"{name}: this log cannot tell how often the interval covers. About "
                 f"{below(self.carrying_rows, FEW_CARRYING)} rows carry the answer; {FEW_CARRYING} or more are needed."
             )
+        fixed = (
+            f" That takes {self.chosen_weight} as given, and says nothing about its bias." if self.chosen_weight else ""
+        )
         return (
             f"{name}: the {100 * self.level:.6g} % interval covered on {_share(self.covered)} of {self.runs:,} logs like this one "
-            f"(± {_share(self.stderr)}); it was too low on {_share(self.too_low)} and too high on {_share(self.too_high)}."
+            f"(± {_share(self.stderr)}); it was too low on {_share(self.too_low)} and too high on {_share(self.too_high)}.{fixed}"
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -145,14 +150,20 @@ def check_coverage(
     chosen = result.targets if target is None else (target,)
     for policy in chosen:
         result[policy, name]  # raises for one that is not there
-    question, random = _about(result.asked(), chosen, result), np.random.default_rng(seed)
+    random = np.random.default_rng(seed)
     groups = next(iter(result.moments.moments.values())).shape[1]
     whole = result.moments[result.moments.targets[0]]
     center = float(whole.center + whole.average("s"))
-    units = units_of(question, rows=result.n, center=center, random=random, grouped=groups > 1)
-    slow = len(units) * runs * len(chosen) > 4e6
-    with progress_bar(progress if slow else False, "drawing logs", "logs") as report:
-        checks = {policy: _coverage_of(result, policy, name, units, int(runs), random, report) for policy in chosen}
+    # one pass for all targets, unless each of them chose a weight of its own
+    together = [(policy,) for policy in chosen] if result.ladders else [chosen]
+    checks = {}
+    for policies in together:
+        question = _about(result.asked(policies[0]), policies, result)
+        units = units_of(question, rows=result.n, center=center, random=random, grouped=groups > 1)
+        slow = len(units) * runs * len(policies) > 4e6
+        with progress_bar(progress if slow else False, "drawing logs", "logs") as report:
+            for policy in policies:
+                checks[policy] = _coverage_of(result, policy, name, units, int(runs), random, report)
     return CoverageCheck(checks, result.reward)
 
 
@@ -190,8 +201,10 @@ def _coverage_of(
     view = View(replace(result.moments, segment_columns=()), contrast)
     carrying, estimate = _carrying(view, is_difference=result.is_difference(name)), result[target, name]
     about = (target, name, result.level, result.method)
+    ladder = result.ladders.get(target)
+    weight = "" if ladder is None else ladder.choice.weight
     if not estimate.identified:
-        return Coverage(*about, math.nan, np.empty(0), np.empty(0), carrying, units.are)
+        return Coverage(*about, math.nan, np.empty(0), np.empty(0), carrying, units.are, weight)
     lane = next(lane for lane in units.question.names.lanes if lane.contrast == contrast)
     population = _with_half_rows(units, view)
     if units.question.weight.mean_is_one:
@@ -199,7 +212,7 @@ def _coverage_of(
     groups = view.groups.shape[1]
     drawn = drawn_again(population, runs, groups=groups, random=random, report=report)
     truth, lower, upper = _intervals(result, drawn, contrast, name)
-    return Coverage(*about, truth, lower, upper, carrying, units.are)
+    return Coverage(*about, truth, lower, upper, carrying, units.are, weight)
 
 
 def _carrying(view: View, *, is_difference: bool) -> float:

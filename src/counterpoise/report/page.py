@@ -204,8 +204,9 @@ def _doubts(reading: Reading) -> Sensitivity | None:
     result = reading.result
     if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Ratio):
         return None
-    is_plain = result.question.log.keep is None and result.moments.labels is None
-    if engine_of(result.question.log).is_cluster or not is_plain:
+    log = result.question.log
+    is_plain = log.keep is None and log.per is None and result.moments.labels is None
+    if engine_of(log).is_cluster or not is_plain:
         return None
     known = result.targets if reading.is_difference else result.moments.targets
     return result.sensitivity(target=reading.foremost(TARGETS_DRAWN, known))
