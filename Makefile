@@ -87,8 +87,8 @@ laws: $(READY)
 PIP_CORE = bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]' --constraint
 # and what is marked `once`: what no version of a library changes
 PROCESSES ?= 2
-PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/experiments \
-	--ignore tests/environments --ignore src/counterpoise/experiments/many.py
+PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/paper --ignore paper \
+	--ignore tests/environments
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear .venv-oldest
@@ -128,10 +128,10 @@ benchmark: $(READY)
 # The published runs lie beside the repository; PUBLISHED=... names another file.
 PUBLISHED ?= ../shared/paper/ope_runs_seeds_0_to_9.csv
 reproduce-check: $(READY)
-	$(BIN)/counterpoise reproduce check $(PUBLISHED)
+	$(BIN)/python -m paper check $(PUBLISHED)
 
 benchmark-reproduce: $(READY)
-	$(BIN)/python benchmarks/paper.py cell
+	$(BIN)/python benchmarks/cells.py cell
 
 benchmark-learning: $(READY)
 	$(BIN)/python benchmarks/learning.py steps
@@ -148,7 +148,7 @@ audit: $(READY)
 
 # every script, every experiment: their sections of RESULTS.md; QUICK=1 only shows that all of them run
 results: $(READY)
-	for script in speed intervals verdicts models lists learning items paper audit house; do \
+	for script in speed intervals verdicts models lists learning items cells audit house; do \
 		$(BIN)/python benchmarks/$$script.py $(if $(QUICK),--quick,--write) || broken="$$broken $$script"; done; \
 	test -z "$$broken" || { echo "promises are broken in:$$broken"; exit 1; }
 

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+sys.path.append(str(RESULTS.parents[1]))  # where paper/ is
 Work = Callable[..., bool | None]
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

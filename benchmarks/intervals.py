@@ -46,10 +46,10 @@ from counterpoise.estimators import DIFFERENCES, ESTIMATORS, beta_ips
 from counterpoise.evaluation.asking import question_of
 from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.evaluation.story import story_of
-from counterpoise.experiments.regressions import fit_target
 from counterpoise.intervals import strategy
 from counterpoise.intervals.method import normal
 from counterpoise.moments import Moments
+from paper.regressions import fit_target
 
 SUITE = Suite(__file__, __doc__)
 

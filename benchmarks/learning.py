@@ -35,14 +35,14 @@ from torch.utils.data import DataLoader, Dataset
 
 import counterpoise as cp
 from counterpoise.errors import TrainingError
-from counterpoise.experiments.learning import N_ACTIONS
-from counterpoise.experiments.learning import World as PaperWorld
-from counterpoise.experiments.many import Run, train_many
 from counterpoise.learn import MLP, LinearSoftmax, Policy, TwoTower, objectives
 from counterpoise.learn.contenders import PROMISED, Network
 from counterpoise.learn.forest import ForestLearner
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import LoggedActions
+from paper.learning import N_ACTIONS
+from paper.learning import World as PaperWorld
+from paper.many import Run, train_many
 
 SUITE = Suite(__file__, __doc__)
 

@@ -36,10 +36,10 @@ import counterpoise as cp
 from counterpoise.environments import ClassificationBandit, Feedback, SyntheticBandit
 from counterpoise.estimators import beta_ips, context_ips, lift
 from counterpoise.evaluation.sensitivity import Sensitivity
-from counterpoise.experiments.ope import published
-from counterpoise.experiments.regressions import fit_reward_model, fit_target
 from counterpoise.models.fits import Joint
 from counterpoise.moments import Moments
+from paper.ope import published
+from paper.regressions import fit_reward_model, fit_target
 
 SUITE = Suite(__file__, __doc__)
 

@@ -21,7 +21,7 @@ LONG = (
     "tests/engines/test_spark.py",
     "tests/test_audit.py",
     "tests/test_docs.py",
-    "tests/experiments/",
+    "tests/paper/",
     "tests/report/test_browser.py",
 )
 

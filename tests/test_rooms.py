@@ -77,8 +77,8 @@ def test_every_room_is_in_the_contracts_that_are_about_all_of_them():
     layers, learning, environments, torch = CONTRACTS
     assert {name for layer in layers["layers"] for name in layer.split(" | ")} == rooms
     forbidden = {name.removeprefix("counterpoise.") for name in environments["forbidden_modules"]}
-    assert forbidden == rooms - {"environments", "errors", "whole_files", "cli", "demo", "experiments"}
+    assert forbidden == rooms - {"environments", "errors", "whole_files", "cli", "demo"}
     sources = {name.removeprefix("counterpoise.") for name in torch["source_modules"]}
-    assert sources == rooms - {"learn", "experiments"}
+    assert sources == rooms - {"learn"}
     assert {path.stem for path in (source / "learn").glob("[!_]*.py")} == set(learning["layers"])
     assert not list((source / "learn").glob("*/__init__.py"))

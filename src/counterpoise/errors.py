@@ -171,10 +171,6 @@ class RecordWarning(UserWarning):
     """Records of another tool's log that make no row, or not all of one: which, and why."""
 
 
-class ResultFileError(CounterpoiseError):
-    """A result file that cannot be continued or written: move it away, or name another one."""
-
-
 class TrainingError(CounterpoiseError):
     """Training went wrong along the way: lower the learning rate, or look at the batch it names."""
 

@@ -22,7 +22,7 @@ from rich.cells import cell_len
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-NAMES = ["evaluate", "compare", "doctor", "plan", "simulate", "sql", "reproduce"]
+NAMES = ["evaluate", "compare", "doctor", "plan", "simulate", "sql"]
 
 
 @pytest.fixture(scope="module")
@@ -293,12 +293,11 @@ def test_every_command_is_listed_and_explained(name):
     assert re.search(rf"^  {name} ", invoke("--help").stdout, flags=re.M)
     shown = invoke(name, "--help")
     assert shown.exit_code == 0
-    if name != "reproduce":
-        assert re.search(rf"^      ?counterpoise {name} |^    counterpoise {name} ", shown.stdout, flags=re.M)
+    assert re.search(rf"^      ?counterpoise {name} |^    counterpoise {name} ", shown.stdout, flags=re.M)
 
 
 def test_the_examples_of_the_help_name_only_options_that_are_there():
-    for name in NAMES[:-1]:
+    for name in NAMES:
         shown = invoke(name, "--help").stdout
         examples, _, options = shown.partition("Arguments:")
         assert set(re.findall(r"--[a-z-]+", examples)) <= set(re.findall(r"--[a-z-]+", options)) | {"--strict"}

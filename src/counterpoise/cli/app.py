@@ -12,7 +12,6 @@ from counterpoise import __version__
 from counterpoise.cli.ab_test import ab_test, backtest
 from counterpoise.cli.evaluate import compare, evaluate
 from counterpoise.cli.learn import learn
-from counterpoise.cli.reproduce import reproduce
 from counterpoise.cli.running import open_streams, without_traceback
 from counterpoise.cli.settings import Command, init, reads_settings
 from counterpoise.cli.simulate import simulate
@@ -98,4 +97,13 @@ for name, command in {
     app.command(name, cls=Command)(reads_settings(command))
 app.command(cls=Command)(init)
 app.add_typer(state, name="state")
-app.add_typer(reproduce, name="reproduce")
+
+
+@app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@without_traceback
+def reproduce() -> None:
+    """Say where the paper's experiments went."""
+    raise OptionError(
+        "the paper's experiments are no longer part of the package.",
+        do="Run `python -m paper` in a clone of the repository.",
+    )

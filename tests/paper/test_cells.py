@@ -10,7 +10,8 @@ from paper_files import shared
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.estimators import beta_ips, dm, dr, ips, snips
-from counterpoise.experiments.claims import (
+from counterpoise.moments import Moments
+from paper.claims import (
     cells_from,
     coverage,
     differences,
@@ -19,11 +20,10 @@ from counterpoise.experiments.claims import (
     significant_paired,
     wins,
 )
-from counterpoise.experiments.figures import OURS, PAPER, draw, save
-from counterpoise.experiments.ope import RECIPE, Cell, by_cell, cells_of, ours, published, run_cell, run_cells, tasks_of
-from counterpoise.experiments.regressions import fit_reward_model, fit_target
-from counterpoise.experiments.result_file import read_rows
-from counterpoise.moments import Moments
+from paper.figures import OURS, PAPER, draw, save
+from paper.ope import RECIPE, Cell, by_cell, cells_of, ours, published, run_cell, run_cells, tasks_of
+from paper.regressions import fit_reward_model, fit_target
+from paper.result_file import read_rows
 
 
 def test_every_published_cell_comes_out_to_eight_digits(tmp_path):

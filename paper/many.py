@@ -26,7 +26,6 @@ from torch import Tensor, nn
 
 from counterpoise.errors import LogError, OptionError
 from counterpoise.learn.norms import logit_norms, squared_sum
-from counterpoise.learn.options import check_device
 
 # named as the objectives of `counterpoise.learn` are; then the full-batch β-IPS of the paper, which is none of them, and `ON_POLICY`
 Objective = Literal[
@@ -36,6 +35,12 @@ MINI_BATCH = ("ips", "lambda_ips", "beta_ips", "running_beta_ips")
 FULL_BATCH = ("ips", "lambda_ips", "snips", "published_value_beta_ips")
 ON_POLICY = ("none", "mean", "optimal")  # the baselines of REINFORCE, each taken from the current batch
 FLOOR = 1e-11  # of the published baseline's denominator
+
+
+def check_device(device: str) -> None:
+    """Check that there is a GPU if one is asked for, before hours of running."""
+    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+        raise OptionError(f"device must be 'cpu', or 'cuda' where PyTorch finds a GPU; found {device!r}.")
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from learning import small_log, torch
 from paper_files import shared
 from typer.testing import CliRunner
 
-from counterpoise.cli import app
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
-from counterpoise.experiments import learning
-from counterpoise.experiments.learning_figures import Agreement, compare, order
-from counterpoise.experiments.many import GreedyValue, Run, reinforce_gradient, train_on_policy
 from counterpoise.learn import LinearSoftmax
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import reference_norms
+from paper import learning
+from paper.__main__ import app
+from paper.learning_figures import Agreement, compare, order
+from paper.many import GreedyValue, Run, reinforce_gradient, train_on_policy
 
 CURVES = "paper/fig1_fig2_fig3_opl_curves.csv"
 COMMITTED = Path(__file__).resolve().parents[2] / "docs" / "figures" / "learning_curves.csv"
@@ -63,10 +63,10 @@ def test_comparison_sees_what_is_off():
 
 def test_commands_draw_and_refuse(tmp_path):
     out = str(tmp_path)
-    run = CliRunner().invoke(app, ["reproduce", "figure1", "--out", out])
+    run = CliRunner().invoke(app, ["figure1", "--out", out])
     assert run.exit_code == 0, run.output
     assert (tmp_path / "figure1_smoke.svg").read_text().count("learning rate") == 3
-    curve = ["reproduce", "opl", "--method", "beta_ips", "--learning-rate", "0.1", "--out", f"{out}/x.csv"]
+    curve = ["opl", "--method", "beta_ips", "--learning-rate", "0.1", "--out", f"{out}/x.csv"]
     for wrong, says in (
         (["--mode", "sideways"], "no mode 'sideways'"),
         (["--mode", "on_policy"], "no method 'beta-IPS' in mode 'on_policy'"),
@@ -85,7 +85,7 @@ import sys
 for name in ("matplotlib", "pandas", "pyarrow", "sklearn", "numba", "safetensors", "onnx", "onnxruntime", "duckdb"):
     sys.modules[name] = None
 import counterpoise, counterpoise.environments, counterpoise.learn
-import counterpoise.experiments.learning
+import paper.learning
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.environments import OpenBanditLog, from_priors_file, thompson_probabilities
-from counterpoise.environments.open_bandit import Campaign
 from counterpoise.errors import OptionError
-from counterpoise.experiments.claims import columns
-from counterpoise.experiments.ope import OURS, Scale, ours, published
-from counterpoise.experiments.regressions import RewardModel, fit_rewards
-from counterpoise.experiments.result_file import Key, Recipe, ResultFile, Row, run_tasks
+from paper.claims import columns
+from paper.ope import OURS, Scale, ours, published
+from paper.regressions import RewardModel, fit_rewards
+from paper.result_file import Key, Recipe, ResultFile, Row, run_tasks
 
 Floats = NDArray[np.float64]
 
@@ -90,7 +89,7 @@ class CampaignLog:
 @lru_cache(maxsize=3)
 def load(data: str, priors: str, campaign: str) -> CampaignLog:
     """Read a campaign; the click rate of the target's own log is the truth, which is noisy on a sample."""
-    name = cast(Campaign, campaign)  # which `OpenBanditLog` checks
+    name = cast(Literal["all", "men", "women"], campaign)  # which `OpenBanditLog` checks
     log = OpenBanditLog(data, policy="random", campaign=name)
     frame = log.read("action", "position", "reward", "propensity", *(f"user_feature_{j}" for j in range(4)))
     slate = thompson_probabilities(*from_priors_file(priors, campaign), draws=DRAWS)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoise.errors import OptionError, ResultFileError, verbatim
-from counterpoise.experiments.ope import OURS, PUBLISHED, RECIPE, SEEDS, Cell, CellKey, Runs, by_cell, run_cells
-from counterpoise.experiments.result_file import Key, Recipe, Row, read_rows, write_atomically
+from counterpoise.errors import OptionError, verbatim
+from paper.ope import OURS, PUBLISHED, RECIPE, SEEDS, Cell, CellKey, Runs, by_cell, run_cells
+from paper.result_file import Key, Recipe, ResultFileError, Row, read_rows, write_atomically
 
 COMPARED = ("IPS", "SNIPS", "DR", "beta-IPS")
 CELLS = Recipe(

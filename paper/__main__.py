@@ -1,21 +1,39 @@
-"""`counterpoise reproduce`: the paper's experiments again."""
+"""`python -m paper`: the paper's experiments again."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ParamSpec
 
 import typer
 
-from counterpoise.cli.running import without_traceback
-from counterpoise.errors import OptionError
+from counterpoise.errors import CounterpoiseError, OptionError
 
+P = ParamSpec("P")
 a_file, a_folder, a_name, a_number, a_scale = (
     partial(typer.Option, metavar=metavar) for metavar in ("FILE", "FOLDER", "NAME", "N", "SCALE")
 )
-reproduce = typer.Typer(help="Run the paper's experiments again.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="python -m paper", help="Run the paper's experiments again.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+def without_traceback(command: Callable[P, None]) -> Callable[P, None]:
+    """Print a refusal in one line, and exit 2."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except CounterpoiseError as error:
+            typer.echo(f"{type(error).__name__}: {error}", err=True)
+            raise typer.Exit(error.exit_code) from None
+
+    return run
+
 
 Scale = Annotated[str, a_scale(help="smoke (seconds), small (minutes: n up to 16,681, 10 seeds) or paper (hours).")]
 Out = Annotated[Path, a_folder(help="Folder for the results and figures; an interrupted run continues there.")]
@@ -23,21 +41,21 @@ Jobs = Annotated[int | None, a_number(help="Processes, one thread each; by defau
 Published = Annotated[Path | None, a_file(help="CSV of published means per cell, drawn as hollow points.")]
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def figure4(scale: Scale = "small", out: Out = Path("results"), jobs: Jobs = None, published: Published = None) -> None:
     """Mean squared error of each estimator against n, a panel per action count and inverse temperature."""
     _figure("figure4", scale, out, jobs, published)
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def figure5(scale: Scale = "small", out: Out = Path("results"), jobs: Jobs = None, published: Published = None) -> None:
     """Estimated variance of each estimator against n; shares its runs with figure4."""
     _figure("figure5", scale, out, jobs, published)
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def table1(
     data: Annotated[Path, a_folder(help="Open Bandit Dataset: the folder that holds 'random' and 'bts'.")],
@@ -48,7 +66,7 @@ def table1(
     jobs: Jobs = None,
 ) -> None:
     """Relative absolute error of each estimator on the logs of a fashion shop, mean and sd over bootstrap samples."""
-    from counterpoise.experiments import table1 as experiment
+    from paper import table1 as experiment
 
     if scale not in experiment.SAMPLES:
         raise OptionError(f"no scale {scale!r}; there are 'smoke', 'small' and 'paper'.")
@@ -63,7 +81,7 @@ def table1(
     print(experiment.as_text(lines))
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def ope(
     inverse_temperature: Annotated[list[float], a_number(help="Of the logging policy; may be repeated.")],
@@ -76,14 +94,14 @@ def ope(
     jobs: Jobs = None,
 ) -> None:
     """Single cells of Figures 4 and 5: squared error and variance of every estimator, seed by seed."""
-    from counterpoise.experiments.ope import Cell, run_cells
+    from paper.ope import Cell, run_cells
 
     cells = [Cell(*values) for values in product(inverse_temperature, actions, n, _seeds(seeds))]
     file = run_cells(cells, out, jobs=jobs)
     print(f"{out}: {len(file.rows):,} cells, of which {len(set(cells)):,} were asked for.")
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def check(
     published: Annotated[Path, typer.Argument(help="CSV of published runs, with the columns that `ope` writes.")],
@@ -94,7 +112,7 @@ def check(
     jobs: Jobs = None,
 ) -> None:
     """Run every published cell again and compare squared error and variance digit by digit; exit 1 if any differs."""
-    from counterpoise.experiments.claims import check_published
+    from paper.claims import check_published
 
     lines, summary = check_published(published, out, digits=digits, jobs=jobs)
     print(*lines, summary, sep="\n")
@@ -102,19 +120,19 @@ def check(
         raise typer.Exit(1)
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def claims(
     results: Annotated[Path, typer.Argument(help="CSV of runs (from `ope` or a figure) or of means per cell.")],
     published: Annotated[Path | None, a_file(help="CSV of published means per cell, to compare with.")] = None,
 ) -> None:
     """What results say about the paper's claims: who has the lowest error where, and how often intervals cover."""
-    from counterpoise.experiments.claims import claims_text
+    from paper.claims import claims_text
 
     print(claims_text(results, published))
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def draw(
     results: Annotated[Path, typer.Argument(help="CSV of runs, from `ope` or a figure, finished or not.")],
@@ -122,14 +140,14 @@ def draw(
     published: Published = None,
 ) -> None:
     """Draw both figures from whatever runs there are, and write the means per cell beside them."""
-    from counterpoise.experiments.figures import draw_runs
+    from paper.figures import draw_runs
 
     for line in draw_runs(results, out, published=published):
         print(line)
 
 
 def _figure(name: str, scale: str, out: Path, jobs: int | None, published: Path | None) -> None:
-    from counterpoise.experiments.figures import run_figure
+    from paper.figures import run_figure
 
     for line in run_figure(name, scale, out, jobs=jobs, published=published):  # type: ignore[arg-type]
         print(line)
@@ -158,7 +176,7 @@ Curves = Annotated[Path, a_folder(help="Folder for the curves and figures; an in
 PublishedCurves = Annotated[Path | None, a_file(help="CSV of published curves, to draw and to compare with.")]
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def figure1(
     scale: Learning = "smoke", device: Device = "cpu", out: Curves = Path("results"), published: PublishedCurves = None
@@ -167,7 +185,7 @@ def figure1(
     _learning_figure("figure1", "full_batch", "policy_value", scale, device, out, published)
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def figure2(
     scale: Learning = "smoke", device: Device = "cpu", out: Curves = Path("results"), published: PublishedCurves = None
@@ -176,7 +194,7 @@ def figure2(
     _learning_figure("figure2", "mini_batch", "policy_value", scale, device, out, published)
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def figure3(
     scale: Learning = "smoke", device: Device = "cpu", out: Curves = Path("results"), published: PublishedCurves = None
@@ -185,7 +203,7 @@ def figure3(
     _learning_figure("figure3", "mini_batch", "gradient_variance", scale, device, out, published)
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def on_policy(scale: Learning = "smoke", device: Device = "cpu", out: Curves = Path("results")) -> None:
     """On-policy learning (section 2.1): no baseline, the mean reward, and the baseline of least gradient variance."""
@@ -193,7 +211,7 @@ def on_policy(scale: Learning = "smoke", device: Device = "cpu", out: Curves = P
     _learning_figure("on_policy_gradient_variance", "on_policy", "gradient_variance", scale, device, out, None)
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def opl(
     mode: Annotated[str, typer.Option(metavar="MODE", help="full_batch, mini_batch or on_policy.")],
@@ -208,7 +226,7 @@ def opl(
     published: PublishedCurves = None,
 ) -> None:
     """Single curves: mean and sd over runs of policy value and gradient variance, epoch by epoch, on all 250,000 rows."""
-    from counterpoise.experiments.learning import FLAGS, run_mode
+    from paper.learning import FLAGS, run_mode
 
     for name in method:
         if name not in FLAGS:
@@ -228,7 +246,7 @@ def opl(
         _compare(out, published)
 
 
-@reproduce.command()
+@app.command()
 @without_traceback
 def check_curves(
     curves: Annotated[Path, typer.Argument(help="CSV of curves, from `opl` or a figure.")],
@@ -241,7 +259,7 @@ def check_curves(
 def _learning_figure(
     name: str, mode: str, quantity: str, scale: str, device: str, out: Path, published: Path | None
 ) -> None:
-    from counterpoise.experiments.learning_figures import run_figure
+    from paper.learning_figures import run_figure
 
     written = run_figure(name, mode, quantity, scale=scale, device=device, out=out, published=published)  # type: ignore[arg-type]
     print(*written, sep="\n")
@@ -250,9 +268,13 @@ def _learning_figure(
 
 
 def _compare(curves: Path, published: Path) -> None:
-    from counterpoise.experiments.learning_figures import compare_files
+    from paper.learning_figures import compare_files
 
     lines, is_alike = compare_files(curves, published)
     print(*lines, sep="\n")
     if not is_alike:
         raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m paper")

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
-from counterpoise.experiments.claims import Cells, cells_from, read_cells, summary_of, write_cells
-from counterpoise.experiments.ope import RECIPE, CellKey, Runs, Scale, by_cell, cells_of, run_cells
-from counterpoise.experiments.result_file import read_rows, write_atomically
+from paper.claims import Cells, cells_from, read_cells, summary_of, write_cells
+from paper.ope import RECIPE, CellKey, Runs, Scale, by_cell, cells_of, run_cells
+from paper.result_file import read_rows, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,7 +156,7 @@ def _figure_class() -> type[Figure]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise OptionError(
-            "figures need matplotlib, which is not installed: pip install 'counterpoise[experiments]'. "
+            "figures need matplotlib, which is not installed: pip install 'counterpoise[plot]'. "
             "The numbers are in the CSV file all the same."
         ) from error
     return Figure

@@ -19,11 +19,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from counterpoise.errors import OptionError, ResultFileError, verbatim
-from counterpoise.whole_files import whole_file
+from counterpoise.errors import CounterpoiseError, OptionError, verbatim
 
 Key = tuple[float | int | str, ...]
 Row = tuple[float | int | str, ...]
+
+
+class ResultFileError(CounterpoiseError):
+    """A result file that cannot be continued or written: move it away, or name another one."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +143,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file completely, or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
             part.write_bytes(content.encode() if isinstance(content, str) else content)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise ResultFileError(
             f"{str(path)!r} cannot be written: {error.strerror}. Name a file you may write."

@@ -1,7 +1,7 @@
 """The learning experiments (Figures 1–3 and section 2.1): which runs, and their curves as a CSV file.
 
 Beyond the core it needs PyTorch alone, so you can run it on a bare machine with a GPU:
-``python -m counterpoise.experiments.learning --device cuda --scale paper --out results``.
+``python -m paper.learning --device cuda --scale paper --out results``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 
 from counterpoise.environments import Feedback, SyntheticBandit
 from counterpoise.errors import OptionError
-from counterpoise.experiments.result_file import Recipe, ResultFile, write_atomically
+from paper.result_file import Recipe, ResultFile, write_atomically
 
 if TYPE_CHECKING:
-    from counterpoise.experiments.many import GreedyValue, LoggedRows, Objective
+    from paper.many import GreedyValue, LoggedRows, Objective
 
 Mode = Literal["full_batch", "mini_batch", "on_policy"]
 QUANTITIES = ("policy_value", "gradient_variance")
@@ -30,6 +30,7 @@ KEYS = (("mode", str), ("quantity", str), ("learning_rate", float), ("method", s
 VALUES = (("epoch", int), ("mean", float), ("sd", float), ("runs", int))
 LEARNING_RATES = (0.1, 0.01, 0.001)
 N_ACTIONS = 100
+LAMBDAS = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # those that BanditNet was tuned over
 
 # method → (objective, λ). "BanditNet" is at 0.6 as in the published curves; 0.95 is what its tuning chose.
 METHODS: dict[Mode, dict[str, tuple[Objective, float]]] = {
@@ -88,7 +89,7 @@ class World:
     """The paper's logged rows and test contexts, on a device."""
 
     def __init__(self, rows: int, device: str) -> None:
-        from counterpoise.experiments.many import GreedyValue, LoggedRows
+        from paper.many import GreedyValue, LoggedRows
 
         bandit = SyntheticBandit(N_ACTIONS, inverse_temperature=-5, seed=12345)
         train, test = bandit.draw(rows), bandit.draw(rows)
@@ -118,7 +119,7 @@ def run_curves(
     first_seed: int = 0,
 ) -> list[LearningCurve]:
     """The curves of one method at some learning rates; all runs go through one program."""
-    from counterpoise.experiments.many import Run, train_many, train_on_policy
+    from paper.many import Run, train_many, train_on_policy
 
     _check_method(mode, method)
     if runs < 1 or epochs < 1:
@@ -150,8 +151,7 @@ def tune_lambda(
     world: World, learning_rate: float, *, runs: int, epochs: int, batch_size: int = 1024
 ) -> list[tuple[float, float]]:
     """Tune BanditNet's λ by SNIPS on the training data: (λ, mean SNIPS over runs) for 0.6, 0.65, …, 0.95."""
-    from counterpoise.experiments.many import Run, SnipsValue, train_many
-    from counterpoise.learn.options import LAMBDAS
+    from paper.many import Run, SnipsValue, train_many
 
     all_runs = [
         Run("lambda_ips", learning_rate, seed, banditnet_lambda) for banditnet_lambda in LAMBDAS for seed in range(runs)

@@ -1,7 +1,7 @@
 """The paper's experiments: what one of its evaluation cells and one of its learning curves cost.
 
-python benchmarks/paper.py cell --n 100 1000000    # the dense way at n = 1,000,000 as well: 12 GB
-python benchmarks/paper.py curve                   # on a GPU
+python benchmarks/cells.py cell --n 100 1000000    # the dense way at n = 1,000,000 as well: 12 GB
+python benchmarks/cells.py curve                   # on a GPU
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def our_cell(n: int) -> dict[str, float]:
-    from counterpoise.experiments.ope import Cell, run_cell
+    from paper.ope import Cell, run_cell
 
     runs = run_cell(Cell(TEMPERATURE, ACTIONS, n, SEED))
     return {run.estimator: run.squared_error for run in runs[:5]}
@@ -40,9 +40,9 @@ def profile_cell(n: int) -> dict[str, float]:
     """Seconds of the parts of a cell, and of the same regressions in scikit-learn."""
     from counterpoise.environments import SyntheticBandit
     from counterpoise.environments.synthetic import polynomial
-    from counterpoise.experiments.ope import ours as our_estimators
-    from counterpoise.experiments.ope import published
-    from counterpoise.experiments.regressions import fit_reward_model, fit_target
+    from paper.ope import ours as our_estimators
+    from paper.ope import published
+    from paper.regressions import fit_reward_model, fit_target
 
     seconds, clock = {}, time.process_time()
 
@@ -153,7 +153,7 @@ def print_cell(*, way: str, n: int, times: int) -> None:
     warnings.simplefilter("ignore")
     import sklearn.linear_model  # noqa: F401  imports are not what is measured
 
-    import counterpoise.experiments.ope  # noqa: F401
+    import paper.ope  # noqa: F401
 
     best, answer = float("inf"), {}
     for _ in range(times):
@@ -210,8 +210,8 @@ def time_curve(*, seeds: int = 32, epochs: int = 100) -> None:
     """
     import torch
 
-    from counterpoise.experiments.learning import N_ACTIONS, World
-    from counterpoise.experiments.many import Run, train_many
+    from paper.learning import N_ACTIONS, World
+    from paper.many import Run, train_many
 
     if not torch.cuda.is_available():
         print("There is no GPU here.")

@@ -5,10 +5,10 @@ from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
-from counterpoise.experiments.many import GreedyValue, LoggedRows, Run, train_many
 from counterpoise.learn import LinearSoftmax, objectives
 from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
 from counterpoise.learn.norms import reference_norms
+from paper.many import GreedyValue, LoggedRows, Run, train_many
 
 BANDIT = SyntheticBandit(n_actions=7, inverse_temperature=-3, seed=4)
 LOG = BANDIT.draw(350)
@@ -101,5 +101,5 @@ def test_nonsense_is_refused():
     with pytest.raises(LogError, match="must be finite"):
         LoggedRows([[float("nan")]], [0], [1.0], [0.5])
     if not torch.cuda.is_available():
-        with pytest.raises(OptionError, match="finds no CUDA here"):
+        with pytest.raises(OptionError, match="where PyTorch finds a GPU"):
             LoggedRows([[0.0]], [0], [1.0], [0.5], device="cuda")

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.estimators import beta_ips, cross_fit, optimal_dr
-from counterpoise.experiments.regressions import fit_reward_model, fit_target
-from counterpoise.experiments.result_file import Key, Recipe, ResultFile, Row, run_tasks
 from counterpoise.moments import Moments
+from paper.regressions import fit_reward_model, fit_target
+from paper.result_file import Key, Recipe, ResultFile, Row, run_tasks
 
 Floats = NDArray[np.float64]
 

@@ -11,15 +11,15 @@ import pytest
 from paper_files import shared
 from typer.testing import CliRunner
 
-from counterpoise.cli import app
-from counterpoise.errors import OptionError, ResultFileError
-from counterpoise.experiments.claims import read_cells
-from counterpoise.experiments.ope import RECIPE, Cell, by_cell, run_cells
-from counterpoise.experiments.result_file import ResultFile, read_rows
-from counterpoise.experiments.table1 import PAPER, run_table
+from counterpoise.errors import OptionError
+from paper.__main__ import app
+from paper.claims import read_cells
+from paper.ope import RECIPE, Cell, by_cell, run_cells
+from paper.result_file import ResultFile, ResultFileError, read_rows
+from paper.table1 import PAPER, run_table
 
 CELLS = [Cell(1.0, 25, 100, seed) for seed in range(3)]
-OPE = ["reproduce", "ope", "--inverse-temperature", "1", "--actions", "25", "--n", "100", "--jobs", "1"]
+OPE = ["ope", "--inverse-temperature", "1", "--actions", "25", "--n", "100", "--jobs", "1"]
 
 
 def invoke(*arguments):
@@ -75,7 +75,7 @@ def test_nothing_is_left_half_written(tmp_path):
 
 
 def test_the_command_writes_runs_and_is_quiet_without_a_terminal(tmp_path):
-    command = [sys.executable, "-m", "counterpoise", *OPE, "--seeds", "1:3", "--out", str(tmp_path / "runs.csv")]
+    command = [sys.executable, "-m", "paper", *OPE, "--seeds", "1:3", "--out", str(tmp_path / "runs.csv")]
     found = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
     assert found.stderr == ""
     assert "2 cells" in found.stdout
@@ -84,7 +84,7 @@ def test_the_command_writes_runs_and_is_quiet_without_a_terminal(tmp_path):
 
 def test_an_interrupted_run_saves_what_is_finished_and_continues(tmp_path):
     path = tmp_path / "runs.csv"
-    command = [sys.executable, "-m", "counterpoise", *OPE, "--seeds", "0:2000", "--out", str(path)]
+    command = [sys.executable, "-m", "paper", *OPE, "--seeds", "0:2000", "--out", str(path)]
     # a new group and a default handler, so that the signal arrives as Ctrl-C does at a terminal
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=_ctrl_c
@@ -139,7 +139,7 @@ def test_other_impossible_commands_exit_2_too(tmp_path):
         (["check", tmp_path / "none.csv"], "cannot be read"),
         (["claims", tmp_path / "none.csv"], "cannot be read"),
     ]:
-        found = invoke("reproduce", *arguments)
+        found = invoke(*arguments)
         assert (found.exit_code, "Traceback" in found.output) == (2, False)
         assert words in found.stderr
 
@@ -149,41 +149,41 @@ def test_check_exits_1_where_a_published_digit_differs(tmp_path):
     few = [line for line in lines[1:] if line.startswith("1,25,100,0,")]
     path = tmp_path / "published.csv"
     path.write_text("\n".join([lines[0], *few]) + "\n")
-    found = invoke("reproduce", "check", path, "--out", tmp_path / "runs.csv", "--jobs", 1)
+    found = invoke("check", path, "--out", tmp_path / "runs.csv", "--jobs", 1)
     assert (found.exit_code, found.stdout) == (0, "1 runs, 10 numbers: 0 differ in the first 8 digits.\n")
     changed = few[0].split(",")
     changed[5] = f"{float(changed[5]) * (1 + 1e-7):.12g}"
     path.write_text("\n".join([lines[0], ",".join(changed), *few[1:]]) + "\n")
-    found = invoke("reproduce", "check", path, "--out", tmp_path / "runs.csv", "--jobs", 1)
+    found = invoke("check", path, "--out", tmp_path / "runs.csv", "--jobs", 1)
     assert found.exit_code == 1
     assert "squared_error of DM" in found.stdout
 
 
 def test_figures_and_claims_from_the_smoke_scale(tmp_path):
-    found = invoke("reproduce", "figure4", "--scale", "smoke", "--out", tmp_path, "--jobs", 2)
+    found = invoke("figure4", "--scale", "smoke", "--out", tmp_path, "--jobs", 2)
     assert found.exit_code == 0, found.output
     assert {path.name for path in tmp_path.glob("figure4*")} == {
         f"figure4_smoke{suffix}" for suffix in (".svg", ".png", "_ours.svg", "_ours.png")
     }
-    assert invoke("reproduce", "figure5", "--scale", "smoke", "--out", tmp_path, "--jobs", 2).exit_code == 0
-    assert invoke("reproduce", "draw", tmp_path / "ope_smoke.csv", "--out", tmp_path / "drawn").exit_code == 0
+    assert invoke("figure5", "--scale", "smoke", "--out", tmp_path, "--jobs", 2).exit_code == 0
+    assert invoke("draw", tmp_path / "ope_smoke.csv", "--out", tmp_path / "drawn").exit_code == 0
     assert len(list((tmp_path / "drawn").glob("figure*"))) == 8
     cells = read_cells(tmp_path / "drawn" / "cells.csv")
     runs = by_cell(read_rows(tmp_path / "ope_smoke.csv", RECIPE))
     assert cells[-5.0, 25, 100]["IPS"][0] == pytest.approx(runs[-5.0, 25, 100]["IPS"][:, 0].mean(), rel=1e-7)
-    said = invoke("reproduce", "claims", tmp_path / "ope_smoke.csv").stdout
+    said = invoke("claims", tmp_path / "ope_smoke.csv").stdout
     assert "Lowest mean squared error in 6 cells" in said
     assert "Nominal 95 % normal intervals at inverse temperature -5 cover" in said
 
 
 def test_published_claims_are_printed():
-    said = invoke("reproduce", "claims", shared("paper/fig4_fig5_ope_cells.csv")).stdout
+    said = invoke("claims", shared("paper/fig4_fig5_ope_cells.csv")).stdout
     assert "in 160 cells" in said
     assert "beta-IPS 99." in said
 
 
 def test_table1_on_the_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr("counterpoise.experiments.table1.DRAWS", 20_000)
+    monkeypatch.setattr("paper.table1.DRAWS", 20_000)
     data = shared("obd")
     lines = run_table(data, data / "thompson_priors.yaml", tmp_path / "t.csv", samples=2, campaigns=("men",), jobs=1)
     assert {line.estimator for line in lines} > set(PAPER)
@@ -195,8 +195,8 @@ def test_table1_on_the_sample(tmp_path, monkeypatch):
 
 
 def test_help_is_quick_and_lists_the_commands():
-    code = "import sys, counterpoise.cli; print([m for m in ('matplotlib', 'sklearn', 'pandas') if m in sys.modules])"
+    code = "import sys, paper.__main__; print([m for m in ('matplotlib', 'sklearn', 'pandas') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-    said = invoke("reproduce", "--help").stdout
+    said = invoke("--help").stdout
     assert all(name in said for name in ("figure4", "figure5", "table1", "ope", "check", "claims"))

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
-from counterpoise.experiments.figures import check_available, save
-from counterpoise.experiments.learning import Mode, read_curves, run_mode
+from paper.figures import check_available, save
+from paper.learning import Mode, read_curves, run_mode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
