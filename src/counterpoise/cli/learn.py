@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterpoise.cli.options import TRAINING, Typed, takes
+from counterpoise.cli.options import TRAINING, Typed, propensity_of, takes
 from counterpoise.cli.printing import console, print_json, say
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.wording import written
-from counterpoise.errors import OptionError
+from counterpoise.errors import OptionError, Sentence
+from counterpoise.log.log import MODEL
 from counterpoise.log.parts import usual, which_column
 
 if TYPE_CHECKING:
@@ -28,7 +29,18 @@ FOLDS = "By policies learned like it, each on rows that it has not seen."
 
 
 @partial(ends_at_once, on_second=True)
-@takes("candidates", "cluster", "no_cluster", "where", "table", "query", "format", "drop_bad_rows", "json")
+@takes(
+    "propensity_model",
+    "candidates",
+    "cluster",
+    "no_cluster",
+    "where",
+    "table",
+    "query",
+    "format",
+    "drop_bad_rows",
+    "json",
+)
 def learn(
     typed: Typed,
     *,
@@ -113,7 +125,10 @@ def learn(
     check_free(out, force=force, such_as="policy.safetensors")
     from counterpoise.learn import LearningWarning
 
-    parts = typed.arguments() | {"context": context} | _columns(typed, log, action, reward, propensity)
+    parts = typed.arguments() | {"context": context}
+    model = parts.pop("propensity_model")
+    parts |= _columns(typed, log, action, reward, MODEL if model is not None and propensity is None else propensity)
+    parts["propensity"] = propensity_of(parts["propensity"], model)
     named = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "device": device}
     training = {name: value for name, value in named.items() if value is not None}
     data = log[0] if len(log) == 1 else log
@@ -122,7 +137,8 @@ def learn(
         best: Found | PolicyLearner
         if objective is None:
             best = _search(data, parts, training, minutes, fallback=fallback, seed=seed)
-            summary, numbers = str(best), best.to_dict()
+            said = (written(block) if isinstance(block, Sentence) else str(block) for block in best.blocks())
+            summary, numbers = "\n".join(said), best.to_dict()
         else:
             best = _train(data, parts, training, minutes, objective, fallback=fallback, seed=seed)
             summary, numbers = _summary(best)
@@ -184,7 +200,7 @@ def _train(
 
 def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:
     """What was learned, in words and in numbers."""
-    from counterpoise.learn.judging import doubts
+    from counterpoise.learn.judging import doubts, how_to_get
 
     result = learner.result_
     value, verdict = result[result.targets[0], "beta_ips"], result.verdict()
@@ -207,5 +223,5 @@ def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:
     ]
     if hasattr(learner, "rejected_"):
         refusal = "What was learned is not surely better than the policy that ran, so this policy imitates it."
-        lines.insert(0, f"{refusal} {doubts(learner.rejected_)}")
+        lines.insert(0, f"{refusal} {doubts(learner.rejected_)} {written(how_to_get(learner.rejected_))}".rstrip())
     return "\n".join(lines), numbers

@@ -49,7 +49,8 @@ def parts_of(y: Any) -> dict[str, Any]:
     if missing:
         raise OptionError(
             f"y must have what was logged: {', '.join(NEEDED)}; {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.",
-            do="Pass y=cp.logged(action, reward, propensity), or a frame with columns of these names.",
+            do="Pass y=cp.logged(action, reward, propensity), or a frame with columns of these names. If propensities were not logged, "
+            "pass a log instead, with `propensity='model'`.",
         )
     return {name: np.asarray(y[name]) for name in (*NEEDED, *OPTIONAL) if name in names}
 

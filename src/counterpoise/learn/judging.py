@@ -28,6 +28,7 @@ from counterpoise.log.question import Question
 from counterpoise.log.sketches import Lesson
 from counterpoise.log.targets import Policy as PolicyTarget
 from counterpoise.log.targets import is_policy
+from counterpoise.models.propensity import propensity_of
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import probabilities
 
@@ -99,7 +100,10 @@ def judge_rows(
     the policy of their fold gives to the logged action.
     """
     names = source.names
-    columns = [names.reward, names.propensity, *([] if names.cluster is None else [names.cluster])]
+    parts = _parts(source)
+    columns = [names.reward, *([] if names.cluster is None else [names.cluster])]
+    columns += [names.propensity] if (model := propensity_of(source.log)) is None else [names.action, *names.context]
+    columns += [] if model is None or model.column is None else [str(model.column)]
     results: list[Result] = []
     for start, index, probability in targets:
         frame = source.frame(start, columns)
@@ -107,7 +111,7 @@ def judge_rows(
         frame = frame if index is None or len(index) == frame.height else frame[index]
         if not frame.is_empty():
             judged = frame.with_columns(pl.Series(name, probability))
-            results.append(evaluate(judged, target=name, interval=interval, level=level, **_parts(source)))
+            results.append(evaluate(judged, target=name, interval=interval, level=level, **parts))
     if len(results) == 1 and len(source.starts) == 1:
         return results[0]
     moments = [result.moments for result in results]
@@ -127,10 +131,30 @@ def judge_rows(
 def is_surely_better(result: Result, target: str | None = None, *, lift_bound: float = -math.inf) -> bool:
     """Whether a target surely earns more than the policy that wrote the log.
 
-    Its `lift_interval` is above 0 and the verdict is ok; or a lower bound on the lift that needs neither is above 0.
+    Its `lift_interval` is above 0 and the verdict is ok; or a lower bound on the lift that needs neither is above 0. With estimated
+    propensities nothing is: the verdict is at most caution, and the bound takes propensities as known.
     """
     name = result.targets[0] if target is None else target
-    return lift_bound > 0 or (lift_interval(result, name)[0] > 0 and result.verdict(name).verdict == "ok")
+    if lift_bound > 0 and not is_estimated(result):
+        return True
+    return lift_interval(result, name)[0] > 0 and result.verdict(name).verdict == "ok"
+
+
+def is_estimated(result: Result) -> bool:
+    """Whether a model estimated the propensities behind a result."""
+    return any(caveat.code == "estimated-propensities" for caveat in result.verdict(result.targets[0]).caveats)
+
+
+def how_to_get(rejected: Result) -> str:
+    """How to get what was learned, where nothing but estimated propensities spoke against it; empty otherwise."""
+    name = rejected.targets[0]
+    if not is_estimated(rejected) or not lift_interval(rejected, name)[0] > 0:
+        return ""
+    earned = rejected[name, "beta_ips"].value
+    return Sentence(
+        f"By them, what was learned would have earned {earned:.4g}: pass `fallback='warn'` to get it, and run an A/B test before you "
+        "rely on it."
+    )
 
 
 def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.inf) -> bool:
@@ -142,10 +166,10 @@ def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.in
         return True
     of_folds = result.targets[0] == FOLDS  # and not of a policy that was judged on rows held out, as a ranker is
     text = f"the learned policy is not surely better than the policy that wrote the log. {verbatim(doubts(result))}"
-    collect = "a log that explores more."
+    collect = "the probabilities of the logged actions." if is_estimated(result) else "a log that explores more."
     if of_folds:
         text += " (That is about the policies of the folds, each judged by rows that it has not seen.)"
-        collect = "a log that explores more, or pass `fallback='imitate'` for a policy that imitates the one that ran."
+        collect = f"{collect[:-1]}, or pass `fallback='imitate'` for a policy that imitates the one that ran."
     if fallback == "raise":
         raise TrainingError(text, do=f"Collect {collect}")
     if fallback == "warn":
@@ -207,6 +231,8 @@ def doubts(result: Result, target: str | None = None) -> str:
         )
     if verdict.verdict != "ok":
         reasons += verdict.reasons
+    if is_estimated(result):
+        reasons.append("With estimated propensities, no policy counts as surely better than the logging policy.")
     return " ".join(reasons)
 
 
@@ -261,13 +287,18 @@ def _by_frame(source: Source, start: int, policies: Sequence[PolicyTarget], name
 def _parts(source: Source) -> LogFields:
     """The parts of the log for `evaluate`."""
     names, log = source.names, source.log
-    return {
+    parts: LogFields = {
         "reward": names.reward,
         "propensity": names.propensity,
         "cluster": False if log.rows_are_independent else names.cluster,
         "groups": log.groups,
         "reward_bounds": log.reward_bounds,
     }
+    if (
+        model := propensity_of(log)
+    ) is not None:  # which is fitted to these rows once more, so that errors allow for it
+        parts |= {"propensity": model, "action": names.action, "context": list(names.context)}
+    return parts
 
 
 # -- What is odd about a policy ------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ from counterpoise.log.lists import (
     Lists,
     check_same_context,
     excess_at,
+    refuse_lists,
     reward_at,
     rows_by_list,
 )
@@ -56,6 +57,7 @@ from counterpoise.log.log import Log
 from counterpoise.log.parts import MODELS
 from counterpoise.log.question import Learning, Question
 from counterpoise.log.rules import Problem, all_bad, find_problems, is_good, refuse
+from counterpoise.models.propensity import propensity_of
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.columns import ROW
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, Tail
@@ -79,6 +81,8 @@ class ListSource(Source):
 
     def __init__(self, log: Log, weight: ListWeight, judges: Split) -> None:
         log.need("slate", "position")
+        if propensity_of(log) is not None:
+            refuse_lists(log, "a propensity model")
         if isinstance(weight, PseudoInverse):
             raise OptionError(
                 "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots independently.",

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.display import ROWS, Block, Cell, Display, Number, Table, Worded, number
-from counterpoise.errors import CounterpoiseError, TrainingError, verbatim
+from counterpoise.errors import CounterpoiseError, Sentence, TrainingError, verbatim
 from counterpoise.estimators.weighted import beta_ips
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.contenders import Contender, Rest
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
-from counterpoise.learn.judging import TWICE, doubts
+from counterpoise.learn.judging import TWICE, doubts, how_to_get
 from counterpoise.learn.policies import as_policy
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
@@ -123,11 +123,12 @@ class Found(Serves, Display):
             said = [
                 "Nothing was surely better than the policy that ran, so this policy imitates it.",
                 doubts(self.rejected),
+                how_to_get(self.rejected),
                 f"The imitation would have earned {earned}.",
             ]
         else:
             said = [f"{self.name[0].upper()}{self.name[1:]} is best. It would have earned {earned}.", self._caution()]
-        return " ".join(text for text in (*said, self.outside(), self.cut) if text)
+        return Sentence(" ".join(verbatim(text) for text in (*said, self.outside(), self.cut) if text))
 
     def outside(self) -> str:
         """What to say about an estimate that lies outside the range of the rewards; empty if it doesn't."""

@@ -31,6 +31,7 @@ from counterpoise.learn.actions import (
 )
 from counterpoise.log.groups import STEP, uniform
 from counterpoise.log.log import Log
+from counterpoise.models.propensity import PROPENSITY, propensity_of
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import check_context
 
@@ -121,7 +122,8 @@ class TrainingColumns:
                 f"a policy is trained on one reward, and this log has {', '.join(map(repr, log.reward))}.",
                 do=f"Choose one: log.but(reward={log.reward[0]!r}).",
             )
-        return cls(log.context, str(log.action), log.reward[0], str(log.propensity), log.cluster, log.candidates)
+        propensity = str(log.propensity) if propensity_of(log) is None else PROPENSITY
+        return cls(log.context, str(log.action), log.reward[0], propensity, log.cluster, log.candidates)
 
     @property
     def all(self) -> list[str]:

@@ -69,6 +69,9 @@ def learn_policy(
     rows are independent of each other, if that lower bound is above an upper limit of what ran earns. If it is not, contenders
     are chosen once more, by the bound alone, and if that is not surely better either, `fallback` says what to do.
 
+    With ``propensity="model"``, or a `models.Propensity`, a cross-fitted model estimates the propensities. Nothing is then surely
+    better, because the verdict is at most caution: pass ``fallback="warn"`` for what was learned.
+
     Ctrl-C ends the search early: the best contender that has run by then is handed out, as it would have been in the end.
 
     Under torchrun, every process runs the same race, and all hand out what the first one chose; networks share the work of the last fit.
@@ -83,8 +86,8 @@ def learn_policy(
     minutes
         The time to stay within, reading and the last fit included. If it is short, contenders are left out, networks take fewer
         steps, forests have fewer trees or rows, other models learn from a sample, and policies are judged on one; `Found.skipped`
-        and `Found.cut` say so. What is left out then depends on the speed of the machine; None tries everything, however long it
-        takes.
+        and `Found.cut` say so. What is left out then depends on the speed of the machine; None, or infinity, tries everything,
+        however long it takes.
     contenders
         What to try, instead of `portfolio(n_actions)`: networks, forests, `Reduction(classifier)`, `Direct(model)`, your own, or the names
         of objectives (`objectives.OBJECTIVES`, with those that you registered), for which a small network is trained.
@@ -117,7 +120,7 @@ def learn_policy(
                 "`items=` is of no use to these contenders, which do not look at features of actions.",
                 do="Add a network, such as 'beta_ips', or leave out `items=`.",
             )
-        clock = Clock(None if minutes is None else began + 60 * minutes)
+        clock = Clock(None if minutes is None or math.isinf(minutes) else began + 60 * minutes)
         source, n_actions = opened.source, opened.log.n_actions
         race = Race(source.chunk(source.starts[0]), _folds(source, folds), folds, n_actions, seed, opened.features)
         race.run(wanted, clock.after(RACE), tell)

@@ -45,9 +45,11 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
+from counterpoise.models.propensity import fit_propensity_model, propensity_of, with_propensities
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
 from counterpoise.readers.formats import check, is_foreign
+from counterpoise.readers.policies import complete
 
 if TYPE_CHECKING:
     from counterpoise.learn.reward_models import RewardModels
@@ -97,6 +99,7 @@ class Source:
         self.lowest, self._centers = 0.0, centers_rewards
         self._model_rewards = model_rewards
         self._before: dict[int, int] = {}
+        self._first: dict[int, int] = {}  # the number of a chunk's first row among those that meet the condition
         self._digests: dict[int, bytes] = {}
         self._ids: Ids | None = None
         self._folds: dict[tuple[int, int], NDArray[np.int64]] = {}
@@ -123,9 +126,17 @@ class Source:
 
     def _asked(self) -> Question:
         """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is judged."""
-        log = self.log.without("key", "model", "items", "value_samples", "model_value", "baseline", *LISTS)
+        log = self.log.without("model", "items", "value_samples", "model_value", "baseline", *LISTS)
         ids = () if self.files is not None else tuple(self.id_columns)
-        return Question(log, (), RowWeight(), segment=ids, learning=Learning())
+        question, model = (
+            Question(log.without("key"), (), RowWeight(), segment=ids, learning=Learning()),
+            propensity_of(log),
+        )
+        if model is None:
+            return question
+        # what identifies a row says which fold of the propensity model it belongs to
+        asked = with_propensities(replace(question, log=log), model)
+        return fit_propensity_model(replace(asked, log=asked.log.without("key")))
 
     def _ids_among(self, engine: LogEngine) -> list[str]:
         """The columns that look like visitors' ids, if nobody named clusters."""
@@ -154,6 +165,12 @@ class Source:
             return self._frame if rows is None else self._frame.head(rows)
         part = self.files.read(wanted.read, start, CHUNK if rows is None else rows)
         return of_64_bits(wanted.complete(part, self.question), self.question)
+
+    def _estimated(self, frame: pl.DataFrame, start: int) -> pl.DataFrame:
+        """The rows of a chunk of files with their propensities, if a model estimates them; rows in memory have them already."""
+        if self.files is None or self.question.propensity_model is None:
+            return frame
+        return complete(frame, self.question, f"the chunk from row {start:,}", self._first[start])
 
     def _parts(self) -> Iterator[pl.DataFrame]:
         for start in self.starts:
@@ -194,7 +211,8 @@ class Source:
         """The rows of a chunk on the first pass, and what is wrong with some; those are left out if bad rows are to be dropped."""
         if self._centers and not self.total:
             self._center()
-        frame = self._part(start)
+        self._first[start] = self.total
+        frame = self._estimated(self._part(start), start)
         rows, judged = self._tensors(frame, self._digits)
         good = self._good(judged)
         problems = [] if good.all() else find_problems(_known(judged), self.question, self.number_of(self.total))
@@ -353,7 +371,7 @@ class Source:
 
     def _again(self, start: int, read: ReadPlan | None = None) -> tuple[Rows, pl.DataFrame]:
         """The rows of a chunk of files and their columns, read once more; other columns with another plan."""
-        frame = self._part(start, read=read)
+        frame = self._estimated(self._part(start, read=read), start)
         rows, judged = self._tensors(frame)
         kept, frame = self._kept(rows, frame, self._good(judged))
         # only files that were touched are compared by content, which costs a tenth of the reading
