@@ -1,13 +1,15 @@
 """Files are written whole or not at all, and only over regular files."""
 
 import os
+import re
 import stat
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 
 import counterpoise as cp
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, LogError, MomentsError
 from counterpoise.report import write_report
 from counterpoise.whole_files import whole_file
 
@@ -28,20 +30,76 @@ def text(path: Path) -> None:
         part.write_text("new")
 
 
+def onnx(path: Path) -> None:
+    pytest.importorskip("onnx")
+    from counterpoise import learn
+
+    learn.export_onnx(learn.LinearSoftmax(2, 3), path)
+
+
+def figure(path: Path) -> None:
+    from counterpoise.experiments.result_file import write_atomically
+
+    write_atomically(path, "new")
+
+
+def simulated(path: Path) -> None:
+    assert invoke("simulate", path, "--rows", 10, "--force").exit_code == 0
+
+
 WRITERS = pytest.mark.parametrize("write", [report, policy, text])
 
 
-@WRITERS
-def test_a_link_stays_a_link_and_its_file_is_written(write, tmp_path):
-    file, link = tmp_path / "file", tmp_path / "link"
-    file.write_text("old")
-    file.chmod(0o640)
+@pytest.mark.parametrize("write", [report, policy, text, onnx, simulated, figure])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(write, is_there, tmp_path):
+    file, link = tmp_path / "file", tmp_path / "link.csv"
+    if is_there:
+        file.write_text("old")
+        file.chmod(0o600)
     link.symlink_to(file)
     write(link)
+    assert link.is_file()
+    assert not link.is_symlink()
+    assert (file.read_text() if file.exists() else None) == ("old" if is_there else None)
+    assert {path for path in tmp_path.iterdir() if path != file} == {link}
+
+
+def test_a_file_keeps_its_permissions(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("old")
+    file.chmod(0o640)
+    text(file)
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("new", 0o640)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_state_is_not_written_through_a_link(is_there, tmp_path):
+    """Nor put in the place of the link, which would make two states of one."""
+    file, link = tmp_path / "file.json", tmp_path / "state.json"
+    log = {"reward": [1, 0, 1], "propensity": [0.5] * 3, "target": [0.5, 0.4, 0.6]}
+    if is_there:
+        cp.evaluate(**log, state=file, batch="one")
+    before = file.read_bytes() if is_there else None
+    link.symlink_to(file)
+    with pytest.raises(MomentsError, match=f"is a link.*{re.escape(str(file))}"):
+        cp.evaluate(**log, state=link, batch="two")
     assert link.is_symlink()
-    assert file.read_bytes() != b"old"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o640
-    assert sorted(tmp_path.iterdir()) == [file, link]
+    assert (file.read_bytes() if file.exists() else None) == before
+    if is_there:  # reading harms nobody
+        assert cp.evaluate(state=link).n == 3
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_recording_is_not_written_through_a_link(is_there, tmp_path):
+    file, link = tmp_path / "file.jsonl", tmp_path / "log.jsonl"
+    if is_there:
+        file.write_text("")
+    link.symlink_to(file)
+    with pytest.raises(LogError, match="it is a link"):
+        cp.record(link, action="red", policy="new", propensity=0.5)
+    assert file.exists() == is_there
+    assert not is_there or file.read_text() == ""
 
 
 @WRITERS

@@ -12,6 +12,8 @@ from command_line import invoke, shop
 
 from counterpoise.cli.app import app
 from counterpoise.cli.options import PYTHON_ONLY, SHARED
+from counterpoise.cli.settings import TYPED_ONLY, _commands, _is_typed, _texts, _toml
+from counterpoise.errors import OptionError
 
 COMMANDS = typer.main.get_command(app).commands
 
@@ -264,3 +266,162 @@ def test_watch_takes_the_question_of_the_file_for_logs_and_not_for_states(folder
     assert again.exit_code == 0, again.stderr
     refused = invoke("watch", "state.json", "--reward", "click")
     assert (refused.exit_code, "a state has its question already, and --reward" in refused.stderr) == (2, True)
+
+
+# -- Values are only values --------------------------------------------------------------------------------------------
+
+ROOT = typer.main.get_command(app)
+READERS = {name: command for name, command in _commands(ROOT) if any(p.name == "config" for p in command.params)}
+TYPED = {
+    "log": ["log.parquet"],
+    "tests": ["log.parquet"],
+    "out": ["--out", "new.safetensors"],
+    "file": ["state.json"],
+    "table": ["logs"],
+    "difference": ["--difference", "5%"],
+    "context": ["--context", "age"],
+    "dialect": ["--dialect", "duckdb"],
+    "reward": ["--reward", "click"],
+    "propensity": ["--propensity", "p"],
+}  # what commands require, unless the file says it
+
+
+def smuggled(option):
+    """Texts that might be taken for an option: those that begin with a dash, and those that begin otherwise."""
+    (word,) = [text for text in option.opts if text.startswith("--")][:1] or [f"--{option.name}"]
+    dashed = [word, f"{word}=x", f"{word} x", f"{word}\nx"]
+    return dashed, [f" {word}=x", f"x\n{word}=x", f"x {word}", f"={word}", f"\N{EN DASH}{word.lstrip('-')}=x"]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_value_of_the_file_is_taken_for_an_option(name):
+    """Every value of every key, for every option of every command: refused, or a value as it stands."""
+    command = READERS[name]
+    context = command.make_context(name, [], resilient_parsing=True)
+    parser = command.make_parser(context)
+    tried = 0
+    for key in command.params:
+        if key.name in TYPED_ONLY or getattr(key, "is_flag", False):
+            continue
+        how = {"param": key, "is_own": True, "is_found": False}
+        for option in command.params:
+            dashed, plain = smuggled(option)
+            for text in dashed:
+                for value in (text, ["x", text]):
+                    with pytest.raises(OptionError, match="looks like an option"):
+                        _texts(Path("counterpoise.toml"), key.name, value, **how)
+                    tried += 1
+            for text in plain:
+                value = [text] * key.nargs if key.nargs > 1 else text
+                words = _texts(Path("counterpoise.toml"), key.name, value, **how)
+                opts, others, _ = parser.parse_args(["--", *words] if key.param_type_name == "argument" else words)
+                found = {opt: said for opt, said in opts.items() if _is_typed(said)}
+                assert (set(found), others) == ({key.name}, [])
+                assert text in str(found[key.name]) or text in found[key.name]
+                tried += 1
+    assert tried > 10 * len(command.params)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_command_sees_no_option_that_the_file_smuggles(folder, name, capsys):
+    """The same from the file to what the command is called with, every key with a few of the options."""
+    command, group = READERS[name], ROOT
+    required = [option.name for option in command.params if option.required]
+    codes = set()
+    for k, key in enumerate(command.params):
+        if key.name in TYPED_ONLY or getattr(key, "is_flag", False):
+            continue
+        words = TYPED | ({"out": ["new.csv"]} if name == "simulate" else {})
+        typed = [word for part in required if part != key.name for word in words[part]]
+        for j, option in enumerate(command.params[k % 7 :: 7]):
+            dashed, plain = smuggled(option)
+            text = (dashed + plain)[(j + k) % 9]
+            value = [text] * 2 if key.nargs == 2 else ["x", text] if key.nargs == -1 or key.multiple else text
+            settings(f'["{name}"]\n{key.name} = {_toml(value)}\n')
+            parent = group.make_context("counterpoise", name.split(), resilient_parsing=True)
+            if " " in name:
+                parent = group.commands["state"].make_context("state", ["show"], parent=parent, resilient_parsing=True)
+            try:
+                made = command.make_context(name.split()[-1], list(typed), parent=parent)
+            except (typer.Exit, typer.BadParameter) as ended:  # a number, say, cannot be that text
+                codes.add(ended.exit_code)
+                continue
+            needed = [*typed, *(words[key.name] if key.required else []), "--config", "/dev/null"]
+            default = command.make_context(name.split()[-1], needed, parent=parent)
+            changed = {n for n, v in made.params.items() if v != default.params[n]} - {"config"}
+            assert changed <= {key.name}, (key.name, text)
+            assert key.name not in changed or not text.startswith("-"), (key.name, text)
+    capsys.readouterr()
+    assert codes == {2}
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        ["log.parquet", "--html=victim/notes.txt"],
+        ["log.parquet", "--replace", "--state=victim/state.json"],
+        ["log.parquet", "-h"],
+        "--html=victim/notes.txt",
+        ["log.parquet", -1],
+        [["log.parquet", "--html=x"]],
+        ["log.parquet", {"html": "x"}],
+        ["log.parquet\0--html=x"],
+    ],
+)
+def test_a_log_of_the_file_holds_paths_and_nothing_else(folder, log):
+    victim = folder / "victim"
+    victim.mkdir()
+    (victim / "notes.txt").write_text("mine")
+    text = "[" + ", ".join(_toml(part) if not isinstance(part, dict) else "{html = 'x'}" for part in log) + "]"
+    settings(ASKED.replace('"log.parquet"', _toml(log) if isinstance(log, str) else text))
+    found = invoke("evaluate")
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert "'log' in 'counterpoise.toml'" in found.stderr
+    assert [path.name for path in victim.iterdir()] == ["notes.txt"]
+    assert (victim / "notes.txt").read_text() == "mine"
+
+
+def test_a_log_of_the_file_stays_a_log_behind_a_typed_end_of_options(folder):
+    settings(ASKED)
+    assert answer()[0]["n"] == 2000
+    found = invoke("evaluate", "--json", "--")
+    assert (found.exit_code, json.loads(found.stdout)["n"]) == (0, 2000)
+
+
+@pytest.mark.parametrize("scheme", ["duckdb", "DuckDB", "DUCKDB"])
+def test_no_spelling_of_an_address_opens_other_files(folder, scheme):
+    """ibis takes DuckDB:// for DuckDB, too, and would open it for writing and with access to every file."""
+    duckdb = pytest.importorskip("duckdb")
+    pl.read_parquet("log.parquet").write_csv("secret.csv")
+    with duckdb.connect("db.duckdb") as connection:
+        connection.execute("CREATE VIEW logs AS SELECT * FROM 'secret.csv'")
+    settings(ASKED.replace("log.parquet", f"{scheme}://db.duckdb") + 'table = "logs"\n')
+    found = invoke("evaluate")
+    assert (found.exit_code, "--external-access" in found.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("key", "name"), [("html", "page.html"), ("state", "state.json")])
+@pytest.mark.parametrize("way", ["link", "dangling", "folder"])
+def test_a_file_that_is_found_writes_nothing_through_a_link(folder, key, name, way, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    victim = outside / name
+    if way != "dangling":
+        victim.write_text("mine")
+    if way == "folder":
+        Path("pages").symlink_to(outside)
+        name = f"pages/{name}"
+    else:
+        Path(name).symlink_to(victim)
+    settings(ASKED + f"[evaluate]\n{key} = '{name}'\n")
+    found = invoke("evaluate")
+    assert (found.exit_code, "is outside of its folder" in found.stderr) == (2, True)
+    assert [path.read_text() for path in outside.iterdir()] == ([] if way == "dangling" else ["mine"])
+
+
+def test_a_file_that_is_found_replaces_nothing_but_reports(folder):
+    Path("README.md").write_text("mine")
+    settings(ASKED + "[evaluate]\nhtml = 'README.md'\n")
+    found = invoke("evaluate")
+    assert (found.exit_code, "must end in .html" in found.stderr) == (2, True)
+    assert Path("README.md").read_text() == "mine"
+    assert invoke("evaluate", "--html", "README.md").exit_code == 0

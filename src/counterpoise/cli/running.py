@@ -165,12 +165,12 @@ def check_free(path: Path, *, such_as: str, force: bool = True, flag: str = "--f
     if not path.parent.is_dir():
         missing = f"there is no folder {str(path.parent)!r}"
         raise OptionError(f"{problem}: {missing}.", do="Create it, or name a file in a folder that exists.")
-    if path.exists() and not force:
+    if (path.exists() or path.is_symlink()) and not force:
         raise OptionError(f"{problem}: it already exists.", do=f"Name another file, or pass {flag} to replace it.")
     if path.exists() and not path.is_file():
         raise OptionError(f"{problem}: it is not a regular file.", do="Name another one.")
     try:
-        tempfile.TemporaryFile(dir=path.resolve().parent).close()  # the surest way to know whether we can write there
+        tempfile.TemporaryFile(dir=path.parent).close()  # the surest way to know whether we can write there
     except OSError as error:
         advice = "Name a file in a folder that you may write to."
         raise OptionError(f"{problem}: {error.strerror or error}.", do=advice) from error

@@ -129,8 +129,10 @@ class Command(TyperCommand):
         except CounterpoiseError as error:
             print(f"{type(error).__name__}: {written(error)}", file=sys.stderr)
             raise typer.Exit(2) from None
-        _added.set((*options, *places))
-        return super().parse_args(ctx, [*options, *args, *places])  # places last, since a typed -- ends the options
+        # places last and behind --, where every word is a value; a -- that was typed ends the options already
+        ends = ["--"] if places and args[-1:] != ["--"] else []
+        _added.set((*options, *ends, *places))
+        return super().parse_args(ctx, [*options, *args, *ends, *places])
 
 
 def _rank(param: Click) -> int:
@@ -268,12 +270,18 @@ def _texts(path: Path, name: str, value: object, param: Click, *, is_own: bool, 
     values = value if isinstance(value, list) else [value]
     if not values or any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in values):
         raise OptionError(f"{name!r} in {str(path)!r} must be text, a number or a list of them, found {value!r}.")
+    for part in values:
+        is_text = isinstance(part, str)
+        if str(part).startswith("-") and (is_text or not option):
+            raise OptionError(
+                f"{name!r} in {str(path)!r} holds {str(part)!r}, which looks like an option, and a file may hold only values.",
+                do="Type it where you mean it; begin an expression with a parenthesis, and a path with ./.",
+            )
+        if is_text and "\0" in part:
+            raise OptionError(f"{name!r} in {str(path)!r} holds {part!r}, and no value contains a null character.")
     texts = [_beside(path, name, str(part)) for part in values]
-    if name in WRITTEN and is_found and any(Path(text).is_absolute() or ".." in Path(text).parts for text in texts):
-        raise OptionError(
-            f"{name!r} in {str(path)!r} is outside of its folder, where a file that is only found may not write.",
-            do=f"Type {' '.join([*option, texts[0]])}, or name the file: --config {path}.",
-        )
+    if name in WRITTEN and is_found:
+        _check_written(path, name, texts, " ".join([*option, shlex.quote(texts[0])]))
     expected = SHARED[name].metavar if name in SHARED else None
     if not is_own and option and param.metavar != expected:
         # a column of that name will do for a command that takes columns alone; elsewhere the word means something else
@@ -290,6 +298,20 @@ def _texts(path: Path, name: str, value: object, param: Click, *, is_own: bool, 
             do=f"Type the one that you mean: {' '.join([*option, shlex.quote(texts[0])])}.",
         )
     return [word for text in texts for word in [*option, text]]
+
+
+def _check_written(path: Path, name: str, texts: list[str], typed: str) -> None:
+    """Refuse what a file that is only found would write outside of its folder, also by way of a link, or over what is no report."""
+    do = f"Type {typed}, or name the file: --config {path}."
+    folder = path.parent.resolve()
+    if not all((folder / text).resolve().is_relative_to(folder) for text in texts):
+        raise OptionError(
+            f"{name!r} in {str(path)!r} is outside of its folder, where a file that is only found may not write.", do=do
+        )
+    if name == "html" and not all(text.lower().endswith((".html", ".htm")) for text in texts):
+        raise OptionError(
+            f"{name!r} in {str(path)!r} must end in .html, so that it replaces nothing but a report.", do=do
+        )
 
 
 def _beside(path: Path, name: str, text: str) -> str:

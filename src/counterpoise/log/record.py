@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -22,6 +23,7 @@ ROUNDED = (
 OWN = ("id", "time", "policy", "action", "propensity", "candidates", "probabilities")
 FIRST = b'{"id": '  # how every line of ours begins
 BLOCK = 65_536
+PLAIN = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)  # bytes as they are, and never through a link
 LOCKS = import_module("fcntl") if find_spec("fcntl") else None  # which Windows lacks
 
 
@@ -223,13 +225,14 @@ def _append(path: str | PathLike[str], line: bytes) -> None:
                 os.ftruncate(file, size)
                 raise
     except OSError as error:
-        raise LogError(f"cannot write to {os.fspath(path)!r}: {error.strerror}.", do="Name another file.") from error
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise LogError(f"cannot write to {os.fspath(path)!r}: {reason}.", do="Name another file.") from error
 
 
 @contextmanager
 def _locked(path: str | PathLike[str]) -> Iterator[int]:
     """The file, opened to append; nobody else who records can write to it meanwhile."""
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | PLAIN, 0o644)
     try:
         if LOCKS is not None:
             LOCKS.flock(file, LOCKS.LOCK_EX)

@@ -371,8 +371,13 @@ def start(
         raise OptionError(f"`batch={batch!r}` must be a text such as '2026-11-14'.")
     if not isinstance(replaces, bool):
         raise OptionError(f"`replace={replaces!r}` must be True or False.")
-    if not Path(path).resolve().parent.is_dir():
+    if not Path(path).parent.is_dir():
         raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
+    if Path(path).is_symlink():  # replaced, there would be two states; written through, the file may be anybody's
+        raise MomentsError(
+            f"the state {str(path)!r} is a link, and states are never written through one.",
+            do=f"Name the file itself: `state={str(Path(path).resolve())!r}`.",
+        )
     log, kept = question.log.data, question_kept(question, version)
     known = states.load(path)
     if known is not None:
@@ -393,7 +398,7 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
     check_unchanged(job.fingerprints, job.log, job.batch.key)
     new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped, summaries=summarize(today))
     copied = None
-    with states.alone(job.place.resolve().parent):
+    with states.alone(job.place.parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
         if known is None:
             state = State(job.question, (new,), (), (today,))

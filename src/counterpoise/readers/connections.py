@@ -376,6 +376,7 @@ def _connect(place: str, external_access: bool) -> Native:
         opened.execute("SET TimeZone = 'UTC'")  # in which days begin at midnight UTC; ibis does so itself
         return opened
     kind, _, rest = place.partition("://")
+    kind = kind.lower()  # as ibis reads it: DuckDB:// is no way around what a DuckDB file may reach
     if kind in CLOUD:
         raise OptionError(f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log.")
     try:
@@ -393,9 +394,10 @@ def _connect(place: str, external_access: bool) -> Native:
 
 def _duckdb_file(place: str) -> str | None:
     """The file that a DuckDB address names; an address of MotherDuck is not a file."""
-    if place.startswith("duckdb://") and not place.startswith(("duckdb://md:", "duckdb://motherduck:")):
-        return place[len("duckdb://") :]
-    return None if "://" in place else place
+    kind, is_address, rest = place.partition("://")
+    if is_address and kind.lower() == "duckdb" and not rest.startswith(("md:", "motherduck:")):
+        return rest
+    return None if is_address else place
 
 
 def relation(log: Native, table: Table, query: str | None) -> Native:

@@ -152,14 +152,13 @@ def _hash(code: str) -> str:
 
 def write(path: Path, page: str) -> Path:
     """Write a page, completely or not at all."""
-    where = path.resolve()
-    if where.is_dir() or not where.parent.is_dir():
-        what = "is a folder" if where.is_dir() else "is in a folder that does not exist"
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else "is in a folder that does not exist"
         raise OptionError(
             f"{str(path)!r} {what}.", do="Give the name of a file in an existing folder, such as report.html."
         )
     try:
-        with whole_file(where) as part:
+        with whole_file(path) as part:
             part.write_text(page, encoding="utf-8", newline="\n")
     except OSError as error:
         what = f"cannot write {str(path)!r}: {error.strerror or error}."
