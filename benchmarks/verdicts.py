@@ -1144,6 +1144,54 @@ def check_watch_limits(*, runs: int = 50_000, seed: int = 0) -> bool:
 # -- labels that depend on the action ---------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Doubts:
+    """What the verdicts of one kind of log say: how many are `ok`, doubted for these codes alone, and cover the truth."""
+
+    ok: bool
+    anew: bool
+    covered: bool
+
+
+def doubts_of(found: cp.Result, truth: float, codes: frozenset[str]) -> Doubts:
+    """Of one log, by its headline."""
+    caveats = {caveat.code for caveat in found.verdict().caveats if caveat.severity != "note"}
+    return Doubts(
+        not caveats, bool(caveats) and caveats <= codes, truth in found[found.targets[0], "beta_ips"].interval
+    )
+
+
+def show_doubts(
+    right: dict[str, Callable[[Random], Doubts]],
+    wrong: dict[str, Callable[[Random], Doubts]],
+    runs: int,
+    seed: int,
+    processes: int,
+    most: tuple[float, float],
+) -> bool:
+    """A line for every kind of log, and whether right ones are doubted anew, and wrong ones `ok`, in at most these shares of them."""
+    head("", "kind", "logs", "ok", "doubted anew", "covered")
+    is_kept = True
+    for group, kinds, logs in (("right", right, runs), ("wrong", wrong, max(runs // 2, 1))):
+        total = 0
+        for name, draw in kinds.items():
+            jobs = [(draw, [sum(map(ord, name)), seed, run]) for run in range(logs)]
+            done = list(in_processes(drawn_doubts, jobs, processes, chunk=max(1, logs // 20)))
+            counts = [sum(getattr(each, part) for each in done) for part in ("ok", "anew", "covered")]
+            row(group, name, logs, *(share(count, logs) for count in counts))
+            total += counts[1] if group == "right" else counts[0]
+        count, allowed = logs * len(kinds), most[group == "wrong"]
+        what = "right logs doubted anew" if group == "right" else "wrong logs that are ok"
+        print(f"\n{what}: {share(total, count, 2)} of {count:,} (at most {allowed:.0%})\n")
+        is_kept &= total / max(count, 1) <= allowed
+    return is_kept
+
+
+def drawn_doubts(job: tuple[Callable[[Random], Doubts], list[int]]) -> Doubts:
+    draw, seed = job
+    return draw(np.random.default_rng(seed))
+
+
 # -- looks at a state, day after day ----------------------------------------------------------------------------------------
 
 
@@ -1154,6 +1202,56 @@ def check_watch_limits(*, runs: int = 50_000, seed: int = 0) -> bool:
 
 
 # -- rows that are missing from days ----------------------------------------------------------------------------------------
+
+
+# -- rows that repeat by chance ---------------------------------------------------------------------------------------------
+
+
+def repeats_log(random: Random, kind: str, again: str = "") -> Doubts:
+    """Rows with a column that has a usual value; `again` says how some of them were logged more than once."""
+    n = 4000
+    action, country = random.integers(0, 3, n), random.choice(12, n, p=random.dirichlet(np.ones(12)))
+    score = 0.4 + 0.1 * action + 0.5 * random.normal(size=n)
+    click = (random.random(n) < 0.1 + 0.1 * action).astype(float)
+    frame = pl.DataFrame(
+        {"p": np.full(n, 1 / 3), "pi_new": np.array([0.2, 0.3, 0.5])[action], "country": country}
+        | {
+            "clipped reward": lambda: {"r": score.clip(0, 1)},
+            "clipped column": lambda: {"r": click, "score": score.clip(0, 0.9)},
+            "a usual price": lambda: {"r": click, "price": np.where(random.random(n) < 0.3, 9.99, np.exp(score))},
+            "prices of a list": lambda: {"r": click, "price": np.where(random.random(n) < 0.3, random.choice(random.gamma(2, 9, 25), n), np.exp(score))},
+            "price of the action": lambda: {"r": click, "price": np.where(random.random(n) < 0.4, 5.0 + action, np.exp(score))},
+            "mostly no amount": lambda: {"r": np.where(score > 0.8, np.exp(score), 0.0), "hour": random.integers(0, 24, n)},
+            "an exact time": lambda: {"r": click, "time": np.sort(random.uniform(0, 1e6, n))},
+            "seconds": lambda: {"r": click, "second": np.sort(random.integers(0, 100_000, n))},
+        }[kind]()
+    )  # fmt: skip
+    if again == "read twice":
+        frame = pl.concat([frame, frame])
+    elif again == "sent again":  # some of them several times
+        times = np.where(random.random(n) < 0.1, 1 + random.geometric(0.6, n), 1)
+        frame = frame[np.repeat(np.arange(n), times)]
+    truth = float("nan")
+    return doubts_of(
+        cp.evaluate(frame, reward="r", propensity="p", target="pi_new"), truth, frozenset({"repeated-rows"})
+    )
+
+
+USUAL_VALUES = (
+    "clipped reward", "clipped column", "a usual price", "prices of a list", "price of the action", "mostly no amount", "an exact time", "seconds",
+)  # fmt: skip
+
+
+@SUITE.experiment("repeats", runs=4)
+def check_repeats(*, runs: int = 200, seed: int = 0, processes: int = 2) -> bool:
+    """Are rows that repeat by chance, as where many have the same price, left alone, and rows that were logged again found?"""
+    right = {kind: partial(repeats_log, kind=kind) for kind in USUAL_VALUES}
+    wrong = {
+        f"{kind}, {how}": partial(repeats_log, kind=kind, again=how)
+        for kind in USUAL_VALUES
+        for how in ("read twice", "sent again")
+    }
+    return show_doubts(right, wrong, runs, seed, processes, (0.01, 0.05))
 
 
 if __name__ == "__main__":

@@ -245,7 +245,7 @@ def repeated_rows(question: Question, names: Sequence[str]) -> Iterator[Concern]
         counts = repeats(frame, frame.schema)
     if counts is None or counts.repeated < OFTEN * counts.rows:
         return
-    if counts.is_odd or tells_apart(frame.lazy(), frame.schema, counts):
+    if counts.is_odd or tells_apart(frame.lazy(), frame.schema):
         of = f"the first {counts.rows:,}" if counts.rows == FIRST else f"{counts.rows:,}"
         text = f"{counts.repeated:,} of {of} rows repeat another row, more often than chance would."
         do = "Count each decision once. If these rows belong together, pass `cluster=`; if they are independent, pass `cluster=False`."
