@@ -1192,6 +1192,79 @@ def drawn_doubts(job: tuple[Callable[[Random], Doubts], list[int]]) -> Doubts:
     return draw(np.random.default_rng(seed))
 
 
+LABELS_OF_ALL = 0.06
+
+
+def rated_log(random: Random, how: str, *, actions: int = 2, passed: str = "", n: int = 12_000, **parts: str) -> Doubts:
+    """Answers of several models that a judge scored, and people rated at random or by something."""
+    kind, user = random.integers(0, 4, n), random.integers(0, 1500, n)
+    logging, new = random.dirichlet(np.full(actions, 8.0), 4), random.dirichlet(np.full(actions, 2.0), 4)
+    rate = random.uniform(0.2, 0.8, (4, actions))
+    model = (random.random(n)[:, None] > logging.cumsum(axis=1)[kind]).sum(axis=1).clip(max=actions - 1)
+    good = random.random(n) < rate[kind, model]
+    score = np.clip(0.3 * random.random(n) + 0.4 * good + 0.3 * (model == 0) * random.random(n), 0, 1)
+    more = {
+        "at random": lambda: np.ones(n),
+        "by the model": lambda: np.linspace(0.4, 1.6, actions)[model],
+        "by the model, four to one": lambda: np.where(model == 0, 1.6, 0.4),
+        "by the judge": lambda: np.where(np.abs(score - 0.5) < 0.2, 1.5, 0.5),
+        "by the kind of question": lambda: np.array([0.4, 0.8, 1.2, 1.6])[kind],
+        "by what the target likes": lambda: np.clip(new[kind, model] / logging[kind, model], 0.3, 3.0),
+        "by the user": lambda: random.choice([0.2, 1.8], 1500)[user],
+    }[how]()
+    chance = LABELS_OF_ALL * more
+    rated = random.random(n) < chance
+    frame = pl.DataFrame(
+        {
+            "good": np.where(rated, good, np.nan), "score": score, "rated": rated, "model": model, "kind": kind, "user": user,
+            "p": logging[kind, model], "pi_new": new[kind, model], "chance": chance,
+        }
+    )  # fmt: skip
+    asked: dict[str, Any] = {
+        "reward": "good",
+        "proxy": "score",
+        "observed": "rated",
+        "propensity": "p",
+        "target": "pi_new",
+        **parts,
+    }
+    if passed:
+        asked["label_propensity"] = 0.06 if passed == "a constant" else passed
+    truth = float((new * rate).sum(axis=1).mean())
+    return doubts_of(cp.evaluate(frame, **asked), truth, frozenset({"labels-depend-on-action"}))
+
+
+NAMED, SEGMENTED = {"action": "model"}, {"segment": "kind"}
+RIGHT_LABELS: dict[str, Callable[[Random], Doubts]] = {
+    f"{how}{', known' * bool(passed)}, {actions} models{''.join(f', {part}' for part in parts)}": partial(
+        rated_log, how=how, actions=actions, passed=passed, **parts
+    )
+    for how, passed in (
+        ("at random", ""), ("at random", "a constant"), ("by the model", "chance"), ("by the judge", "chance"),
+        ("by the kind of question", "chance"), ("by what the target likes", "chance"), ("by the user", ""), ("by the user", "chance"),
+    )
+    for actions, parts in ((2, NAMED), (5, {"action": "model", "cluster": "user"}), (12, NAMED | SEGMENTED), (3, {}))
+    if how != "by the user" or "cluster" in parts or passed == ""
+}  # fmt: skip
+WRONG_LABELS: dict[str, Callable[[Random], Doubts]] = {
+    f"{how}, {passed or 'nothing'} passed{''.join(f', {part}' for part in parts)}": partial(
+        rated_log, how=how, actions=actions, passed=passed, **parts
+    )
+    for how, actions, parts in (
+        ("by the model", 2, NAMED), ("by the model", 5, NAMED), ("by the model, four to one", 2, {}),
+        ("by the model, four to one", 3, SEGMENTED), ("by the model", 3, {"action": "model", "cluster": "user"}),
+        ("by the kind of question", 2, SEGMENTED), ("by what the target likes", 4, {}),
+    )
+    for passed in ("", "a constant")
+}  # fmt: skip
+
+
+@SUITE.experiment("labels", runs=2)
+def check_labels(*, runs: int = 200, seed: int = 0, processes: int = 2) -> bool:
+    """Are labels that depend on the action, a segment or the weights doubted, and those at random or of known probability left alone?"""
+    return show_doubts(RIGHT_LABELS, WRONG_LABELS, runs, seed, processes, (0.01, 0.05))
+
+
 # -- looks at a state, day after day ----------------------------------------------------------------------------------------
 
 
@@ -1207,39 +1280,37 @@ def drawn_doubts(job: tuple[Callable[[Random], Doubts], list[int]]) -> Doubts:
 # -- rows that repeat by chance ---------------------------------------------------------------------------------------------
 
 
+USUAL_VALUES: dict[str, Callable[[Random, Floats, Floats], dict[str, Any]]] = {  # of a log with scores and actions
+    "clipped reward": lambda g, score, action: {"r": score.clip(0, 1)},
+    "clipped column": lambda g, score, action: {"score": score.clip(0, 0.9)},
+    "a usual price": lambda g, score, action: {"price": np.where(g.random(len(score)) < 0.3, 9.99, np.exp(score))},
+    "prices of a list": lambda g, score, action: {
+        "price": np.where(g.random(len(score)) < 0.3, g.choice(g.gamma(2, 9, 25), len(score)), np.exp(score))
+    },
+    "price of the action": lambda g, score, action: {
+        "price": np.where(g.random(len(score)) < 0.4, 5.0 + action, np.exp(score))
+    },
+    "mostly no amount": lambda g, score, action: {"r": np.where(score > 0.8, np.exp(score), 0.0)},
+    "an exact time": lambda g, score, action: {"time": np.sort(g.uniform(0, 1e6, len(score)))},
+    "seconds": lambda g, score, action: {"second": np.sort(g.integers(0, 100_000, len(score)))},
+}
+
+
 def repeats_log(random: Random, kind: str, again: str = "") -> Doubts:
     """Rows with a column that has a usual value; `again` says how some of them were logged more than once."""
     n = 4000
     action, country = random.integers(0, 3, n), random.choice(12, n, p=random.dirichlet(np.ones(12)))
-    score = 0.4 + 0.1 * action + 0.5 * random.normal(size=n)
     click = (random.random(n) < 0.1 + 0.1 * action).astype(float)
-    frame = pl.DataFrame(
-        {"p": np.full(n, 1 / 3), "pi_new": np.array([0.2, 0.3, 0.5])[action], "country": country}
-        | {
-            "clipped reward": lambda: {"r": score.clip(0, 1)},
-            "clipped column": lambda: {"r": click, "score": score.clip(0, 0.9)},
-            "a usual price": lambda: {"r": click, "price": np.where(random.random(n) < 0.3, 9.99, np.exp(score))},
-            "prices of a list": lambda: {"r": click, "price": np.where(random.random(n) < 0.3, random.choice(random.gamma(2, 9, 25), n), np.exp(score))},
-            "price of the action": lambda: {"r": click, "price": np.where(random.random(n) < 0.4, 5.0 + action, np.exp(score))},
-            "mostly no amount": lambda: {"r": np.where(score > 0.8, np.exp(score), 0.0), "hour": random.integers(0, 24, n)},
-            "an exact time": lambda: {"r": click, "time": np.sort(random.uniform(0, 1e6, n))},
-            "seconds": lambda: {"r": click, "second": np.sort(random.integers(0, 100_000, n))},
-        }[kind]()
-    )  # fmt: skip
+    score = 0.4 + 0.1 * action + 0.5 * random.normal(size=n)
+    columns = {"p": np.full(n, 1 / 3), "pi_new": np.array([0.2, 0.3, 0.5])[action], "country": country, "r": click}
+    frame = pl.DataFrame(columns | USUAL_VALUES[kind](random, score, action))
     if again == "read twice":
         frame = pl.concat([frame, frame])
     elif again == "sent again":  # some of them several times
         times = np.where(random.random(n) < 0.1, 1 + random.geometric(0.6, n), 1)
         frame = frame[np.repeat(np.arange(n), times)]
-    truth = float("nan")
-    return doubts_of(
-        cp.evaluate(frame, reward="r", propensity="p", target="pi_new"), truth, frozenset({"repeated-rows"})
-    )
-
-
-USUAL_VALUES = (
-    "clipped reward", "clipped column", "a usual price", "prices of a list", "price of the action", "mostly no amount", "an exact time", "seconds",
-)  # fmt: skip
+    found = cp.evaluate(frame, reward="r", propensity="p", target="pi_new")
+    return doubts_of(found, math.nan, frozenset({"repeated-rows"}))
 
 
 @SUITE.experiment("repeats", runs=4)
