@@ -1144,6 +1144,127 @@ def check_watch_limits(*, runs: int = 50_000, seed: int = 0) -> bool:
 # -- labels that depend on the action ---------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Doubts:
+    """What the verdicts of one kind of log say: how many are `ok`, doubted for these codes alone, and cover the truth."""
+
+    ok: bool
+    anew: bool
+    covered: bool
+
+
+def doubts_of(found: cp.Result, truth: float, codes: frozenset[str]) -> Doubts:
+    """Of one log, by its headline."""
+    caveats = {caveat.code for caveat in found.verdict().caveats if caveat.severity != "note"}
+    return Doubts(
+        not caveats, bool(caveats) and caveats <= codes, truth in found[found.targets[0], "beta_ips"].interval
+    )
+
+
+def show_doubts(
+    right: dict[str, Callable[[Random], Doubts]],
+    wrong: dict[str, Callable[[Random], Doubts]],
+    runs: int,
+    seed: int,
+    processes: int,
+    most: tuple[float, float],
+) -> bool:
+    """A line for every kind of log, and whether right ones are doubted anew, and wrong ones `ok`, in at most these shares of them."""
+    head("", "kind", "logs", "ok", "doubted anew", "covered")
+    is_kept = True
+    for group, kinds, logs in (("right", right, runs), ("wrong", wrong, max(runs // 2, 1))):
+        total = 0
+        for name, draw in kinds.items():
+            jobs = [(draw, [sum(map(ord, name)), seed, run]) for run in range(logs)]
+            done = list(in_processes(drawn_doubts, jobs, processes, chunk=max(1, logs // 20)))
+            counts = [sum(getattr(each, part) for each in done) for part in ("ok", "anew", "covered")]
+            row(group, name, logs, *(share(count, logs) for count in counts))
+            total += counts[1] if group == "right" else counts[0]
+        count, allowed = logs * len(kinds), most[group == "wrong"]
+        what = "right logs doubted anew" if group == "right" else "wrong logs that are ok"
+        print(f"\n{what}: {share(total, count, 2)} of {count:,} (at most {allowed:.0%})\n")
+        is_kept &= total / max(count, 1) <= allowed
+    return is_kept
+
+
+def drawn_doubts(job: tuple[Callable[[Random], Doubts], list[int]]) -> Doubts:
+    draw, seed = job
+    return draw(np.random.default_rng(seed))
+
+
+LABELS_OF_ALL = 0.06
+
+
+def rated_log(random: Random, how: str, *, actions: int = 2, passed: str = "", n: int = 12_000, **parts: str) -> Doubts:
+    """Answers of several models that a judge scored, and people rated at random or by something."""
+    kind, user = random.integers(0, 4, n), random.integers(0, 1500, n)
+    logging, new = random.dirichlet(np.full(actions, 8.0), 4), random.dirichlet(np.full(actions, 2.0), 4)
+    rate = random.uniform(0.2, 0.8, (4, actions))
+    model = (random.random(n)[:, None] > logging.cumsum(axis=1)[kind]).sum(axis=1).clip(max=actions - 1)
+    good = random.random(n) < rate[kind, model]
+    score = np.clip(0.3 * random.random(n) + 0.4 * good + 0.3 * (model == 0) * random.random(n), 0, 1)
+    more = {
+        "at random": lambda: np.ones(n),
+        "by the model": lambda: np.linspace(0.4, 1.6, actions)[model],
+        "by the model, four to one": lambda: np.where(model == 0, 1.6, 0.4),
+        "by the judge": lambda: np.where(np.abs(score - 0.5) < 0.2, 1.5, 0.5),
+        "by the kind of question": lambda: np.array([0.4, 0.8, 1.2, 1.6])[kind],
+        "by what the target likes": lambda: np.clip(new[kind, model] / logging[kind, model], 0.3, 3.0),
+        "by the user": lambda: random.choice([0.2, 1.8], 1500)[user],
+    }[how]()
+    chance = LABELS_OF_ALL * more
+    rated = random.random(n) < chance
+    frame = pl.DataFrame(
+        {
+            "good": np.where(rated, good, np.nan), "score": score, "rated": rated, "model": model, "kind": kind, "user": user,
+            "p": logging[kind, model], "pi_new": new[kind, model], "chance": chance,
+        }
+    )  # fmt: skip
+    asked: dict[str, Any] = {
+        "reward": "good",
+        "proxy": "score",
+        "observed": "rated",
+        "propensity": "p",
+        "target": "pi_new",
+        **parts,
+    }
+    if passed:
+        asked["label_propensity"] = 0.06 if passed == "a constant" else passed
+    truth = float((new * rate).sum(axis=1).mean())
+    return doubts_of(cp.evaluate(frame, **asked), truth, frozenset({"labels-depend-on-action"}))
+
+
+NAMED, SEGMENTED = {"action": "model"}, {"segment": "kind"}
+RIGHT_LABELS: dict[str, Callable[[Random], Doubts]] = {
+    f"{how}{', known' * bool(passed)}, {actions} models{''.join(f', {part}' for part in parts)}": partial(
+        rated_log, how=how, actions=actions, passed=passed, **parts
+    )
+    for how, passed in (
+        ("at random", ""), ("at random", "a constant"), ("by the model", "chance"), ("by the judge", "chance"),
+        ("by the kind of question", "chance"), ("by what the target likes", "chance"), ("by the user", ""), ("by the user", "chance"),
+    )
+    for actions, parts in ((2, NAMED), (5, {"action": "model", "cluster": "user"}), (12, NAMED | SEGMENTED), (3, {}))
+    if how != "by the user" or "cluster" in parts or passed == ""
+}  # fmt: skip
+WRONG_LABELS: dict[str, Callable[[Random], Doubts]] = {
+    f"{how}, {passed or 'nothing'} passed{''.join(f', {part}' for part in parts)}": partial(
+        rated_log, how=how, actions=actions, passed=passed, **parts
+    )
+    for how, actions, parts in (
+        ("by the model", 2, NAMED), ("by the model", 5, NAMED), ("by the model, four to one", 2, {}),
+        ("by the model, four to one", 3, SEGMENTED), ("by the model", 3, {"action": "model", "cluster": "user"}),
+        ("by the kind of question", 2, SEGMENTED), ("by what the target likes", 4, {}),
+    )
+    for passed in ("", "a constant")
+}  # fmt: skip
+
+
+@SUITE.experiment("labels", runs=2)
+def check_labels(*, runs: int = 200, seed: int = 0, processes: int = 2) -> bool:
+    """Are labels that depend on the action, a segment or the weights doubted, and those at random or of known probability left alone?"""
+    return show_doubts(RIGHT_LABELS, WRONG_LABELS, runs, seed, processes, (0.01, 0.05))
+
+
 # -- looks at a state, day after day ----------------------------------------------------------------------------------------
 
 
@@ -1154,6 +1275,54 @@ def check_watch_limits(*, runs: int = 50_000, seed: int = 0) -> bool:
 
 
 # -- rows that are missing from days ----------------------------------------------------------------------------------------
+
+
+# -- rows that repeat by chance ---------------------------------------------------------------------------------------------
+
+
+USUAL_VALUES: dict[str, Callable[[Random, Floats, Floats], dict[str, Any]]] = {  # of a log with scores and actions
+    "clipped reward": lambda g, score, action: {"r": score.clip(0, 1)},
+    "clipped column": lambda g, score, action: {"score": score.clip(0, 0.9)},
+    "a usual price": lambda g, score, action: {"price": np.where(g.random(len(score)) < 0.3, 9.99, np.exp(score))},
+    "prices of a list": lambda g, score, action: {
+        "price": np.where(g.random(len(score)) < 0.3, g.choice(g.gamma(2, 9, 25), len(score)), np.exp(score))
+    },
+    "price of the action": lambda g, score, action: {
+        "price": np.where(g.random(len(score)) < 0.4, 5.0 + action, np.exp(score))
+    },
+    "mostly no amount": lambda g, score, action: {"r": np.where(score > 0.8, np.exp(score), 0.0)},
+    "an exact time": lambda g, score, action: {"time": np.sort(g.uniform(0, 1e6, len(score)))},
+    "seconds": lambda g, score, action: {"second": np.sort(g.integers(0, 100_000, len(score)))},
+}
+
+
+def repeats_log(random: Random, kind: str, again: str = "") -> Doubts:
+    """Rows with a column that has a usual value; `again` says how some of them were logged more than once."""
+    n = 4000
+    action, country = random.integers(0, 3, n), random.choice(12, n, p=random.dirichlet(np.ones(12)))
+    click = (random.random(n) < 0.1 + 0.1 * action).astype(float)
+    score = 0.4 + 0.1 * action + 0.5 * random.normal(size=n)
+    columns = {"p": np.full(n, 1 / 3), "pi_new": np.array([0.2, 0.3, 0.5])[action], "country": country, "r": click}
+    frame = pl.DataFrame(columns | USUAL_VALUES[kind](random, score, action))
+    if again == "read twice":
+        frame = pl.concat([frame, frame])
+    elif again == "sent again":  # some of them several times
+        times = np.where(random.random(n) < 0.1, 1 + random.geometric(0.6, n), 1)
+        frame = frame[np.repeat(np.arange(n), times)]
+    found = cp.evaluate(frame, reward="r", propensity="p", target="pi_new")
+    return doubts_of(found, math.nan, frozenset({"repeated-rows"}))
+
+
+@SUITE.experiment("repeats", runs=4)
+def check_repeats(*, runs: int = 200, seed: int = 0, processes: int = 2) -> bool:
+    """Are rows that repeat by chance, as where many have the same price, left alone, and rows that were logged again found?"""
+    right = {kind: partial(repeats_log, kind=kind) for kind in USUAL_VALUES}
+    wrong = {
+        f"{kind}, {how}": partial(repeats_log, kind=kind, again=how)
+        for kind in USUAL_VALUES
+        for how in ("read twice", "sent again")
+    }
+    return show_doubts(right, wrong, runs, seed, processes, (0.01, 0.05))
 
 
 if __name__ == "__main__":

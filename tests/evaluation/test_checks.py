@@ -67,6 +67,24 @@ def test_rows_that_another_column_tells_apart_are_no_repeats():
     assert caveats(cp.evaluate(log.with_columns(time=pl.col("time") // 2), **ASKED), "repeated-rows")
 
 
+@pytest.mark.parametrize("kind", ["clipped reward", "clipped column", "usual price", "price of the action"])
+def test_rows_that_share_a_usual_value_are_no_repeats_unless_they_were_sent_again(kind):
+    g = np.random.default_rng(0)
+    log = a_log(taste=0.0).drop("user_id", "x").with_columns(country=g.integers(0, 5, 4000))
+    score, action = g.normal(0.5, 0.5, 4000), log["action"].to_numpy()
+    column = {
+        "clipped reward": lambda: {"r": score.clip(0, 1)},
+        "clipped column": lambda: {"score": score.clip(0, 1)},
+        "usual price": lambda: {"price": np.where(g.random(4000) < 0.3, 9.99, np.exp(score))},
+        "price of the action": lambda: {"price": np.where(g.random(4000) < 0.3, 5.0 + action, np.exp(score))},
+    }[kind]()
+    once = log.with_columns(**{name: pl.Series(values) for name, values in column.items()})
+    again = pl.concat([once, once.head(400)])
+    for rows, are_odd in ((once, False), (again, True), (pl.concat([once, once]), True)):
+        assert bool(caveats(cp.evaluate(rows, **ASKED), "repeated-rows")) == are_odd
+        assert bool([one for one in cp.doctor(rows, **ASKED).findings if one.about == "rows"]) == are_odd
+
+
 def test_rows_of_few_coarse_columns_repeat_by_chance():
     log = a_log(taste=0.0).select("action", "p", "t", "r")  # eight different rows
     assert cp.evaluate(log, **ASKED).verdict().verdict == "ok"

@@ -333,11 +333,116 @@ def test_few_labels_are_a_caution():
 
 def test_rows_that_are_labeled_by_their_proxy_are_found_and_explained():
     log = a_log(7, 0.5)
-    assert codes(cp.evaluate(log, **ASK)) == ["labels-not-at-random"]
+    # the judge prefers some actions, so that those have more labels
+    assert codes(cp.evaluate(log, **ASK)) == ["labels-not-at-random", BY_ACTION]
     assert codes(cp.evaluate(log, **ASK, label_propensity="chance")) == []
     wrong = cp.evaluate(log, **ASK, label_propensity="1 - chance / 2")
     assert "check them" in str(wrong.verdict())
     assert "labels-not-at-random" in codes(cp.evaluate(log, **ASK, cluster="user"))
+
+
+BY_ACTION = "labels-depend-on-action"
+
+
+def a_router(seed=0, wants="large", n=8_000, depends=True):
+    """Answers of two models, of which the large one's are rated four times as often; a target that `wants` it, or what the prompt needs."""
+    random = np.random.default_rng(seed)
+    prompt, large = random.integers(0, 2, n), random.integers(0, 2, n)
+    good = random.random(n) < np.array([[0.3, 0.75], [0.5, 0.6]])[prompt, large]
+    chance = np.where(large == 1, 0.16, 0.04) if depends else np.full(n, 0.1)
+    rated = random.random(n) < chance
+    is_wanted = large == (1 if wants == "large" else (prompt == 0))
+    return pl.DataFrame(
+        {
+            "reward": np.where(rated, good, np.nan), "judge": random.random(n), "labeled": rated, "chance": chance, "p": np.full(n, 0.5),
+            "new": np.where(is_wanted, 0.9, 0.1), "old": np.where(is_wanted, 0.1, 0.9), "model": np.array(["small", "large"])[large],
+            "prompt": prompt, "user": random.integers(0, 900, n),
+        }
+    )  # fmt: skip
+
+
+ROUTER_TRUTH = {
+    "large": 0.9 * 0.675 + 0.1 * 0.4,
+    "prompt": 0.5 * (0.9 * 0.75 + 0.1 * 0.3) + 0.5 * (0.9 * 0.5 + 0.1 * 0.6),
+}
+
+
+@pytest.mark.parametrize("wants", ROUTER_TRUTH)
+@pytest.mark.parametrize("parts", [{}, {"action": "model"}, {"cluster": "user"}, {"segment": "prompt"}])
+def test_labels_that_depend_on_the_action_are_found_and_their_probabilities_cure(wants, parts):
+    log = a_router(1, wants)
+    assert BY_ACTION in codes(cp.evaluate(log, **ASK, **parts))
+    assert BY_ACTION in codes(cp.compare(log, **ASK | {"against": "old"}, **parts))
+    for wrong in (0.1, 0.05, "0.2 * chance + 0.1"):
+        found = cp.evaluate(log, **ASK, **parts, label_propensity=wrong)
+        assert BY_ACTION in codes(found)
+        assert "check them" in str(found.verdict())
+    right = cp.evaluate(log, **ASK, **parts, label_propensity="chance")
+    assert codes(right) == []
+    assert (
+        right["new", "beta_ips"].interval.lower - 0.03
+        < ROUTER_TRUTH[wants]
+        < right["new", "beta_ips"].interval.upper + 0.03
+    )
+
+
+def test_the_rows_with_more_labels_are_named():
+    log = a_router(1)
+    for parts in ({"action": "model"}, {"segment": "model"}, {}):
+        (caveat,) = (one for one in cp.evaluate(log, **ASK, **parts).verdict().caveats if one.code == BY_ACTION)
+        if "segment" not in parts:  # where weights tell, too
+            assert sorted([caveat.numbers["share"], caveat.numbers["share_of_others"]]) == pytest.approx(
+                [0.04, 0.16], abs=0.02
+            )
+        assert "label_propensity=" in caveat.do
+    arrays = {name: log[name].to_numpy() for name in ("reward", "p", "judge", "labeled")}
+    found = cp.evaluate(
+        reward=arrays["reward"],
+        propensity=arrays["p"],
+        target=log["new"].to_numpy(),
+        proxy=arrays["judge"],
+        observed=arrays["labeled"],
+    )
+    (caveat,) = (one for one in found.verdict().caveats if one.code == BY_ACTION)
+    assert caveat.numbers["weight"] == pytest.approx(0.8 * 1.8 + 0.2 * 0.2, abs=0.1)
+
+
+def test_a_segment_with_more_labels_is_found_although_its_own_answer_is_right():
+    random, log = np.random.default_rng(2), a_router(2, depends=False)
+    labeled = log["labeled"] | pl.Series(random.random(log.height) < 0.1 * (log["prompt"] == 1).to_numpy())
+    log = log.with_columns(labeled=labeled, reward=pl.when(labeled).then(pl.col("reward").fill_nan(0.5)))
+    for parts in ({}, {"cluster": "user"}):
+        result = cp.evaluate(log, **ASK, segment="prompt", **parts)
+        assert codes(result) == [BY_ACTION]
+        assert result.verdict("new", 0).verdict == result.verdict("new", 1).verdict == "ok"
+
+
+@pytest.mark.once
+def test_labels_at_random_are_not_doubted():
+    doubted = 0
+    for seed in range(40):
+        log = a_router(seed, ["large", "prompt"][seed % 2], n=3_000, depends=False)
+        for parts in ({}, {"action": "model", "segment": "prompt"}, {"cluster": "user", "label_propensity": "chance"}):
+            doubted += BY_ACTION in codes(cp.evaluate(log, **ASK, **parts))
+    assert doubted <= 2  # of 120, at p = 0.001 for each of three looks
+
+
+@pytest.mark.parametrize("source", [*SOURCES, "duckdb"])
+def test_labels_by_action_are_found_wherever_the_rows_are(source, tmp_path):
+    log = a_router(1, "prompt")
+    data = (
+        pytest.importorskip("duckdb").sql("select * from log") if source == "duckdb" else SOURCES[source](log, tmp_path)
+    )
+    for parts in ({"action": "model"}, {}):
+        assert BY_ACTION in codes(cp.evaluate(data, **ASK, **parts))
+    assert BY_ACTION not in codes(cp.evaluate(data, **ASK, action="model", label_propensity="chance"))
+
+
+def test_a_state_knows_of_labels_by_weight(tmp_path):
+    log, state = a_router(1), tmp_path / "state.json"
+    for k in range(2):
+        cp.evaluate(log[k * 4_000 : (k + 1) * 4_000], **ASK, state=state, batch=str(k))
+    assert BY_ACTION in codes(cp.evaluate(state=state))
 
 
 def moments_of(w, r, g, o):

@@ -208,6 +208,7 @@ def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
 
 SURE = 0.001  # p: one log in a thousand may be doubted for nothing
 MOST = 12  # copies of a row that are looked for
+FINE = 0.1  # of the rows, at least, have a value of few rows in a column that tells rows apart
 
 
 @dataclass(frozen=True)
@@ -275,8 +276,23 @@ def repeats(frame: pl.LazyFrame | pl.DataFrame, schema: pl.Schema) -> Repeats | 
     return Repeats(dict(collect(each.group_by("times").agg(count=pl.len())).rows()))
 
 
-def tells_apart(frame: pl.LazyFrame, schema: pl.Schema, counts: Repeats) -> bool:
-    """Whether a single column tells almost all rows apart, as an id or a time does, except for the repeated ones."""
+def tells_apart(frame: pl.LazyFrame, schema: pl.Schema) -> bool:
+    """Whether a single column tells almost all rows apart, as an id or a time does, except for the repeated ones.
+
+    Values of many rows are left out: a score that is cut off at 1, or a usual price. Where few rows have one value, the other columns are
+    alike by chance as often as in any two rows.
+    """
     chosen = [name for name in schema.names() if not schema[name].is_nested()]
-    finest = collect(frame.select(column(name).n_unique() for name in chosen)).row(0)
-    return bool(max(finest) > 0.9 * counts.distinct and counts.distinct > 0.5 * counts.rows)
+    sizes = collect(frame.select(column(name).n_unique() for name in chosen)).row(0)
+    finest = chosen.pop(int(np.argmax(sizes)))
+    if not chosen:
+        return False
+    rows = collect(frame.select(value=column(finest), rest=pl.struct(columns(chosen)).hash()))
+    each = rows.group_by("value").agg(n=pl.len(), distinct=pl.col("rest").n_unique()).filter(pl.col("n") <= MOST)
+    n, distinct = (int(each.get_column(name).sum()) for name in ("n", "distinct"))
+    if n < FINE * rows.height or not (each.height > 0.9 * distinct and distinct > 0.5 * n):
+        return False
+    several = each.filter(pl.col("n") > 1)
+    same = int((several.get_column("distinct") == 1).sum())
+    by_chance = float(((rows.get_column("rest").value_counts().get_column("count") / rows.height) ** 2).sum())
+    return bool(same and bdtrc(same - 1, several.height, by_chance) < SURE)

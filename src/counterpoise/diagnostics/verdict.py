@@ -24,6 +24,7 @@ MISSING = "missing-actions"
 BELOW_ONE = "mean-weight-below-one"  # a mean that only missing actions or wrong numbers explain
 TOGETHER = "rows-move-together"
 OWN_ROWS = "own-training-rows"
+BY_ACTION = "labels-depend-on-action"
 COUNTED = "counted-propensities"
 UNNAMED = "sampling-not-named"
 
@@ -57,6 +58,11 @@ CODES: Mapping[str, Code] = {
     "no-labels": Code("not identified", "No row that matters is labeled, so that only the proxy says anything."),
     "few-labels": Code("caution", "Too few rows are labeled to fit how far the proxy can be relied on."),
     "labels-not-at-random": Code("caution", "Labeled rows differ from the others, by their proxies."),
+    BY_ACTION: Code(
+        "caution",
+        "Some actions, segments or weights have more labels than others, beyond what `label_propensity=` says.",
+        cure="Pass `label_propensity=`.",
+    ),
     "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it."),
     "policies-agree": Code(
         "caution", "The policies agree on every row, so the log says nothing about where they differ."
@@ -510,7 +516,7 @@ def miscounted(total: float, error: float, before: int) -> Iterator[Caveat]:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of one answer: what they are worth, and the means of the proxy among them and among all rows."""
+    """The labels of one answer: what they are worth, the means of the proxy among them and among all rows, and what else they depend on."""
 
     effective: float
     proxy: float
@@ -518,6 +524,38 @@ class Labels:
     error: float  # of the difference of these means
     at_one_rate: bool = True
     clusters: float = math.inf
+    others: tuple[Uneven, ...] = ()
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """How much more labels some rows have than others: in words, in numbers, and the p-value of chance."""
+
+    text: str
+    numbers: Mapping[str, float]
+    p: float
+
+    def caveats(self, *, at_one_rate: bool) -> Iterator[Caveat]:
+        """The caveat, if chance does not explain it."""
+        if self.p < WRONG_PROPENSITIES:
+            do = _label_propensity(at_one_rate, "One number for all rows is not enough.")
+            text = f"Labels are not spread evenly: {verbatim(self.text)} (p {p_value(self.p)})."
+            yield Caveat(BY_ACTION, text, {**self.numbers, "p": self.p}, do)
+
+
+def labeled_shares(share: float, rest: float, where: str, *, at_one_rate: bool) -> str:
+    """How large a share of some rows is labeled, and of the others, in words."""
+    own, others = (f"{100 * part:.3g} %" for part in (share, rest))
+    if at_one_rate:
+        return f"{own} of the rows where {where} are labeled, and {others} of the others"
+    return f"by `label_propensity=`, labeled rows stand for {own} of the rows where {where}, and for {others} of the others"
+
+
+def _label_propensity(at_one_rate: bool, more: str) -> str:
+    """What to do about labels that depend on something, where every label counts alike, or by what was passed."""
+    if not at_one_rate:
+        return "The probabilities in `label_propensity=` should explain that: check them."
+    return f"Pass `label_propensity=`, the probability with which each row was labeled. {more}"
 
 
 def judge_labels(labels: Labels) -> Iterator[Caveat]:
@@ -547,12 +585,8 @@ def judge_labels(labels: Labels) -> Iterator[Caveat]:
             f"Labeled rows are not like the others: their mean proxy is {labels.proxy:.4g}, and {labels.proxy_of_all:.4g} over all rows "
             f"(p {p_value(p)})."
         )
-        do = "The probabilities in `label_propensity=` should explain that: check them."
-        if labels.at_one_rate:
-            do = (
-                "Pass `label_propensity=`, the probability with which each row was labeled; of a reward that comes late, that its whole "
-                "window had passed."
-            )
-        yield Caveat(
-            "labels-not-at-random", text, {"proxy": labels.proxy, "proxy_of_all": labels.proxy_of_all, "p": p}, do
-        )
+        do = _label_propensity(labels.at_one_rate, "Of a reward that comes late, that its whole window had passed.")
+        numbers = {"proxy": labels.proxy, "proxy_of_all": labels.proxy_of_all, "p": p}
+        yield Caveat("labels-not-at-random", text, numbers, do)
+    for uneven in sorted(labels.others, key=lambda one: one.p)[:1]:
+        yield from uneven.caveats(at_one_rate=labels.at_one_rate)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
-from counterpoise.diagnostics.verdict import MISSING, below_one, miscounted
+from counterpoise.diagnostics.verdict import BY_ACTION, MISSING, below_one, miscounted
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.checks import RewardMoments
@@ -126,12 +126,14 @@ def _parts(
         if climbed is not None:
             judged = judged if judged.verdict == NOTHING else climbed.not_identified(contrast, place) or judged
             premises.append(climbed.caveat(contrast))
+        checks = whole.caveats(contrast, reward, place) if whole.concerns else ()
         if judged.verdict != NOTHING:
-            own_doubts = (caveat for doubt in doubts[target] for caveat in doubt[place])
+            own_doubts = [caveat for doubt in doubts[target] for caveat in doubt[place]]
+            if any(caveat.code == BY_ACTION for caveat in checks):  # which says by which action
+                own_doubts = [caveat for caveat in own_doubts if caveat.code != BY_ACTION]
             mine = (*judged.caveats, *own_doubts, *_of_groups(whole.question, contrast))
             # a segment repeats a general caveat only if there is nothing else to say
             judged = Verdict((*premises, *mine) if place is None else mine or tuple(premises[-1:]))
-        checks = whole.caveats(contrast, reward, place) if whole.concerns else ()
         return judged.with_caveats(caveat for caveat in checks if caveat.code != MISSING)
 
     if other:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.diagnostics import Caveat, Concern
+from counterpoise.diagnostics.diagnose import of_mean
 from counterpoise.diagnostics.findings import (
     FEW_VALID,
     LOOKED_AT,
@@ -34,7 +35,8 @@ from counterpoise.diagnostics.seeming import (
     tells_apart,
 )
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
-from counterpoise.diagnostics.verdict import COUNTED, MISSING, OWN_ROWS, UNNAMED, Severity
+from counterpoise.diagnostics.verdict import COUNTED, MISSING, OWN_ROWS, SURE, UNNAMED, Severity, Uneven, labeled_shares
+from counterpoise.display import shortened
 from counterpoise.engines.registry import columns_of, engine_of
 from counterpoise.engines.rows import ID, first_good_rows, first_rows_with, good_rows_of_ids, rows_of_ids
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
@@ -166,6 +168,7 @@ ENOUGH, AT_MOST = 200, 40_000  # ids that are enough to tell; until then, more r
 REPEATED = 1.05  # rows per id, at least
 COMPARED = 16  # columns, besides those of the question, by which rows are compared
 OFTEN = 0.05  # of the rows: fewer repeated ones make an interval too narrow by less than 3 %
+LABELED, ACTIONS = 200_000, 50  # rows, and the most common of their actions, whose labels are counted
 FIRST = 10_000  # rows that the doctor's cheap checks look at
 RARE = 0.001  # once this share of rows is dropped, propensities are looked at
 MATTERS = 0.25  # standard errors: a bias of that size lowers what a 95 % interval covers by half a percent
@@ -190,6 +193,8 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
         yield check_training_rows
     if any(target.tells_actions for target in question.targets):
         yield missing_actions
+    if question.log.proxy is not None:
+        yield labels_by_action
     if question.lists is not None:
         yield propensity_meaning
         return
@@ -199,6 +204,70 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
     if _has_own_propensities(question) and question.log.keep is None:  # readings are tried on rows as they are
         yield misread_propensities
         yield counted_propensities
+
+
+def labels_by_action(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+    """Whether some actions have more labels than others, on the first rows: by the log's column of actions, or one that may be it."""
+    log = question.log
+    names = [] if log.is_arrays else columns_of(log)
+    item = log.action or usual("action", names)
+    taken = {column for _, column in question.columns} | {*log.context, *question.segment}
+    items = [item] if item is not None else [name for name in names if name not in taken][:COMPARED]
+    if not items:
+        return
+    frame = first_rows_with(question, LABELED, [*items, *([] if log.cluster is None else [log.cluster])])
+    labels = (_numbers(frame, str(log.observed)) == 1.0).astype(np.float64)
+    at_one_rate = log.label_propensity is None
+    if not at_one_rate:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            labels /= _numbers(frame, str(log.label_propensity))
+    is_known = np.isfinite(labels)
+    frame, labels = frame.filter(is_known), labels[is_known]
+    if not labels.any():
+        return
+    if item is None:
+        items = [name for name in items if _may_be_action(question, frame, name)]
+    clusters = None if log.cluster is None else frame.get_column(log.cluster)
+    for name in items:
+        uneven = _labels_by(frame.get_column(name), labels, clusters, at_one_rate=at_one_rate)
+        uneven = replace(uneven, p=min(1.0, uneven.p * len(items)))
+        yield from map(Concern, uneven.caveats(at_one_rate=at_one_rate))
+
+
+def _may_be_action(question: Question, frame: pl.DataFrame, name: str) -> bool:
+    """Whether a column that nobody named has the log's actions in it: then the rows of each value, counted by 1/p, add up to all rows."""
+    values = frame.get_column(name)
+    if not _has_own_propensities(question) or values.dtype.is_float() or values.dtype.is_nested():
+        return False
+    if values.null_count() or not 2 <= values.n_unique() <= ACTIONS:
+        return False
+    taken = values.rank("dense").to_numpy() - 1
+    with np.errstate(divide="ignore"):
+        counts = 1.0 / _numbers(frame, str(question.log.propensity))
+    total, square = np.bincount(taken, counts), np.bincount(taken, np.square(counts))
+    return bool(np.isfinite(total).all()) and bool((np.abs(total - len(taken)) <= SURE * np.sqrt(square)).all())
+
+
+def _labels_by(actions: pl.Series, labels: Floats, clusters: pl.Series | None, *, at_one_rate: bool) -> Uneven:
+    """How evenly labels, each counted by 1/e, are spread over actions: the action that chance explains least."""
+    taken, n = actions.rank("dense").fill_null(0).to_numpy().astype(np.int64), len(labels)
+    mean, square = float(labels.mean()), float(np.square(labels).mean())
+    rows, off = np.bincount(taken), np.bincount(taken, labels - mean)
+    error = np.sqrt(np.maximum(square - mean**2, 0.0) * rows * (1.0 - rows / n))  # as if they were spread evenly
+    common, groups = np.argsort(-rows)[:ACTIONS], math.inf
+    if clusters is not None:
+        ids = clusters.rank("dense").fill_null(0).to_numpy().astype(np.int64)
+        groups = float(len(np.unique(ids)))
+        for k in common:
+            own = np.bincount(ids, (labels - mean) * ((taken == k) - rows[k] / n))
+            error[k] = max(error[k], math.sqrt(float(own @ own)))
+    worth = n * mean**2 / square * np.minimum(rows, n - rows) / n
+    p = [of_mean(float(off[k]), float(error[k]), float(worth[k]), groups) for k in common]
+    k = int(common[int(np.argmin(p))])
+    share, rest = mean + float(off[k]) / rows[k], mean - float(off[k]) / max(n - rows[k], 1)
+    where = f"{shortened(actions.name)} is {shortened(actions[int(np.argmax(taken == k))])}"
+    text = labeled_shares(share, rest, where, at_one_rate=at_one_rate)
+    return Uneven(text, {"share": share, "share_of_others": rest}, min(1.0, min(p) * int((rows > 0).sum())))
 
 
 def actions_as_probabilities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
@@ -245,7 +314,7 @@ def repeated_rows(question: Question, names: Sequence[str]) -> Iterator[Concern]
         counts = repeats(frame, frame.schema)
     if counts is None or counts.repeated < OFTEN * counts.rows:
         return
-    if counts.is_odd or tells_apart(frame.lazy(), frame.schema, counts):
+    if counts.is_odd or tells_apart(frame.lazy(), frame.schema):
         of = f"the first {counts.rows:,}" if counts.rows == FIRST else f"{counts.rows:,}"
         text = f"{counts.repeated:,} of {of} rows repeat another row, more often than chance would."
         do = "Count each decision once. If these rows belong together, pass `cluster=`; if they are independent, pass `cluster=False`."

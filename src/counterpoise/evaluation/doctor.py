@@ -300,7 +300,7 @@ class Patient:
         counts = repeats(self.sample, self.schema)
         if counts is None or not counts.repeated:
             return 0, False
-        return counts.repeated, counts.is_odd or tells_apart(self.sample, self.schema, counts)
+        return counts.repeated, counts.is_odd or tells_apart(self.sample, self.schema)
 
     @cached_property
     def judged(self) -> Log:

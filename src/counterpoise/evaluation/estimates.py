@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
-from counterpoise.diagnostics.verdict import Labels, after_choice, judge_labels
+from counterpoise.diagnostics.diagnose import of_mean
+from counterpoise.diagnostics.verdict import Labels, Uneven, after_choice, judge_labels, labeled_shares
 from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
@@ -34,6 +35,7 @@ from counterpoise.moments.columns import (
     MODEL,
     OF_WHOLE_LISTS,
     PER,
+    PROXY,
     REWARD,
     ROW,
     SQUARE,
@@ -787,20 +789,69 @@ def doubtful_labels(view: View) -> Mapping[Segment, list[Caveat]]:
     rows = view.together
     if LABEL not in rows.columns:
         return {place: [] for place in view.places}
-    _, effective = effective_labels(rows)
-    mean, all_mean, error = label_gap(rows)
-    if view.is_clustered:
-        without, of_all, _ = label_gap(view.groups.others)
-        error = jackknife_error(without - of_all, view.groups.n)[0]
-    at_one_rate = is_at_one_rate(rows)
+    labels, effective = effective_labels(rows)
+
+    def gap(column: str) -> tuple[Floats, Floats, Floats]:
+        mean, of_all, error = label_gap(rows, column)
+        if view.is_clustered:
+            without, of_all_without, _ = label_gap(view.groups.others, column)
+            error = jackknife_error(without - of_all_without, view.groups.n)[0]
+        return mean, of_all, error
+
+    proxies, excesses, at_one_rate = gap(PROXY), gap(ROW[0]), is_at_one_rate(rows)
+    is_of_one = view.contrast[1] in ("", LOGGING)
+
+    def by_weight(k: int, clusters: float) -> Uneven:
+        mean, of_all, error = (float(each[k]) for each in excesses)
+        p = of_mean(mean - of_all, error, min(float(labels[k]), float(effective[k])), clusters)
+        if is_of_one:
+            text = (
+                f"the mean weight of {view.contrast[0]} is {1 + mean:.3g} in labeled rows, and {1 + of_all:.3g} in all"
+            )
+        else:
+            what = f"the weights of {view.contrast[0]} and {view.contrast[1]} differ by"
+            text = f"{what} {mean:.3g} on average in labeled rows, and by {of_all:.3g} in all"
+        return Uneven(text, {"weight": mean + is_of_one, "weight_of_all": of_all + is_of_one}, p)
 
     def doubts(place: Segment) -> list[Caveat]:
         k = view.place(place)
-        worth, proxy, of_all, off = (float(by_place[k]) for by_place in (effective, mean, all_mean, error))
+        worth, *proxy = (float(by_place[k]) for by_place in (effective, *proxies))
         clusters = float(view.clusters[k]) if view.is_clustered else math.inf
-        return list(judge_labels(Labels(worth, proxy, of_all, off, bool(at_one_rate[k]), clusters)))
+        others = by_weight(k, clusters), *(_labels_by_segment(view, rows) if place is None else ())
+        return list(judge_labels(Labels(worth, *proxy, bool(at_one_rate[k]), clusters, others)))
 
     return Lazily(dict.fromkeys(view.places, doubts))
+
+
+def _labels_by_segment(view: View, rows: Moments) -> Iterator[Uneven]:
+    """Whether some segment has more labels than the whole log, or fewer: the one that chance explains least."""
+    share, n = rows.average(LABEL), np.maximum(np.asarray(rows.n, dtype=np.float64), 1.0)
+    if len(view.places) < 3 or not share[0] > 0:
+        return
+    off = share / share[0] - 1.0
+    if view.is_clustered:
+        without = view.groups.others.average(LABEL)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = jackknife_error(np.nan_to_num(without / without[:1] - 1.0), view.groups.n)[0]
+    else:  # as if labels were spread evenly, since those of a small segment show little of their own spread
+        error = np.sqrt(rows.covariance(LABEL, LABEL)[0] * np.maximum(1.0 / n - 1.0 / n[0], 0.0)) / share[0]
+    labels = float(effective_labels(rows)[0][0])
+    p = [
+        of_mean(
+            float(off[k]),
+            float(error[k]),
+            labels * min(n[k], n[0] - n[k]) / n[0],
+            float(view.clusters[k]) if view.is_clustered else math.inf,
+        )
+        for k in range(1, len(view.places))
+    ]
+    k = 1 + int(np.argmin(p))
+    rest = (n[0] * share[0] - n[k] * share[k]) / max(n[0] - n[k], 1.0)
+    where = " and ".join(
+        f"{name} is {value}" for name, value in zip(view.log.segment_columns, view.places[k] or (), strict=True)
+    )
+    text = labeled_shares(float(share[k]), float(rest), where, at_one_rate=bool(is_at_one_rate(rows)[0]))
+    yield Uneven(text, {"share": float(share[k]), "share_of_others": float(rest)}, min(1.0, p[k - 1] * len(p)))
 
 
 def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:

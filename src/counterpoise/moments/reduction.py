@@ -216,15 +216,14 @@ def labels_alone(moments: Moments) -> Moments:
     return Moments(moments.n, mean, rows @ moments.scatter @ np.swapaxes(rows, -1, -2), moments.center, ROW)
 
 
-def label_gap(moments: Moments) -> tuple[Floats, Floats, Floats]:
-    """The mean of the proxy among labeled rows (counted by 1/e) and among all, and the error of their difference."""
+def label_gap(moments: Moments, column: str) -> tuple[Floats, Floats, Floats]:
+    """The mean of the proxy or the excess u among labeled rows (counted by 1/e) and among all, and the error of their difference."""
+    product = "label×proxy" if column == PROXY else moments.columns[moments.columns.index(LABEL) + 1]
     per = _per_label(moments)
-    labeled = moments.average("label×proxy") * per
-    form = per[..., None] * (moments.form("label×proxy") - labeled[..., None] * moments.form(LABEL)) - moments.form(
-        PROXY
-    )
+    labeled = moments.average(product) * per
+    form = per[..., None] * (moments.form(product) - labeled[..., None] * moments.form(LABEL)) - moments.form(column)
     square = np.einsum("...i,...ij,...j->...", form, moments.scatter, form)
-    return labeled, moments.average(PROXY), np.sqrt(np.maximum(square, 0.0)) / np.maximum(moments.n, 1)
+    return labeled, moments.average(column), np.sqrt(np.maximum(square, 0.0)) / np.maximum(moments.n, 1)
 
 
 def is_at_one_rate(moments: Moments) -> NDArray[np.bool_]:
