@@ -73,7 +73,8 @@ def evaluate(
     interval
         A member of `counterpoise.intervals`, such as ``Anytime(tuned_for=1e6)``, or its name: ``"student"``, the default, which allows for
         how few rows carry the answer, and for clusters; ``"normal"``; ``"jackknife"``; ``"anytime"``, to look as often as you like while
-        the log grows, the default from the second look at a `state` or at added moments on. ``Bernstein(reward_bounds=(0, 1), max_weight=10)`` holds for `ips` at any size, if rewards and weights are bounded;
+        the log grows, which is the default from the second look at a `state` or at added moments on.
+        ``Bernstein(reward_bounds=(0, 1), max_weight=10)`` holds for `ips` at any size, if rewards and weights are bounded;
         ``"log_smoothing"`` gives a lower bound for it at any size, if no reward is negative, whatever the weights.
     level
         The confidence level of the intervals.
