@@ -290,6 +290,7 @@ def kills(audit: Audit) -> None:
                 expect(run(*add(days / f"{j}.parquet", state)))
     last = simulate(other / "last.parquet", seed=10**6 + 1)
     whole = answer(expect(run(*add(last, state))))
+    audit.count("the next job removes what killed ones left", leftovers(place, days, other, state))
     shutil.copy(last, days / "last.parquet")
     expected = answer(expect(run("evaluate", days, *STATE_QUESTION)))
     audit.count("the state equals all days read at once", "" if same(whole, expected) else "it does not", state)

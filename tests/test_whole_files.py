@@ -2,13 +2,18 @@
 
 import os
 import re
+import signal
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from command_line import invoke
 
 import counterpoise as cp
+from counterpoise import whole_files
 from counterpoise.errors import CounterpoiseError, LogError, MomentsError
 from counterpoise.report import write_report
 from counterpoise.whole_files import whole_file
@@ -135,3 +140,64 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
         fail()
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+WAITING = """
+import sys, time
+from counterpoise.whole_files import whole_file
+with whole_file(sys.argv[1]) as part:
+    print(part, flush=True)
+    time.sleep(60)
+"""
+
+
+def writer(file: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A process that is writing a file, and its part of it."""
+    process = subprocess.Popen([sys.executable, "-c", WAITING, str(file)], stdout=subprocess.PIPE, text=True)
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_never_what_is_being_written(tmp_path):
+    file, other = tmp_path / "state.json", tmp_path / "another.json"
+    (dead, left), (alive, live), (elsewhere, others) = writer(file), writer(file), writer(other)
+    try:
+        for process in (dead, elsewhere):
+            process.send_signal(signal.SIGKILL)
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        text(file)  # a killed process whose parent has not looked is dead as well
+        assert sorted(tmp_path.iterdir()) == sorted([file, live, others])
+        dead.wait()
+        text(file)
+        assert sorted(tmp_path.iterdir()) == sorted([file, live, others])
+    finally:
+        for process in (dead, alive, elsewhere):
+            process.kill()
+            process.communicate()
+    text(file)
+    assert sorted(tmp_path.iterdir()) == sorted([file, others])
+    assert left != live
+
+
+def test_what_another_machine_is_writing_stays_for_a_week(tmp_path, monkeypatch):
+    file = tmp_path / "state.json"
+    process, part = writer(file)
+    process.kill()
+    process.communicate()
+    monkeypatch.setattr(whole_files, "_machine", lambda: "0123abcd")
+    own = tmp_path / ".state.mine.json"  # somebody's own file
+    own.touch()
+    text(file)
+    assert part.exists()
+    os.utime(part, (time.time() - 8 * 24 * 3600,) * 2)
+    text(file)
+    assert sorted(tmp_path.iterdir()) == sorted([file, own])
+
+
+def test_a_number_that_another_process_has_by_now_is_not_that_of_the_writer(tmp_path):
+    file = tmp_path / "state.json"
+    machine, process, begun = whole_files._mark(os.getpid())[:-1].split("-")
+    mine, old = (tmp_path / f".state.{machine}-{process}-{when}-0123456789ab.json" for when in (begun, "1"))
+    mine.touch()
+    old.touch()
+    text(file)
+    assert sorted(tmp_path.iterdir()) == sorted([file, mine])

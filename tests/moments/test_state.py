@@ -47,7 +47,7 @@ def test_thirty_days_one_by_one_equal_one_pass(tmp_path):
     for k, file in enumerate(files):
         batch = None if k % 2 else f"2026-11-{k + 1:02}"  # files have a key of their own
         result = cp.evaluate(file, **few, state=tmp_path / "state.json", batch=batch)
-    expected = planted.numbers("", cp.evaluate(files, **few))
+    expected = planted.numbers("", cp.evaluate(files, **few, interval="anytime"))
     found = planted.numbers("", result)
     assert found.keys() == expected.keys()
     for key, values in expected.items():
@@ -227,7 +227,7 @@ def test_a_known_file_with_more_rows_is_refused_until_its_owner_says_what_it_is(
     append(first, planted.a_log(50, seed=1, bad=False))
     refused("a.parquet' is in the state .* with other content.*batch=.*replace=True", first, state)
     replaced = cp.evaluate(first, **SHORT, state=state, replace=True)
-    same(replaced, cp.evaluate([first, second], **SHORT))
+    same(replaced, cp.evaluate([first, second], **SHORT, interval="anytime"))
     again = cp.evaluate(first, **SHORT, state=state, replace=True)  # a job that is run twice
     assert again.n == replaced.n == 250
 
@@ -252,7 +252,7 @@ def test_a_replaced_batch_leaves_no_trace(tmp_path):
         wrong = part.with_columns(reward=pl.col("reward") * 1e12) if k == 2 else part
         cp.evaluate(wrong, **SHORT, state=state, batch=str(k))
     result = cp.evaluate(parts[2], **SHORT, state=state, batch="2", replace=True)
-    same(result, cp.evaluate(log, **SHORT))
+    same(result, cp.evaluate(log, **SHORT, interval="anytime"))
 
 
 def test_only_what_is_kept_apart_can_be_replaced(tmp_path, monkeypatch):
@@ -451,7 +451,7 @@ def crafted(path, change):
     write(path, json.dumps(raw)[1:].encode())
 
 
-def write(path, body, version=3):
+def write(path, body, version=states.FORMAT):
     path.write_bytes(b'{"format": %d, "sha256": "%s", ' % (version, hashlib.sha256(body).hexdigest().encode()) + body)
 
 
@@ -463,7 +463,7 @@ def as_of_02(path, recent):
     for batch in raw["batches"]:
         del batch["summaries"]
     raw["older"], raw["recent"] = sum(older).to_plain() if older else None, raw["recent"][len(older) :]
-    del raw["format"], raw["sha256"]
+    del raw["format"], raw["sha256"], raw["looks"]
     write(path, json.dumps(raw)[1:].encode(), version=2)
 
 
@@ -551,7 +551,7 @@ def test_a_state_that_is_deep_long_or_no_file_is_refused_before_much_is_allocate
 def test_a_state_of_an_older_version_says_so(tmp_path):
     state = tmp_path / "state.json"
     state.write_text('{"format": 1, "question": {}, "batches": ["one"], "moments": {}}')
-    with pytest.raises(cp.MomentsError, match="format 1, and this version reads formats 2 and 3"):
+    with pytest.raises(cp.MomentsError, match="format 1, and this version reads formats 2, 3 and 4"):
         cp.evaluate(planted.a_log(50, bad=False), **SHORT, state=state, batch="a")
 
 
@@ -568,13 +568,31 @@ def test_a_state_of_02_is_read_and_gets_summaries_when_it_is_next_written(tmp_pa
     assert [day.name for day in watched.days] == names[2:]
     assert "2 batches of an earlier version had been added up before days were kept" in watched.notes[0]
     assert state.read_bytes() == old  # looking changes nothing
-    cp.evaluate(planted.a_log(70, bad=False), **SHORT, state=state, batch="2026-11-07")
+    with pytest.warns(StateWarning, match=r"kept as '.*state\.format-2\.json'"):
+        cp.evaluate(planted.a_log(70, bad=False), **SHORT, state=state, batch="2026-11-07")
+    assert (tmp_path / "state.format-2.json").read_bytes() == old
+    assert cp.evaluate(state=tmp_path / "state.format-2.json").n == expected
     raw = json.loads(state.read_text())
-    assert raw["format"] == 3
+    assert raw["format"] == states.FORMAT
     assert [bool(batch["summaries"]) for batch in raw["batches"]] == [False] * 2 + [True] * 5
     again = cp.watch(state)
     for mine, theirs in zip(again.series, with_all.series, strict=True):
         assert mine.values[:4] == pytest.approx(theirs.values[2:], rel=1e-12)
+
+
+def test_a_state_of_03_is_read_has_a_look_for_every_batch_and_is_kept_when_it_is_next_written(tmp_path):
+    state, log = tmp_path / "state.json", planted.a_log(200, bad=False)
+    for k in range(3):
+        cp.evaluate(log[50 * k : 50 * (k + 1)], **SHORT, state=state, batch=str(k))
+    raw = json.loads(state.read_text())
+    del raw["format"], raw["sha256"], raw["looks"]
+    write(state, json.dumps(raw)[1:].encode(), version=3)
+    old = state.read_bytes()
+    assert cp.evaluate(state=state).moments.looks == 3
+    with pytest.warns(StateWarning, match=r"state\.format-3\.json"):
+        assert cp.evaluate(log[150:], **SHORT, state=state, batch="3").moments.looks == 4
+    assert (tmp_path / "state.format-3.json").read_bytes() == old
+    assert states.load(state).looks == 4
 
 
 def test_summaries_outlive_the_moments_and_keep_what_a_later_version_put_there(tmp_path, monkeypatch):

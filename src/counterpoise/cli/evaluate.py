@@ -137,11 +137,13 @@ def _answered(verb: Callable[..., Result], typed: Typed, question: dict[str, Any
             raise OptionError(f"`{name}=` is about one batch, and `only_new=True` adds a batch for every file.")
     if typed["state"] is None:
         raise OptionError("`only_new=True` needs a state that knows which files are old.", do="Pass `state=`, too.")
+    from counterpoise.moments.state import unseen
     from counterpoise.readers.batches import new_files
 
     files = new_files(typed["state"], typed.data)
-    for file in files:
-        result = verb(str(file), **question)
+    for k, file in enumerate(files, start=1):
+        with unseen(k < len(files)):
+            result = verb(str(file), **question)
     said = f"Added {counted(len(files), 'file')}." if files else "No new files: everything is in the state already."
     say(console(stderr=True), said)
     return result if files else verb(state=typed["state"], **{name: question[name] for name in ("level", "interval")})

@@ -15,7 +15,7 @@ from counterpoise.cli.printing import console, print_json, show_blocks
 from counterpoise.cli.printing import show as show_answer
 from counterpoise.cli.running import check_free, ends_at_once, without_traceback
 from counterpoise.cli.settings import Command, command_line, from_file, reads_settings
-from counterpoise.display import Block, Table
+from counterpoise.display import Block, Table, counted
 from counterpoise.moments.state import State, existing, is_state
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def show(
         }
         for k, batch in enumerate(known.batches)
     ]
-    print_json({"question": known.question, "batches": batches, "answer": result.document()})
+    print_json({"question": known.question, "looks": known.looks, "batches": batches, "answer": result.document()})
 
 
 def _contents(file: Path, known: State, answers: Table) -> Iterator[Block]:
@@ -85,7 +85,7 @@ def _contents(file: Path, known: State, answers: Table) -> Iterator[Block]:
     batches, recent = len(known.batches), len(known.recent)
     count = "1 batch" if batches == 1 else f"{batches:,} batches"
     which = ", which can" if batches == 1 else ", which can all" if recent == batches else f"; the last {recent:,} can"
-    yield f"The state {str(file)!r} has {count}{which} still be replaced."
+    yield f"The state {str(file)!r} has {count}{which} still be replaced. {counted(known.looks, 'look')} so far."
     said_already = (("groups", 1), ("contrasts", [[target, ""] for target in known.question["target"]]))
     for part, value in known.question.items():
         if value not in (None, [], {}, False) and (part, value) not in said_already:

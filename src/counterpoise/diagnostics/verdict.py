@@ -77,6 +77,11 @@ CODES: Mapping[str, Code] = {
     UNNAMED: Code("caution", "A column seems to say how rows were sampled, and nobody named it.", takes_rows=True),
     "baseline-after-choice": Code("caution", "A column of the baseline was not known before the choice."),
     "chosen-weight": Code("caution", "The log chose its own weight, and the interval does not allow for the choice."),
+    "many-looks": Code(
+        "caution",
+        "The log was looked at before, while it grew, and this interval holds for a single look.",
+        cure="Leave out `interval=`: from the second look on, the default holds however often you look.",
+    ),
     "action-groups": Code(
         "caution", "A target that chooses groups is judged as if actions of a group earned the same."
     ),
@@ -495,6 +500,15 @@ def after_choice(
                 f"{mean:.4g} and should be 0 (p {p_value(p)})."
             )
             yield Caveat("baseline-after-choice", text, {"mean": mean, "p": p}, "Leave it out.")
+
+
+def looked_at(looks: int, method: str) -> Caveat:
+    """The caveat for a growing log that was looked at before, where the interval holds for a single look."""
+    text = (
+        f"There were {looks:,} looks so far, and {method} intervals hold for a single one: every further look is one more chance to "
+        "see a lift that is not there."
+    )
+    return Caveat("many-looks", text, {"looks": looks})
 
 
 def miscounted(total: float, error: float, before: int) -> Iterator[Caveat]:

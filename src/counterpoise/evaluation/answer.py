@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
-from counterpoise.diagnostics.verdict import BY_ACTION, MISSING, below_one, miscounted
+from counterpoise.diagnostics.verdict import BY_ACTION, MISSING, below_one, looked_at, miscounted
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.checks import RewardMoments
@@ -116,13 +116,14 @@ def _parts(
     for name, each in policies.items():
         diagnoses |= _by_target(name, diagnostics(each))
     miscount = list(_miscount(views[contrasts[0]]))
+    looked = [looked_at(log.looks, options.method.name)] if log.looks > 1 and not options.method.is_anytime else []
     doubts = {target: (doubtful_baselines(each), doubtful_labels(each)) for (target, _), each in views.items()}
 
     def verdict(target: str, place: Segment) -> Verdict:
         contrast = target, other
         judged = _judge(views[contrast], place, diagnoses)
         premises = [] if log.estimated is None else [resting_on_model(log.estimated.model)]
-        premises += miscount if place is None else []
+        premises += [*looked, *(miscount if place is None else [])]
         if climbed is not None:
             judged = judged if judged.verdict == NOTHING else climbed.not_identified(contrast, place) or judged
             premises.append(climbed.caveat(contrast))

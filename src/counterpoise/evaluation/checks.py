@@ -75,6 +75,11 @@ class RewardMoments:
         return bool(columns) and how.startswith(f"{Balanced.__name__}(") and how.endswith(f"logger={columns[-1]!r})")
 
     @property
+    def looks(self) -> int:
+        """How many answers there were while the log grew, this one among them."""
+        return self.moments[0].looks
+
+    @property
     def rows(self) -> int:
         """How many rows the question's own log has, without those that were dropped."""
         return self.moments[0].n - self.earlier_rows

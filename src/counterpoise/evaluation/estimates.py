@@ -18,7 +18,7 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
 from counterpoise.estimators.weighted import lift_of_value
-from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
+from counterpoise.intervals import Anytime, Evidence, Interval, Method, check_level, strategy
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import Unseen, Unvaried, unvaried
@@ -476,6 +476,15 @@ def options_of(
 
     bounds = (None,) * len(rewards) if reward_bounds is None else bounds_by_reward(reward_bounds, rewards)
     return tuple(map(of_reward, bounds))
+
+
+def for_looks(
+    options: tuple[IntervalOptions, ...], interval: str | Method | None, looks: int
+) -> tuple[IntervalOptions, ...]:
+    """From the second look at a growing log on, intervals that hold at all looks, unless others were asked for."""
+    if looks < 2 or interval is not None:
+        return options
+    return tuple(replace(each, method=Anytime()) for each in options)
 
 
 class Lazily(Mapping[Key, Value]):

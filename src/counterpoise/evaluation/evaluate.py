@@ -11,7 +11,14 @@ from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
 from counterpoise.evaluation.checks import RewardMoments, with_concerns
-from counterpoise.evaluation.estimates import IntervalOptions, check_differences, choose, names_of, options_of
+from counterpoise.evaluation.estimates import (
+    IntervalOptions,
+    check_differences,
+    choose,
+    for_looks,
+    names_of,
+    options_of,
+)
 from counterpoise.evaluation.loggers import by_logger, over_loggers, with_carriers
 from counterpoise.evaluation.ranking import Ranking, ranking_of
 from counterpoise.evaluation.result import GAMMAS, Comparison, Result
@@ -66,7 +73,8 @@ def evaluate(
     interval
         A member of `counterpoise.intervals`, such as ``Anytime(tuned_for=1e6)``, or its name: ``"student"``, the default, which allows for
         how few rows carry the answer, and for clusters; ``"normal"``; ``"jackknife"``; ``"anytime"``, to look as often as you like while
-        the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)`` holds for `ips` at any size, if rewards and weights are bounded;
+        the log grows, which is the default from the second look at a `state` or at added moments on.
+        ``Bernstein(reward_bounds=(0, 1), max_weight=10)`` holds for `ips` at any size, if rewards and weights are bounded;
         ``"log_smoothing"`` gives a lower bound for it at any size, if no reward is negative, whatever the weights.
     level
         The confidence level of the intervals.
@@ -102,6 +110,7 @@ def evaluate(
         )
         choose(names, question.moment_columns, question.groups, method)  # before the log is read
         whole = _moments(log, question, stored, progress)
+    options = for_looks(options, interval, whole.looks)
     if not whole.is_by_logger:
         return evaluation_of(whole, options, names)
     return with_carriers(evaluation_of(over_loggers(whole), options, names), whole.moments[0])
@@ -145,6 +154,7 @@ def compare(
         wants_groups = method.needs_groups
         question = question_of(log, target, weight=weight, against=other, segment=segment, wants_groups=wants_groups)
         whole, against = _moments(log, question, stored, progress), None
+    options = for_looks(options, interval, whole.looks)
     return comparison_of(over_loggers(whole) if whole.is_by_logger else whole, options, against)
 
 

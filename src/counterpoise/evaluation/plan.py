@@ -42,7 +42,7 @@ from counterpoise.evaluation.estimates import (
 )
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
-from counterpoise.intervals import Evidence, Method, strategy
+from counterpoise.intervals import Anytime, Evidence, Method, strategy
 from counterpoise.log.log import Log, as_log, refuse_sampled
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import PROPENSITY
@@ -234,7 +234,8 @@ def plan(
             )
         if actions is not None:
             refuse_sampled(whole.keep, "`actions=`, what exploring would save,", "Leave out `actions=`.")
-    method = strategy(interval, is_clustered=False)
+    is_looked_at = isinstance(log, LogMoments) and log.looks > 1
+    method = strategy(Anytime() if interval is None and is_looked_at else interval, is_clustered=False)
     check_differences(method)
     best = _best(whole)
     result, paired = _answers(log, target, method, level, best, parts)

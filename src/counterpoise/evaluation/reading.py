@@ -172,4 +172,7 @@ def basis(reading: Reading) -> str:
     dropped = f"; {counted(result.dropped_rows, f'bad {reading.unit}')} dropped" if result.dropped_rows else ""
     many = "both" if targets == 2 else f"all {targets:,}"
     together = f", which hold for {many} policies at once" if targets > 1 else ""
-    return f"{level_of(result.level)} intervals ({result.method}) by {reading.primary}{together}{dropped}."
+    looks = "" if result.moments.looks < 2 else f" {result.moments.looks:,} looks so far."
+    if looks and result.interval_method.is_anytime:
+        looks = f"{looks[:-1]}: these intervals hold at all of them at once, however often you look."
+    return f"{level_of(result.level)} intervals ({result.method}) by {reading.primary}{together}{dropped}.{looks}"

@@ -425,9 +425,10 @@ def _compared(result: Result) -> dict[str, object]:
 
 
 def _sizes(result: Result) -> dict[str, object]:
-    """How many rows there are, and how many there were before sampling, if they were sampled."""
-    before = result.rows_before
-    return {"n": result.n} if before is None else {"n": result.n, "rows_before": before}
+    """How many rows there are, how many there were before sampling, if they were sampled, and how many looks at them."""
+    before, looks = result.rows_before, result.moments.looks
+    sizes = {"n": result.n} if before is None else {"n": result.n, "rows_before": before}
+    return sizes if looks < 2 else sizes | {"looks": looks}
 
 
 def _said(result: Result) -> dict[str, object]:

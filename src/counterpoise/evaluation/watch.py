@@ -61,7 +61,7 @@ from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats
 from counterpoise.moments.log_moments import segment_text
-from counterpoise.moments.state import Rewards, State, Summaries, existing, is_state
+from counterpoise.moments.state import Rewards, State, Summaries, existing, is_state, unseen
 from counterpoise.readers import files
 from counterpoise.readers.batches import new_files
 from counterpoise.readers.connections import is_database
@@ -446,8 +446,10 @@ def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict
             "this log does not come in files, one for each day.", do="Pass `day=`, the column with the day of a row."
         )
     if state is not None:
-        for path in new_files(state, log):
-            evaluate(path, state=state, **question)
+        paths = new_files(state, log)
+        for k, path in enumerate(paths, start=1):
+            with unseen(k < len(paths)):
+                evaluate(path, state=state, **question)
         return _of_state(existing(state))
     paths = sorted(files.files_of(log))
     if len(paths) < 2:

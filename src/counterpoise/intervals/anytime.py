@@ -23,6 +23,7 @@ class Anytime(Method):
     tuned_for: float = 10_000
 
     name: ClassVar[str] = "anytime"
+    is_anytime: ClassVar[bool] = True
     about: ClassVar[str] = (
         "Anytime intervals: valid no matter how often you look while the log grows, and wider in return."
     )

@@ -309,6 +309,7 @@ class Method(Protocol):
     about: ClassVar[str] = ""  # one sentence for those who read the report
     needs_groups: ClassVar[bool] = False  # rows or clusters must be hashed into groups
     allows_differences: ClassVar[bool] = True  # not just values
+    is_anytime: ClassVar[bool] = False  # it holds however often one looks while the log grows
     needs_known_propensities: ClassVar[bool] = False  # it bounds weights rather than estimating their error
     estimators: ClassVar[tuple[str, ...]] = ()  # the only estimators it works with; empty: all
     smoothings: ClassVar[tuple[float, ...]] = ()  # every λ whose sum of log(1 + λwr)/λ it needs

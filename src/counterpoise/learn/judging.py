@@ -115,9 +115,8 @@ def judge_rows(
     if len(results) == 1 and len(source.starts) == 1:
         return results[0]
     moments = [result.moments for result in results]
-    whole = evaluate(
-        sum(moments[1:], moments[0]), interval=interval, level=level, reward_bounds=source.log.reward_bounds
-    )
+    total = replace(sum(moments[1:], moments[0]), looks=1)  # of chunks that nobody looked at
+    whole = evaluate(total, interval=interval, level=level, reward_bounds=source.log.reward_bounds)
     # moments have no rows left to check
     caveats = {
         caveat.code: caveat

@@ -36,7 +36,8 @@ class LogMoments:
     """The moments of a log by contrast, segment and group, with its largest weights and a count of the rows that were dropped.
 
     `+` adds the moments of another log with the same columns and weight: yesterday plus today makes both days. Groups are hashed from the
-    clusters, so a cluster always lands in the same group. Duplicates are counted within each log, not across logs.
+    clusters, so a cluster always lands in the same group. Duplicates are counted within each log, not across logs. Every log that is added
+    counts as one more look: there was an answer about it before the next one came.
     """
 
     moments: Mapping[Contrast, Moments]  # each a stack of segments × groups
@@ -59,6 +60,7 @@ class LogMoments:
     per: tuple[Powers, ...] = ()  # by segment, of what rewards are divided by, if they are
     estimated: Estimated | None = None  # what a propensity model does to the errors, where propensities were not logged
     rows_before: int | None = None  # how many rows there were before sampling, if somebody said so
+    looks: int = 1  # how many answers there were while the log grew, this one among them
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """The moments of one target, over the whole log or in one segment."""
@@ -127,6 +129,7 @@ class LogMoments:
             left_out=self.left_out + other.left_out,
             estimated=self.estimated + other.estimated if self.estimated and other.estimated else None,
             rows_before=self.rows_before + other.rows_before if self.rows_before and other.rows_before else None,
+            looks=self.looks + other.looks,
         )
 
     def __radd__(self, other: object) -> LogMoments:
@@ -235,6 +238,7 @@ class LogMoments:
             **({"per": [powers.to_plain() for powers in self.per]} if self.per else {}),
             **({} if self.estimated is None else {"estimated": self.estimated.to_plain()}),
             **({} if self.rows_before is None else {"rows_before": self.rows_before}),
+            **({} if self.looks == 1 else {"looks": self.looks}),
         }
 
     @classmethod
@@ -246,7 +250,7 @@ class LogMoments:
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        optional = ("weight", "ladder", "left_out", "lists", "features", "per", "estimated", "rows_before")
+        optional = ("weight", "ladder", "left_out", "lists", "features", "per", "estimated", "rows_before", "looks")
         log = stored.record(raw, "a log's moments", _KEYS, optional=optional)
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
@@ -286,6 +290,7 @@ class LogMoments:
             tuple(Powers.from_plain(powers) for powers in stored.items(log.get("per", []), "per")),
             Estimated.from_plain(log["estimated"]) if "estimated" in log else None,
             stored.count(log["rows_before"], "rows_before") if "rows_before" in log else None,
+            stored.count(log.get("looks", 1), "looks"),
         )
         if made.weight.unit == "list" and log.get("lists") != LISTS:
             stacks = {key: _of_equal_lists(made.weight, stack) for key, stack in stacks.items()}

@@ -10,8 +10,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import add
@@ -25,8 +27,8 @@ from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.weighed import PLAIN, Weighed
 from counterpoise.whole_files import whole_file
 
-FORMAT = 3  # of the file; any other is refused, except for
-EARLIER = 2  # which 0.2 wrote: its batches have no summaries
+FORMAT = 4  # of the file; any other is refused, except for
+EARLIER = (2, 3)  # which 0.2 and 0.3 wrote: 3 does not count its looks, and the batches of 2 have no summaries
 APART = 31  # batches that can be replaced: a month of days
 NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is always kept apart
 
@@ -65,11 +67,19 @@ class State:
     batches: tuple[StoredBatch, ...]
     older: Rewards  # None if all batches are kept apart
     recent: tuple[Rewards, ...]
+    looks: int = 0  # how many answers there were while it grew
+    format: int = FORMAT  # of the file that it was read from
 
     @cached_property
     def moments(self) -> Rewards:
         """The moments of all batches, one for each reward."""
-        return reduce(_sum, (*([self.older] if self.older else []), *self.recent))
+        total = reduce(_sum, (*([self.older] if self.older else []), *self.recent))
+        return tuple(replace(moments, looks=max(self.looks, 1)) for moments in total)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, not counting those that were dropped."""
+        return sum(batch.rows for batch in self.batches)
 
     @property
     def rewards(self) -> tuple[str, ...]:
@@ -90,7 +100,10 @@ class State:
         return replace(self, batches=tuple(batches))
 
     def added(self, batch: StoredBatch, moments: Rewards, instead_of: set[int]) -> State:
-        """The state with one more batch at its end, without those it replaces (`instead_of`), all of which are kept apart."""
+        """The state with one more batch at its end, without those it replaces (`instead_of`), all of which are kept apart.
+
+        Its answer is one more look, unless the number of rows stays the same (a batch was mended) or nobody gets the answer (`unseen`).
+        """
         kept = [k for k in range(len(self.batches)) if k not in instead_of]
         recent = [self.recent[k - self.first_apart] for k in kept if k >= self.first_apart]
         older = self.older
@@ -98,7 +111,22 @@ class State:
         while len(recent) > 1 and (len(recent) > APART or sum(map(_size, recent)) > NUMBERS):
             older = _sum(older, recent[0]) if older else recent[0]
             recent = recent[1:]
-        return State(self.question, (*(self.batches[k] for k in kept), batch), older, tuple(recent))
+        batches = (*(self.batches[k] for k in kept), batch)
+        state = State(self.question, batches, older, tuple(recent), self.looks)
+        return state if state.rows == self.rows else replace(state, looks=self.looks + _shown.get())
+
+
+_shown = ContextVar("shown", default=1)  # whether the answer about a state that grows counts as a look
+
+
+@contextmanager
+def unseen(more: bool) -> Iterator[None]:
+    """What is added to a state in here is not looked at yet if `more` batches follow before there is an answer."""
+    token = _shown.set(0 if more else 1)
+    try:
+        yield
+    finally:
+        _shown.reset(token)
 
 
 def _sum(first: Rewards, second: Rewards) -> Rewards:
@@ -114,8 +142,8 @@ def _size(moments: Rewards) -> int:
 def load(path: str | PathLike[str]) -> State | None:
     """The state in a file, or None if there is no file yet."""
     try:
-        text = _content(Path(path))
-        return None if text is None else _from_plain(stored.parse(text))
+        content = _content(Path(path))
+        return None if content is None else replace(_from_plain(stored.parse(content[1])), format=content[0])
     except OSError as error:
         raise MomentsError(f"cannot read the state {str(path)!r}: {error.strerror or error}.") from error
     except MomentsError as error:
@@ -149,8 +177,8 @@ def is_state(place: object) -> bool:
         return re.match(rb'\{"format": \d+, ', file.read(32)) is not None
 
 
-def _content(path: Path) -> bytes | None:
-    """A state's JSON, once the checksum in front of it has been verified."""
+def _content(path: Path) -> tuple[int, bytes] | None:
+    """A state's format and its JSON, once the checksum in front of it has been verified."""
     if not path.exists():
         return None
     if not path.is_file():
@@ -158,9 +186,9 @@ def _content(path: Path) -> bytes | None:
     with path.open("rb") as file:
         head = file.read(len(_HEAD % (FORMAT, b"0" * 64)))
         version = re.match(rb'\{"format": (\d{1,9}),', head)
-        if version and int(version[1]) not in (EARLIER, FORMAT):
+        if version and int(version[1]) not in (*EARLIER, FORMAT):
             raise MomentsError(
-                f"it is in format {int(version[1])}, and this version reads formats {EARLIER} and {FORMAT}.",
+                f"it is in format {int(version[1])}, and this version reads formats {', '.join(map(str, EARLIER))} and {FORMAT}.",
                 do="Make a new state from the logs.",
             )
         checksum = head[-67:-3]
@@ -169,7 +197,20 @@ def _content(path: Path) -> bytes | None:
         if hashlib.file_digest(file, "sha256").hexdigest().encode() != checksum:  # before any of it is held in memory
             raise ValueError("its checksum is wrong, so it was damaged or edited")
         file.seek(len(head))
-        return b"{" + file.read()
+        return int(version[1]), b"{" + file.read()
+
+
+def backup(path: Path, state: State) -> Path:
+    """Keep the file of a state in an earlier format beside it, since the version that wrote it cannot read a later one."""
+    place = path.with_name(f"{path.stem}.format-{state.format}{path.suffix}")
+    try:
+        with whole_file(place) as part:
+            shutil.copyfile(path, part)
+    except OSError as error:
+        raise MomentsError(
+            f"cannot keep a copy of the state {str(path)!r} as {str(place)!r}: {error.strerror or error}. Nothing was changed."
+        ) from error
+    return place
 
 
 def store(path: Path, state: State) -> None:
@@ -187,6 +228,7 @@ def store(path: Path, state: State) -> None:
         ],
         "older": _to_plain(state.older) if state.older else None,
         "recent": [_to_plain(moments) for moments in state.recent],
+        "looks": state.looks,
     }
     try:
         body = json.dumps(raw, allow_nan=False)[1:].encode()
@@ -206,7 +248,7 @@ def store(path: Path, state: State) -> None:
 
 def _from_plain(raw: object) -> State:
     """A state whose parts all belong together; if one does not, a ValueError says which."""
-    parts = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
+    parts = stored.record(raw, "the state", ("question", "batches", "older", "recent"), optional=("looks",))
     question = _read_question(parts["question"])
     batches = tuple(_batch(entry) for entry in stored.items(parts["batches"], "batches"))
     how = question["weight"]
@@ -227,7 +269,9 @@ def _from_plain(raw: object) -> State:
         smoothed = (sums for by_segment in moments.smoothed.values() for sums in by_segment)
         if any(list(sums.lambdas) != question.get("smoothings") for sums in smoothed):
             raise ValueError("its moments are smoothed in another way than it says")
-    return State(question, batches, older, recent)
+    # before 0.4 nobody counted: as far as we know, there was an answer after every batch
+    looks = stored.count(parts.get("looks", len(batches)), "looks")
+    return State(question, batches, older, recent, looks)
 
 
 def _to_plain(moments: Rewards) -> object:

@@ -397,11 +397,11 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
     """
     check_unchanged(job.fingerprints, job.log, job.batch.key)
     new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped, summaries=summarize(today))
-    copied = None
+    copied = kept = None
     with states.alone(job.place.parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
         if known is None:
-            state = State(job.question, (new,), (), (today,))
+            state = State(job.question, (), (), ()).added(new, today, set())
         else:
             check_same(job.place, known, job.question)
             outdated = _find_outdated(job, known)
@@ -410,7 +410,15 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
             else:
                 copied = _copied(job, known, outdated, today)
             state = known.summarized(summarize).added(new, today, outdated)
+            kept = states.backup(job.place, known) if known.format < states.FORMAT else None
         states.store(job.place, state)
+    if kept is not None:
+        warnings.warn(
+            f"the state {str(job.place)!r} was in an earlier format, which this version no longer writes. The old file is kept as "
+            f"{str(kept)!r}.",
+            StateWarning,
+            stacklevel=2,
+        )
     if copied is not None:
         warnings.warn(
             f"{job.batch} has the same rows as {copied}, as far as we can tell, and both count in the state {str(job.place)!r}. If they "

@@ -84,6 +84,7 @@ def reproduce(story: Story, command: str | None, version: str) -> Safe:
         (term("cluster"), name_of(log.cluster) if log.cluster else f"none: {unit}s are treated as independent"),
         *_effective_clusters(result),
         ("Intervals", f"{result.method}, level {level_of(result.level)}"),
+        *([("Looks so far", f"{log.looks:,}")] if log.looks > 1 else []),
         (term("fingerprint"), el("code", _each(result, fingerprint))),
     ]
     shown = [el("dl", *(join([el("dt", name), el("dd", value)]) for name, value in facts), class_="facts")]
