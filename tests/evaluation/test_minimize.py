@@ -83,9 +83,55 @@ def test_a_name_that_sounds_like_a_cost_makes_a_question_and_no_decision(name):
 
 @pytest.mark.parametrize(
     "name",
-    "click reward revenue conversion watch_time ctr sales lossless costume cost_saving costSavings error_free loss_prevented "
-    "churn_prevented weight_loss reward_minus_cost net_of_cost profit clicks_per_cost rating score retention margin time_spent "
-    "neg_cost latency_reduction no_error session_time_total dwell_time purchase r y orders gmv utility".split(),
+    [
+        *(
+            "click",
+            "reward",
+            "revenue",
+            "conversion",
+            "watch_time",
+            "ctr",
+            "sales",
+            "profit",
+            "rating",
+            "score",
+            "retention",
+            "margin",
+        ),
+        *(
+            "time_spent",
+            "session_time_total",
+            "dwell_time",
+            "purchase",
+            "r",
+            "y",
+            "orders",
+            "gmv",
+            "utility",
+            "distance",
+        ),
+        *(
+            "lossless",
+            "costume",
+            "cost_saving",
+            "costSavings",
+            "error_free",
+            "no_error",
+            "loss_prevented",
+            "churn_prevented",
+            "weight_loss",
+        ),
+        *(
+            "reward_minus_cost",
+            "net_of_cost",
+            "clicks_per_cost",
+            "neg_cost",
+            "latency_reduction",
+            "-cost",
+            "revenue - cost",
+            "100 - cost",
+        ),
+    ],
 )
 def test_other_names_ask_nothing(name):
     assert not sounds_like_cost(name)

@@ -111,8 +111,9 @@ def judge_rows(
     if len(results) == 1 and len(source.starts) == 1:
         return results[0]
     moments = [result.moments for result in results]
+    bounds, minimize = source.log.reward_bounds, bool(source.minimize)
     whole = evaluate(
-        sum(moments[1:], moments[0]), interval=interval, level=level, reward_bounds=source.log.reward_bounds
+        sum(moments[1:], moments[0]), interval=interval, level=level, reward_bounds=bounds, minimize=minimize
     )
     # moments have no rows left to check
     caveats = {
@@ -125,12 +126,18 @@ def judge_rows(
 
 
 def is_surely_better(result: Result, target: str | None = None, *, lift_bound: float = -math.inf) -> bool:
-    """Whether a target surely earns more than the policy that wrote the log.
+    """Whether a target surely earns more than the policy that wrote the log; where less is better, less.
 
-    Its `lift_interval` is above 0 and the verdict is ok; or a lower bound on the lift that needs neither is above 0.
+    Its `lift_interval` is above 0 (or below it) and the verdict is ok; or a lower bound on the gain that needs neither is above 0.
     """
     name = result.targets[0] if target is None else target
-    return lift_bound > 0 or (lift_interval(result, name)[0] > 0 and result.verdict(name).verdict == "ok")
+    return lift_bound > 0 or (_is_gain(result, name) and result.verdict(name).verdict == "ok")
+
+
+def _is_gain(result: Result, target: str) -> bool:
+    """Whether all of the interval of the lift is on the better side of 0."""
+    lower, upper = lift_interval(result, target)
+    return upper < 0 if result.minimize else lower > 0
 
 
 def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.inf) -> bool:
@@ -199,7 +206,7 @@ def doubts(result: Result, target: str | None = None) -> str:
     lift, verdict, logged = result[name, "lift"], result.verdict(name), result.diagnostics(name).mean_reward
     reasons = []
     lower, upper = lift_interval(result, name)
-    if not lower > 0:
+    if not _is_gain(result, name):
         earned = f"It would have earned {logged + lift.value:.4g} per row, and the" if lift.identified else "The"
         shared = ", which allows for what the folds share" if name.endswith(FOLDS) else ""
         reasons.append(
@@ -267,6 +274,7 @@ def _parts(source: Source) -> LogFields:
         "cluster": False if log.rows_are_independent else names.cluster,
         "groups": log.groups,
         "reward_bounds": log.reward_bounds,
+        "minimize": source.minimize,
     }
 
 
