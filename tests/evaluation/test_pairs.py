@@ -29,6 +29,7 @@ def a_log(n=600, seed=5):
             "a": action, "x": x, "q": random.random(n), "v": random.random(n), "seen": random.integers(0, 2, n),
             "who": random.choice(["A", "B"], n), "visitor": np.arange(n) // 4, "list": np.arange(n) // 3, "place": np.arange(n) % 3 + 1,
             "country": random.choice(["DE", "FR"], n), "own": random.uniform(0.5, 1.5, n), "day": [f"2026-03-{1 + k * 30 // n:02d}" for k in range(n)],
+            "cost": random.random(n),
         }
     )  # fmt: skip
 
@@ -52,6 +53,11 @@ KINDS = {
     "lists": {"slate": "list", "position": "place", "propensity_of": "item_given_above"},
     "episodes": {"episode": "list", "step": "place"},
     "bounds": {"reward_bounds": (0, 1)},
+    "costs": {"reward": "cost", "minimize": "cost"},
+    "perhaps costs": {"reward": "cost"},
+    "ratio of costs": {"reward": cp.Ratio("cost", "s + 0.5"), "minimize": True},
+    "costs of episodes": {"reward": "cost", "minimize": True, "episode": "list", "step": "place"},
+    "costs in segments": {"reward": ["r", "cost"], "minimize": ["cost"], "segment": "country", "target": "t"},
     "key": {"key": "visitor"},
     "two targets apart": {"target": "t", "against": "old"},
     "ratio of two targets": {"target": "t", "against": "old", "per": "s + 0.5"},

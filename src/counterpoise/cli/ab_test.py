@@ -26,7 +26,15 @@ from counterpoise.log.parts import usual
 
 
 @ends_at_once
-@takes("no_cluster", "interval", "level", "unit", verb="ab_test", without=("action", "context", "candidates", "key"))
+@takes(
+    "no_cluster",
+    "no_minimize",
+    "interval",
+    "level",
+    "unit",
+    verb="ab_test",
+    without=("action", "context", "candidates", "key"),
+)
 def ab_test(
     typed: Typed,
     *,
@@ -83,7 +91,14 @@ def ab_test(
 
 
 @ends_at_once
-@takes("no_cluster", "interval", "level", verb="backtest", without=("log", "table", "query", "external_access"))
+@takes(
+    "no_cluster",
+    "no_minimize",
+    "interval",
+    "level",
+    verb="backtest",
+    without=("log", "table", "query", "external_access"),
+)
 def backtest(
     typed: Typed,
     *,

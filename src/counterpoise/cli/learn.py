@@ -31,6 +31,8 @@ FOLDS = "By policies learned like it, each on rows that it has not seen."
 @partial(ends_at_once, on_second=True)
 @takes(
     "propensity_model",
+    "minimize",
+    "no_minimize",
     "candidates",
     "cluster",
     "no_cluster",
@@ -211,6 +213,7 @@ def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:
         "lower": value.interval.lower,
         "upper": value.interval.upper,
         "mean_reward": learner.mean_reward_,
+        "minimize": result.minimize,
         "verdict": verdict.verdict,
         "dropped_rows": learner.dropped_rows_,
         "n_actions": learner.policy_.n_actions,
@@ -218,7 +221,8 @@ def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:
     }
     lines = [
         f"The policy of epoch {learner.best_epoch_} would earn {value.value:.6g} per row, between {value.interval.lower:.6g} and "
-        f"{value.interval.upper:.6g}; the policy that wrote the log earned {learner.mean_reward_:.6g} per row.",
+        f"{value.interval.upper:.6g}; the policy that wrote the log earned {learner.mean_reward_:.6g} per row"
+        + (", and less is better." if result.minimize else "."),
         f"{FOLDS} The verdict is {verdict.verdict}.",
     ]
     if hasattr(learner, "rejected_"):

@@ -86,12 +86,14 @@ METAVARS = {
     "rows_before": "N",
     "keep": "COLUMN|P",
     "reward_bounds": "LOW HIGH",
+    "minimize": "REWARD",
     "propensity_of": "MEANING",
     "gamma": "NUMBER",
     "control": "COLUMN=MEAN",
 }  # for parts that are not columns
 KINDS: dict[str, object] = {
     "reward_bounds": tuple[float, float] | None,
+    "minimize": MANY,
     "model_value": MANY,
     "control": MANY,
     "gamma": float | None,
@@ -173,6 +175,12 @@ FURTHER = {
             bool,
             help="Rows are independent, though a column such as user_id suggests otherwise.",
             panel="rows",
+        ),
+        _option(
+            "no_minimize",
+            bool,
+            help="More is better, although the reward's name sounds like a cost.",
+            panel="log",
         ),
         _option(
             "always",
@@ -274,6 +282,7 @@ TARGETS = (
     "always",
     "propensity_model",
     "no_cluster",
+    "no_minimize",
     "level",
 )  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
@@ -375,6 +384,12 @@ class Typed(dict[str, Any]):
         values |= {part: column for part, column in self._own_parts().items() if part in values and not values[part]}
         if "no_cluster" in values:
             values["cluster"] = cluster_of(values.get("cluster"), values.pop("no_cluster"))
+        if values.pop("no_minimize", False):
+            if values.get("minimize"):
+                raise OptionError(
+                    "--minimize says that less is better, and --no-minimize that more is: choose one of them."
+                )
+            values["minimize"] = False
         own: dict[str, object] = {name: values.pop(name) for name in ("tuned_for", "max_weight") if name in values}
         if values.get("interval") is not None:
             own["reward_bounds"] = values.get("reward_bounds")

@@ -42,6 +42,8 @@ SECRET = re.compile(r"passw|pwd|secret|token|credential|api_?key", re.IGNORECASE
 # what is typed leaves out what the file says about the same thing in another way
 RIVALS = {
     "cluster": ("no_cluster",),
+    "minimize": ("no_minimize",),
+    "no_minimize": ("minimize",),
     "no_cluster": ("cluster",),
     "target": ("target_action", "always"),
     "target_action": ("target", "always"),

@@ -37,7 +37,19 @@ def _several() -> None:
 @state.command(cls=Command)
 @reads_settings
 @without_traceback
-@takes("level", "interval", "reward_bounds", "tuned_for", "max_weight", "estimator", "unit", "all", "json")
+@takes(
+    "level",
+    "interval",
+    "reward_bounds",
+    "minimize",
+    "no_minimize",
+    "tuned_for",
+    "max_weight",
+    "estimator",
+    "unit",
+    "all",
+    "json",
+)
 def show(
     typed: Typed,
     *,
@@ -156,7 +168,9 @@ def watch(
         # a state has its question; what the settings say of one is for logs
         said = {name for name in typed if name == "level" or name not in from_file()}
         question = {
-            name: value for name, value in typed.arguments().items() if value not in (None, False) and name in said
+            name: value
+            for name, value in typed.arguments().items()
+            if name in said and (value not in (None, False) or (name == "minimize" and value is False))
         }
         if chosen := question.pop("target_action", None):
             question["target"] = chosen

@@ -29,7 +29,7 @@ ESTIMATING = (
 
 
 @ends_at_once
-@takes("no_cluster", verb="doctor", without=ESTIMATING)
+@takes("no_cluster", "no_minimize", verb="doctor", without=ESTIMATING)
 def doctor(
     typed: Typed,
     *,

@@ -27,6 +27,7 @@ OWN_ROWS = "own-training-rows"
 BY_ACTION = "labels-depend-on-action"
 COUNTED = "counted-propensities"
 UNNAMED = "sampling-not-named"
+WHICH_WAY = "less-may-be-better"
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ CODES: Mapping[str, Code] = {
     COUNTED: Code(
         "caution", "Propensities look counted from simulated draws, which makes weights too large.", takes_rows=True
     ),
+    WHICH_WAY: Code("note", "The reward's name sounds like a cost, and nobody said whether less of it is better."),
     "carrying-logger": Code("note", "Of several loggers, one carries most of the weight."),
     "sensitivity": Code("note", "How wrong propensities must be for the conclusion to flip."),
 }
@@ -218,6 +220,15 @@ class Verdict:
     def with_caveats(self, more: Iterable[Caveat]) -> Verdict:
         """The verdict with more caveats."""
         return Verdict((*self.caveats, *more))
+
+
+def which_way(reward: str) -> Caveat:
+    """The question of a reward whose name sounds like a cost: the number is what it is, and whether it is good news is not known."""
+    return Caveat(
+        WHICH_WAY,
+        f"Is less of {reward!r} better?",
+        do=f"If so, pass `minimize={reward!r}`; if more is better, `minimize=False`.",
+    )
 
 
 # -- What weights, rewards and the log itself say against an estimate --------------------------------------------------

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 
 from counterpoise.diagnostics import Verdict
 from counterpoise.diagnostics.sample_ratio import SampleRatio, sample_ratio
 from counterpoise.diagnostics.together import Together
+from counterpoise.diagnostics.verdict import which_way
 from counterpoise.display import (
     ROWS,
     Block,
@@ -43,13 +44,15 @@ from counterpoise.evaluation.checks import RewardMoments, together_by
 from counterpoise.evaluation.estimates import IntervalOptions, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
+from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.result import Comparison
+from counterpoise.evaluation.story import Decision
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.log import Log, as_log, column_name
-from counterpoise.log.parts import Column, Data, LogFields, takes_parts
+from counterpoise.log.parts import Column, Data, LogFields, is_minimized, takes_parts
 from counterpoise.log.question import ask
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.arms import names_of_arms, pair_of_arms
@@ -131,6 +134,9 @@ class ABTest(Display):
     moments: LogMoments
     dropped_rows: int = 0
     reward: str = "reward"
+    minimize: bool | None = (
+        False  # whether less is better; None if nobody said, and the reward's name sounds like a cost
+    )
     log: str = ""  # a short name of where the rows are
     unit: str = "row"  # what a row is to its readers: see `per`
 
@@ -165,12 +171,17 @@ class ABTest(Display):
         """An arm by its name."""
         return next(arm for arm in self.arms if arm.name == name)
 
-    def decision(self, arm: str) -> Literal["better", "worse", "not decided", "cannot say"]:
-        """Whether an arm is better than the one it is compared with, allowing for looking at all arms; no arm can be if shares are off."""
+    def decision(self, arm: str) -> Decision:
+        """Whether an arm is better than the one it is compared with, allowing for looking at all arms; no arm can be if shares are off.
+
+        It is ``"higher"`` or ``"lower"`` where `minimize` is None: nobody said which is better.
+        """
         effect = self.together(arm)
         if self.sample_ratio.is_mismatch or not effect.identified:
             return "cannot say"
-        return "not decided" if 0.0 in effect.interval else "better" if effect.value > 0 else "worse"
+        if 0.0 in effect.interval:
+            return "not decided"
+        return direction(is_above=effect.value > 0, minimize=self.minimize)
 
     def together(self, arm: str) -> Estimate:
         """The effect of an arm by its most certain method, with an interval that holds for all arms at once."""
@@ -238,7 +249,9 @@ class ABTest(Display):
             {
                 "n": self.n,
                 "unit": self.unit,
+                "minimize": self.minimize,
                 "level": self.level,
+                "decisions": {arm: self.decision(arm) for arm in self.treatments},
                 "arms": self.arms,
                 "effects": [row | effect.verdict.document() for row, effect in rows],
                 "sample_ratio": {"planned": ratio.planned, "p": ratio.p, "is_mismatch": ratio.is_mismatch},
@@ -277,6 +290,8 @@ class ABTest(Display):
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """A sentence for every arm, the effects, the shares of the arms, and what is in doubt."""
         yield from self.headline()
+        if self.minimize is not False:
+            yield f"Less {shortened(self.reward)} is better." if self.minimize else which_way(self.reward).reason
         yield f"{counted(self.n, self.unit)}; {level_of(self.level)} intervals ({self.method})."
         yield ""
         yield self.cells()
@@ -407,7 +422,8 @@ def ab_test(
     arms = tuple(_arm(name, groups, is_clustered=clustered) for name, groups in own.items())
     dropped = moments.dropped + moments.n - sum(arm.rows for arm in arms)
     named = {"reward": whole.reward[0], "log": whole.short_name}
-    return ABTest(effects, arms, ratio, level, options.method.name, moments, dropped, **named)
+    minimize = is_minimized(whole.minimize, whole.reward[0])
+    return ABTest(effects, arms, ratio, level, options.method.name, moments, dropped, minimize=minimize, **named)
 
 
 def _with_arm(log: Log, arm: Column) -> Log:
@@ -448,7 +464,9 @@ def _effects(
 ) -> list[Effect]:
     """The effect of one arm by each method."""
     name, rival = names_of_arms((arm, against))
-    pair = comparison_of(RewardMoments((pair_of_arms(moments, arm, against),), log.reward), (options,))
+    pair = comparison_of(
+        RewardMoments((pair_of_arms(moments, arm, against),), log.reward, minimize=log.minimize), (options,)
+    )
     plain = pair[name, "beta_ips"]
     verdict = pair.verdict(name)
     made: list[tuple[str, Estimate, Verdict]] = [(MEANS, plain, verdict)]

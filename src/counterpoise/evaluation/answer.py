@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
-from counterpoise.diagnostics.verdict import BY_ACTION, MISSING, below_one, looked_at, miscounted
+from counterpoise.diagnostics.verdict import BY_ACTION, MISSING, below_one, looked_at, miscounted, which_way
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.checks import RewardMoments
@@ -31,6 +31,7 @@ from counterpoise.evaluation.estimates import (
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
+from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import Question
 from counterpoise.moments.columns import LABEL
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
@@ -117,6 +118,7 @@ def _parts(
         diagnoses |= _by_target(name, diagnostics(each))
     miscount = list(_miscount(views[contrasts[0]]))
     looked = [looked_at(log.looks, options.method.name)] if log.looks > 1 and not options.method.is_anytime else []
+    minimize = is_minimized(whole.minimize, reward)
     doubts = {target: (doubtful_baselines(each), doubtful_labels(each)) for (target, _), each in views.items()}
 
     def verdict(target: str, place: Segment) -> Verdict:
@@ -135,7 +137,8 @@ def _parts(
             mine = (*judged.caveats, *own_doubts, *_of_groups(whole.question, contrast))
             # a segment repeats a general caveat only if there is nothing else to say
             judged = Verdict((*premises, *mine) if place is None else mine or tuple(premises[-1:]))
-        return judged.with_caveats(caveat for caveat in checks if caveat.code != MISSING)
+        asked = [which_way(str(reward))] if minimize is None and place is None and judged.verdict != NOTHING else []
+        return judged.with_caveats([*(caveat for caveat in checks if caveat.code != MISSING), *asked])
 
     if other:
         own = _where_overlap(own, other, diagnoses)
@@ -157,6 +160,7 @@ def _parts(
         "interval_method": options.method,
         "reward_bounds": options.reward_bounds,
         "reward": reward,
+        "minimize": minimize,
         "question": question,
         "earlier_rows": whole.earlier_rows,
         "elsewhere": _known(whole, reward),

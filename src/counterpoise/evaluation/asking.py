@@ -20,7 +20,7 @@ from counterpoise.evaluation.checks import RewardMoments, explanation_of
 from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.baseline import Feature
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import MODEL, Log, check_own_names
+from counterpoise.log.log import MODEL, Log, check_minimized, check_own_names
 from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, NoWeight, Question, ask, lean
 from counterpoise.log.targets import ActionGroup, Always, Targets
@@ -50,7 +50,8 @@ def known_moments(
     log: Log | Data | LogMoments, parts: LogFields, stored: Stored, target: Targets, *others: object
 ) -> RewardMoments | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
-    chosen = [name for name in parts if name != "reward_bounds"]  # known in advance, not chosen from a log
+    # known in advance, not chosen from a log
+    chosen = [name for name in parts if name not in ("reward_bounds", "minimize")]
     is_state = log is None and stored.state is not None and not chosen and target is None
     if not is_state and not isinstance(log, LogMoments):
         return None
@@ -60,10 +61,14 @@ def known_moments(
             "moments have no columns or rows left to choose from: give columns, conditions and states with the log itself, not "
             "with its moments."
         )
+    said = Log(minimize=parts.get("minimize")).minimize
     if isinstance(log, LogMoments):
-        return RewardMoments((log,), (None,))
+        return RewardMoments((log,), (None,), minimize=said)
     known = existing(stored.state)
-    return RewardMoments(known.moments, known.rewards)
+    check_minimized(said, known.rewards)
+    return RewardMoments(
+        known.moments, known.rewards, minimize=known.question.get("minimize") if said is None else said
+    )
 
 
 def question_of(
@@ -144,9 +149,10 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
             raise
         raise explained from error
     if job is None:
-        return RewardMoments(today, question.log.reward, question)
-    merged = summaries.finish(job, today, question.log.reward)
-    return RewardMoments(merged, question.log.reward, question, earlier_rows=merged[0].n - today[0].n)
+        return RewardMoments(today, question.log.reward, question, minimize=question.log.minimize)
+    merged, minimize = summaries.finish(job, today, question.log.reward)
+    earlier = merged[0].n - today[0].n
+    return RewardMoments(merged, question.log.reward, question, earlier_rows=earlier, minimize=minimize)
 
 
 def _sum_up(question: Question, progress: bool | None) -> tuple[Question, tuple[LogMoments, ...]]:

@@ -43,7 +43,7 @@ from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.parts import LISTS, USUAL, ids_among, sampling_among, says_dropped, usual
+from counterpoise.log.parts import LISTS, USUAL, Minimize, ids_among, sampling_among, says_dropped, usual
 from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
 from counterpoise.log.sketches import Lesson, Overlap, row_keys
 from counterpoise.log.targets import Chosen
@@ -62,6 +62,7 @@ class RewardMoments:
     question: Question | None = None
     earlier_rows: int = 0  # of logs before the question's own, which a state held
     concerns: tuple[Concern, ...] = ()  # what checks of single rows found
+    minimize: Minimize = None  # the rewards of which less is better, if anybody said
 
     @property
     def is_clustered(self) -> bool:

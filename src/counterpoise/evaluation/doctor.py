@@ -33,7 +33,7 @@ from counterpoise.diagnostics.findings import (
 )
 from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.diagnostics.verdict import COUNTED as COUNTED_PROPENSITIES
-from counterpoise.diagnostics.verdict import UNNAMED
+from counterpoise.diagnostics.verdict import UNNAMED, WHICH_WAY, which_way
 from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
@@ -46,7 +46,16 @@ from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.log import Log, as_log, column_names, logged_propensity
-from counterpoise.log.parts import Columns, Data, LogFields, sampling_among, takes_parts, targets_among, usual
+from counterpoise.log.parts import (
+    Columns,
+    Data,
+    LogFields,
+    is_minimized,
+    sampling_among,
+    takes_parts,
+    targets_among,
+    usual,
+)
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Target
@@ -63,6 +72,7 @@ OWN = (
     "propensities-not-probabilities",
     COUNTED_PROPENSITIES,
     UNNAMED,
+    WHICH_WAY,
 )  # caveats covered by the doctor's own findings
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
@@ -399,6 +409,13 @@ def doubtful_targets(patient: Patient) -> Iterator[Finding]:
                 yield Finding(severity, overlap.target, f"{verbatim(overlap.target)}: {verbatim(caveat.reason)}")
 
 
+def which_way_is_better(patient: Patient) -> Iterator[Finding]:
+    """Rewards whose names sound like costs, unless somebody said which way is better."""
+    for reward in patient.log.reward or filter(None, [patient.reward]):
+        if is_minimized(patient.log.minimize, reward) is None:
+            yield Finding("note", reward, which_way(reward).reason)
+
+
 def wrong_mean_weights(patient: Patient) -> list[Finding]:
     """Parts of the log in which propensities cannot be right."""
     return [] if patient.audit is None else about_audit(patient.audit, str(patient.propensity))
@@ -490,6 +507,7 @@ CHECKS: tuple[Callable[[Patient], Iterable[Finding]], ...] = (
         patient.propensity, patient.propensities, patient.actions if patient.log.keep is None else None
     ),
     lambda patient: about_rewards(patient.reward, patient.rewards),
+    which_way_is_better,
     broken_rules,
     lists_in_rows,
     sampled_rows,

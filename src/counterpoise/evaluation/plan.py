@@ -73,7 +73,10 @@ class Needs:
 
 @dataclass(frozen=True)
 class Exploration:
-    """How many rows it would take if the logging policy mixed in a share of uniform choice, and the reward per row that would cost."""
+    """How many rows it would take if the logging policy mixed in a share of uniform choice, and the reward per row that would cost.
+
+    Where less is better, that is what it would add to the reward.
+    """
 
     share: float
     needs: Needs
@@ -101,6 +104,7 @@ class Plan(Display):
     ok_rows: float = math.inf
     interval: str = "student"
     difference_share: float | None = None  # of what ran, if the difference was asked for as a share of it
+    minimize: bool | None = False  # whether less of the reward is better: the target is then to earn that much less
     rows_before: int | None = None  # sampling, if rows were sampled
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
@@ -133,7 +137,11 @@ class Plan(Display):
                 needs.difference_rows,
                 needs.difference_range,
             ),
-            (f"a difference of {size}, with {level_of(self.power)} power", needs.power_rows, needs.power_range),
+            (
+                f"a difference of {'−' if self.minimize else ''}{size}, with {level_of(self.power)} power",
+                needs.power_rows,
+                needs.power_range,
+            ),
         )
         return Table(
             [
@@ -186,7 +194,8 @@ def plan(
     The difference is in units of the reward, or a share of what the logging policy earned, as in ``"5%"``.
 
     The rows asked for are the fewest at which the `interval` that you will use (as in `evaluate`; by default, Student's) reaches no
-    further than `difference` to either side, or leaves 0 with the chance `power` if the target earns `difference` more. With σ² the
+    further than `difference` to either side, or leaves 0 with the chance `power` if the target earns `difference` more (with `minimize`,
+    less). With σ² the
     variance of a row's contribution (n · stderr² of `beta_ips` for the value and of `lift` for the difference; with a `baseline`, of
     `context_ips` and `lift`; with a `model`, of `optimal_dr` for both, as `evaluate` and `compare` have them), they are the smallest n with
 
@@ -250,11 +259,12 @@ def plan(
     diagnostics = result.diagnostics(target)
     size = float(difference) if share is None else share * _earned(diagnostics.mean_reward, difference)
     clusters = math.inf if diagnostics.effective_clusters is None else diagnostics.effective_clusters
-    wish = Wish(size, level, power, method, min(max(diagnostics.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
+    freedom = min(max(diagnostics.carrying_rows, FEWEST), max(clusters - 1, 1.0))
+    wish = Wish(size, level, power, method, freedom, sign=-1.0 if result.minimize else 1.0)
     verdict = result.verdict(target)
     known = Plan(
         target, size, level, power, result.n, value.stderr, lift.stderr, Needs(math.inf, math.inf, math.inf), (), verdict,
-        interval=method.name, difference_share=share, rows_before=result.rows_before,
+        interval=method.name, difference_share=share, rows_before=result.rows_before, minimize=result.minimize,
     )  # fmt: skip
     # rewards that never vary show no variance: it is unknown, not 0
     if verdict.verdict == "not identified" or not diagnostics.carrying_rows > 0:
@@ -273,13 +283,17 @@ def plan(
 
 @dataclass(frozen=True)
 class Wish:
-    """A difference to be sure of, how sure, and by which interval; `freedom` is how many degrees of freedom the variances have."""
+    """A difference to be sure of, how sure, and by which interval.
+
+    `freedom` is how many degrees of freedom the variances have, and `sign` says which way the difference is to go.
+    """
 
     difference: float
     level: float
     power: float
     method: Method
     freedom: float
+    sign: float = 1.0
 
     def needs(self, value: Evidence, lift: Evidence) -> Needs:
         """Rows, from the evidence of a log on the value and on the difference."""
@@ -315,12 +329,15 @@ class Wish:
         third moment is their variance times the sum of the two.
         """
         luck = self._luck * evidence.stderr
-        low, high = evidence.extremes
+        low, high = (self.sign * end for end in evidence.extremes)
         skew = low + high - 2 * self.difference if math.isfinite(low + high) else 0.0
         # the variance of the terms is n·stderr², and moves by skew·luck
         left = max(1.0 - skew * luck / (evidence.n * evidence.stderr**2), 0.25) if evidence.stderr > 0 else 1.0
-        unlucky = replace(evidence, value=self.difference - luck, stderr=evidence.stderr * math.sqrt(left))
-        return self.method.interval(unlucky, self.level).lower > 0.0
+        value = self.sign * (self.difference - luck)
+        interval = self.method.interval(
+            replace(evidence, value=value, stderr=evidence.stderr * math.sqrt(left)), self.level
+        )
+        return interval.lower > 0.0 if self.sign > 0 else interval.upper < 0.0
 
 
 def _fewest(holds: Callable[[int], bool]) -> float:
@@ -351,8 +368,11 @@ def _grow(evidence: Evidence, rows: int) -> Evidence:
 
 def _ok_rows(diagnostics: Diagnostics, verdict: Verdict) -> float:
     """How many rows of the same kind it takes for the verdict to be `ok`."""
-    # some reasons have nothing to do with rows, such as a model's propensities
-    if len(verdict.reasons) > len(judge(diagnostics).reasons):
+    # some reasons have nothing to do with rows, such as a model's propensities; notes leave the verdict as it is
+    of_all, of_rows = (
+        [each for each in one.caveats if each.severity != "note"] for one in (verdict, judge(diagnostics))
+    )
+    if len(of_all) > len(of_rows):
         return math.inf
     few = [FEW_CARRYING / diagnostics.carrying_rows, FEW_ROWS / diagnostics.effective_sample_size]
     groups, clusters = diagnostics.cluster_groups, diagnostics.effective_clusters
@@ -379,7 +399,7 @@ def _answers(
     paired = compare(log, target=target, interval=method, level=level, **parts)
     bounds = paired.reward_bounds
     values = evaluate(paired.moments, interval=method, level=level, estimator=estimators, reward_bounds=bounds)
-    return replace(values, question=paired.question, reward=paired.reward), paired
+    return replace(values, question=paired.question, reward=paired.reward, minimize=paired.minimize), paired
 
 
 def _evidence(result: Result, paired: Comparison | None, target: str, best: str) -> tuple[Evidence, Evidence]:
@@ -475,7 +495,8 @@ def _explore(explored: Explored, actions: int, wish: Wish) -> Iterator[Explorati
         a, b, c = (means[f"lift {k} {power}"] for power in range(3))
         beta = b / a if a > 0 else 0.0
         lift = explored.evidence_of(k, 1, _variance(c - b * beta - gap**2, c), beta)
-        yield Exploration(share, wish.needs(value, lift), share * (means["logging"] - means["uniform"] / means["ones"]))
+        lost = wish.sign * (means["logging"] - means["uniform"] / means["ones"])
+        yield Exploration(share, wish.needs(value, lift), share * lost)
 
 
 def _variance(raw: float, square: float) -> float:

@@ -27,23 +27,39 @@ from counterpoise.moments.reduction import counts_of, reduced, squared_counts
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
 
+Direction = Literal["better", "worse", "higher", "lower"]
+
 SMALLEST = 1e-15  # p-values below it are given as it
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One candidate: its difference, an interval that holds at the same time as all the others, and Holm's p-value."""
+    """One candidate: its difference, an interval that holds at the same time as all the others, and Holm's p-value.
+
+    The decision is ``"higher"`` or ``"lower"`` where the reward's name sounds like a cost and `minimize` was not said.
+    """
 
     target: str
     value: float
     stderr: float
     interval: Interval
     p: float
-    decision: Literal["better", "worse", "undecided"]
+    decision: Literal[Direction, "undecided"]
+
+
+def direction(*, is_above: bool, minimize: bool | None) -> Direction:
+    """What a difference that is surely above or below 0 means: it is better or worse, if anybody knows which way is up.
+
+    >>> [direction(is_above=True, minimize=minimize) for minimize in (False, True, None)]
+    ['better', 'worse', 'higher']
+    """
+    if minimize is None:
+        return "higher" if is_above else "lower"
+    return "worse" if is_above == minimize else "better"
 
 
 class Ranking(Display, list[Ranked]):
-    """The answer of `rank`: the candidates, best first."""
+    """The answer of `rank`: the candidates, best first; highest first where nobody said whether less is better."""
 
     def cells(self) -> Table:
         """A row for each candidate."""
@@ -84,13 +100,10 @@ def ranking_of(comparison: Result) -> Ranking:
     ranked = []
     for name, (estimate, at), p in zip(names, differences, p_values, strict=True):
         sure = p <= 1 - comparison.level
-        decision: Literal["better", "worse", "undecided"] = (
-            "undecided" if not sure else "better" if estimate.value > 0 else "worse"
-        )
-        ranked.append(Ranked(name, estimate.value, estimate.stderr, at(together), p, decision))
-    best_first = sorted(
-        ranked, key=lambda policy: -math.inf if math.isnan(policy.value) else policy.value, reverse=True
-    )
+        way = direction(is_above=estimate.value > 0, minimize=comparison.minimize)
+        ranked.append(Ranked(name, estimate.value, estimate.stderr, at(together), p, way if sure else "undecided"))
+    order = 1.0 if comparison.minimize else -1.0
+    best_first = sorted(ranked, key=lambda policy: math.inf if math.isnan(policy.value) else order * policy.value)
     return Ranking(best_first)
 
 

@@ -96,11 +96,26 @@ class Reading:
         """What estimates are compared with in a plot: no difference, or what was logged."""
         return 0.0 if self.is_difference else self.logged[0]
 
+    @property
+    def sign(self) -> float:
+        """1 where more is better, −1 where less is; where nobody said, what is highest comes first."""
+        return -1.0 if self.result.minimize else 1.0
+
+    @property
+    def first(self) -> str:
+        """What comes first in words."""
+        return {True: "lowest estimates", False: "highest estimates", None: "highest estimates"}[self.result.minimize]
+
     def best(self) -> str:
-        """The target with the highest estimate, or lower bound where there are only bounds."""
-        values = {target: _least(self.result[target, self.primary]) for target in self.result.targets}
-        known = [target for target, value in values.items() if not math.isnan(value) and self.is_known(target)]
-        return max(known, key=values.__getitem__) if known else self.result.targets[0]
+        """The target with the best estimate, or worse bound where there are only bounds."""
+        goods = {target: self.good(self.result[target, self.primary]) for target in self.result.targets}
+        known = [target for target, good in goods.items() if not math.isnan(good) and self.is_known(target)]
+        return max(known, key=goods.__getitem__) if known else self.result.targets[0]
+
+    def good(self, estimate: Estimate) -> float:
+        """How good an estimate is: its value, or the worse end where there are only bounds; negated where less is better."""
+        worse = estimate.interval.lower if self.sign > 0 else estimate.interval.upper
+        return self.sign * (estimate.value if estimate.identified or not math.isfinite(worse) else worse)
 
     def foremost(self, limit: int, among: Sequence[str] | None = None) -> tuple[str, ...]:
         """The targets to show if there is room for so many: a few in the order they were given, many with the best first.
@@ -115,8 +130,8 @@ class Reading:
         return tuple(sorted(targets, key=order.__getitem__)[:limit])
 
     def _order(self, target: str) -> float:
-        value = _least(self.result[target, self.primary])
-        return -value if self.is_known(target) and not math.isnan(value) else math.inf
+        good = self.good(self.result[target, self.primary])
+        return -good if self.is_known(target) and not math.isnan(good) else math.inf
 
     def is_known(self, target: str) -> bool:
         """Whether the log says anything about a target, or a model answers without it."""
@@ -149,13 +164,6 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
     rewards = rewards_of(result.moments, result.reward_bounds)
     gaps = {target: gap_of(result.verdict(target).caveats) for target in targets}
     return {target: bounded(estimate, lift[estimator], rewards, gaps[target]) for target, estimate in lifts.items()}
-
-
-def _least(estimate: Estimate) -> float:
-    """The value of an estimate; where there are only bounds, the lower one."""
-    return (
-        estimate.value if estimate.identified or not math.isfinite(estimate.interval.lower) else estimate.interval.lower
-    )
 
 
 def _logged(result: Result) -> tuple[float, float]:

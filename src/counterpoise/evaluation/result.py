@@ -64,6 +64,7 @@ class Result(Display):
     interval_method: Method
     reward_bounds: tuple[float, float] | None = None  # the range of possible rewards, if given
     reward: str | None = None  # the reward's name; stored moments have forgotten it
+    minimize: bool | None = False  # whether less of it is better; None if nobody said, and its name sounds like a cost
     question: Question | None = None  # what was asked of which log; stored moments have forgotten it, too
     others: Mapping[str, Self] = field(default_factory=dict)  # results of further rewards, by name
     earlier_rows: int = 0  # that came from a state, and not from the question's log
@@ -97,7 +98,7 @@ class Result(Display):
 
     @property
     def value(self) -> float:
-        """What the only target would have earned per row, over the whole log, by the estimator behind the headline."""
+        """What the only target would have earned per row, by the estimator behind the headline; of a comparison, how much more."""
         return self._only.value
 
     @property
@@ -342,6 +343,8 @@ class Result(Display):
                         metrics |= {f"{name}/{what}{part}": x for part, x in numbers.items() if math.isfinite(x)}
         if self.reward is not None:
             tags["counterpoise.reward"] = ", ".join(map(str, self.by_reward))
+        if smaller := [str(name) for name, answer in self.by_reward.items() if answer.minimize]:
+            tags["counterpoise.minimize"] = ", ".join(smaller)
         mlflow.log_metrics(metrics, step=step)
         mlflow.set_tags(tags)
         mlflow.log_dict(self.document(), "counterpoise.json")
@@ -446,23 +449,8 @@ class Comparison(Result):
 
     @property
     def difference(self) -> Estimate:
-        """The paired difference with its own optimal baseline, over the whole log."""
-        return self.estimates[self.targets[0], self.best, None]
-
-    @property
-    def value(self) -> float:
-        """How much more the target earns per row."""
-        return self.difference.value
-
-    @property
-    def stderr(self) -> float:
-        """The standard error of `value`."""
-        return self.difference.stderr
-
-    @property
-    def interval(self) -> Interval:
-        """The confidence interval of `value`."""
-        return self.difference.interval
+        """The paired difference of the only target with its own optimal baseline, over the whole log."""
+        return self._only
 
     @property
     def baseline(self) -> Baseline:

@@ -38,12 +38,14 @@ from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, s
 from counterpoise.evaluation.asking import Stored, known_target, read, with_errors
 from counterpoise.evaluation.distribution import bin_sql, thresholds_of
 from counterpoise.evaluation.estimates import IntervalOptions, View, diagnostics, estimates, options_of
+from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.groups import with_groups
+from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.bins import DIFFERENCE, OWN_VALUE, Bins, Cut, OddsBins, PairBins
@@ -91,21 +93,27 @@ class TippingPoint:
     sure: float
     level: float
     against: str = ""  # the other policy; the one that wrote the log, if none is named
+    minimize: bool | None = (
+        False  # whether less is better; None if nobody said, and the reward's name sounds like a cost
+    )
 
     def __str__(self) -> str:
+        earns, earned = ("earns", "earned") if self.minimize is False else ("comes to", "come to")
         said = "more" if self.lift > 0 else "less"
         who = shortened(self.target)
         other = shortened(self.against) if self.against else "the logging policy"
         if not math.isfinite(self.lift):
-            return f"The log does not identify what {who} would have earned."
+            return f"The log does not identify what {who} would have {earned}."
         if self.sure == 1.0:
-            return f"The log does not show whether {who} earns more or less than {other}, even if all propensities are right."
+            return f"The log does not show whether {who} {earns} more or less than {other}, even if all propensities are right."
+        if self.minimize:
+            other += f", which is {direction(is_above=self.lift > 0, minimize=True)},"
         if math.isinf(self.sure):
-            return f"{who} earns {said} than {other}, however wrong the odds of logged actions are."
+            return f"{who} {earns} {said} than {other.rstrip(',')}, however wrong the odds of logged actions are."
         level = breakable(level_of(self.level))
         point = "by no factor" if math.isinf(self.point) else f"by a factor of {self.point:.3g}"
         return (
-            f"{who} earns {said} than {other} unless odds of logged actions are wrong by a factor of {self.sure:.3g} or more "
+            f"{who} {earns} {said} than {other} unless odds of logged actions are wrong by a factor of {self.sure:.3g} or more "
             f"({level}; the estimate itself reaches 0 {point})."
         )
 
@@ -120,6 +128,9 @@ class Sensitivity(Display):
     gammas: tuple[float, ...]
     against: str = ""  # the target that lifts are over; the policy that wrote the log, if none is named
     caveats: Mapping[str, Sequence[Caveat]] = field(default_factory=dict)  # what checks of single rows say of a target
+    minimize: bool | None = (
+        False  # whether less is better; None if nobody said, and the reward's name sounds like a cost
+    )
     _known: dict[tuple[str, float, Which], tuple[End, End]] = field(default_factory=dict, init=False)
 
     @property
@@ -167,8 +178,8 @@ class Sensitivity(Display):
             return _crossing(lambda gamma: sign * getattr(self._ends(name, gamma, LIFT)[side], part))
 
         if math.isnan(lift):
-            return TippingPoint(name, math.nan, math.nan, math.nan, self.level, self.against)
-        return TippingPoint(name, lift, least("value"), least("reach"), self.level, self.against)
+            return TippingPoint(name, math.nan, math.nan, math.nan, self.level, self.against, self.minimize)
+        return TippingPoint(name, lift, least("value"), least("reach"), self.level, self.against, self.minimize)
 
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe the estimates of a target, if the propensities are right."""
@@ -196,7 +207,8 @@ class Sensitivity(Display):
         """What `counterpoise sensitivity --json` prints."""
         tips = [self.tipping(name) for name in self.targets]
         points = [{"target": tip.target, "lift": tip.lift, "point": tip.point, "sure": tip.sure} for tip in tips]
-        said = {"n": self.n, "level": self.level, "against": self.against or LOGGING, "bounds": self.cells().records()}
+        said = {"n": self.n, "level": self.level, "against": self.against or LOGGING, "minimize": self.minimize}
+        said |= {"bounds": self.cells().records()}
         return finite(said | {"tipping_points": points, "dropped_rows": self.log.dropped})
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
@@ -504,11 +516,11 @@ def of_result(
     lean_question = replace(plain, log=log, smoothings=())
     if is_of_two(result):
         check_plain(lean_question)
-        return of_comparison(
-            result, lean_question, chosen, options=_options(lean_question, result.level), gammas=gammas
-        )
+        options = _options(lean_question, result.level)
+        return of_comparison(result, lean_question, chosen, options=options, gammas=gammas, minimize=result.minimize)
     targets = tuple(policy for policy in question.targets if policy.name in chosen)
-    return of_question(replace(lean_question, targets=targets, contrasts=()), gammas, result.level, progress)
+    made = of_question(replace(lean_question, targets=targets, contrasts=()), gammas, result.level, progress)
+    return replace(made, minimize=result.minimize)
 
 
 def is_of_two(result: Result) -> bool:
@@ -532,7 +544,8 @@ def of_question(
         whole = replace(asked.question, weight=question.weight, segment=(), is_binned=False)
         (moments,) = with_errors(whole, (moments,))
     caveats = missing_by_target(question, asked)
-    return Sensitivity(moments, options, question.target_names, gammas, caveats=caveats)
+    minimize = is_minimized(question.log.minimize, question.log.reward[0])
+    return Sensitivity(moments, options, question.target_names, gammas, caveats=caveats, minimize=minimize)
 
 
 def _options(question: Question, level: float) -> IntervalOptions:

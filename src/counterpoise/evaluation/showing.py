@@ -10,8 +10,8 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from counterpoise.diagnostics import WRONG_PROPENSITIES
-from counterpoise.diagnostics.verdict import MISSING
+from counterpoise.diagnostics import WRONG_PROPENSITIES, Caveat
+from counterpoise.diagnostics.verdict import MISSING, WHICH_WAY
 from counterpoise.display import (
     ESTIMATE,
     NARROW,
@@ -35,7 +35,7 @@ from counterpoise.errors import Sentence, verbatim
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.ranking import Driver, drivers, ranking_of
 from counterpoise.evaluation.reading import Reading, basis
-from counterpoise.evaluation.story import Change, KnownPart, Story, story_of
+from counterpoise.evaluation.story import Change, KnownPart, Story, size_of, story_of
 from counterpoise.moments.log_moments import Segment, segment_text
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _segments(story: Story, *, is_whole: bool) -> Iterator[Block]:
     if count <= PLACES:
         yield segments_table(story, changes)
     else:
-        known = sorted((each for each in changes if each.decision != "cannot say"), key=_size)
+        known = sorted((each for each in changes if each.decision != "cannot say"), key=size_of)
         least, most = known[:2], known[2:][-2:]
         marks = ["least", ""][: len(least)] + ["", "most"][-len(most) or 2 :]
         yield segments_table(story, [*least, *most], marks)
@@ -228,11 +228,6 @@ def _segments(story: Story, *, is_whole: bool) -> Iterator[Block]:
         rest = [each.verdict.verdict for each in changes if each.segment not in shown]
         yield f"… and {_counts('more segment', 'more segments', rest)}"
     yield from _wrong_segments(result)
-
-
-def _size(change: Change) -> float:
-    known = change.relative or change.lift or change.value
-    return known.value if known.identified else known.interval.lower
 
 
 def _counts(one: str, many: str, words: Sequence[str]) -> str:
@@ -248,7 +243,8 @@ def _caveats(story: Story, *, is_whole: bool) -> Iterator[Block]:
     """What to know about the targets that are not simply to be believed: the one that the answer is about first."""
     result, best = story.result, story.best
     others = [change for change in story.changes if change is not best]
-    doubted = [change for change in (best, *others) if change.verdict.caveats]
+    listed = {change.target: _doubts(change) for change in (best, *others)}
+    doubted = [change for change in (best, *others) if listed[change.target]]
     if not doubted:
         return
     yield ""
@@ -256,11 +252,16 @@ def _caveats(story: Story, *, is_whole: bool) -> Iterator[Block]:
     for change in shown:
         # what to do about the answer's own caveats follows as its next steps
         steps = story.next_steps() if change is best and not is_whole else []
-        caveats = [caveat.of_units(story.unit) for caveat in change.verdict.caveats]
+        caveats = [caveat.of_units(story.unit) for caveat in listed[change.target]]
         reasons = [caveat.text if caveat.do in steps else caveat.reason for caveat in caveats]
         yield Judged(f"{shortened(change.target)}: ", change.verdict.verdict, reasons, is_listed=not is_whole)
     if left := [result.verdict(change.target).verdict for change in doubted[len(shown) :]]:
         yield f"… and {_counts('more policy', 'more policies', left)}"
+
+
+def _doubts(change: Change) -> list[Caveat]:
+    """The caveats of a change, less the question that is a next step anyway."""
+    return [caveat for caveat in change.verdict.caveats if caveat.code != WHICH_WAY]
 
 
 # -- Everything --------------------------------------------------------------------------------------------------------
@@ -438,6 +439,7 @@ def _said(result: Result) -> dict[str, object]:
     places = [change for target in story.changes for change in story.segments(target.target)]
     return {
         "reward": result.reward,
+        "minimize": result.minimize,
         "log": story.log or None,
         "unit": story.unit,
         **({} if result.moments.labels is None else {"labels": result.moments.labels}),

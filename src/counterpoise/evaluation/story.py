@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from counterpoise.diagnostics import Caveat, Verdict
-from counterpoise.diagnostics.verdict import FEW_CARRYING, MISSING
+from counterpoise.diagnostics.verdict import FEW_CARRYING, MISSING, WHICH_WAY
 from counterpoise.display import (
     Name,
     Number,
@@ -30,6 +30,7 @@ from counterpoise.errors import Sentence, in_units, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient
 from counterpoise.estimators.estimate import estimate_of
 from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
+from counterpoise.evaluation.ranking import Direction, direction
 from counterpoise.evaluation.reading import LIFT, Reading, read
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.intervals.jackknife import jackknife_error
@@ -41,9 +42,10 @@ from counterpoise.moments.log_moments import Segment, segment_text
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
 
-Decision = Literal["better", "worse", "not decided", "cannot say"]
+Decision = Literal[Direction, "not decided", "cannot say"]
 Part = str | Name | Number
 
+DECIDED = ("better", "worse", "higher", "lower")
 SURE = 5.0  # errors above 0 of what ran, from which a share of it has an error that the delta method knows
 POWER = 0.8  # of the test that a next step proposes
 NEARLY_ALL, ALL = 0.9, 0.999  # of what is missing
@@ -83,7 +85,7 @@ class Change:
 
     `lift` is the difference, with an interval that holds for all targets (or all segments of one) at once, and `relative` the same as a
     share of what ran: 0.78 is +78 %. Where the log lacks some of what a target does, both are bounds without a value. `decision` is about
-    the difference; `verdict`, whether to trust it, is another question.
+    the difference, "higher" or "lower" where nobody said whether less is better; `verdict`, whether to trust it, is another question.
     """
 
     target: str
@@ -184,6 +186,7 @@ class Story:
         targets = self.result.targets
         who: list[Part] = [Name(targets[0])] if len(targets) == 1 else [f"each of {len(targets):,} policies"]
         parts: list[Part] = [Name(self.reward), f" per {self.divisor}, had ", *who, f" run instead of {self.rival}"]
+        parts += [" · less is better"] if self.result.minimize else []
         more = [Name(self.log)] if self.log else []
         labels = self.result.moments.labels
         rows = sample_of(self.rows, self.unit, self.result.rows_before)
@@ -194,10 +197,18 @@ class Story:
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
-        """The change by every target over the whole log, best first; those that the log cannot judge come last."""
+        """The change by every target over the whole log, best first; those that the log cannot judge come last.
+
+        Where nobody said whether less is better, the highest comes first.
+        """
         level = 1 - (1 - self.result.level) / len(self.result.targets)
         changes = [self._changes(target, level, is_whole=True)[0] for target in self.result.targets]
-        return tuple(sorted(changes, key=_order))
+        return tuple(sorted(changes, key=self._order))
+
+    def _order(self, change: Change) -> tuple[bool, float]:
+        """The best change first, and those that say nothing last."""
+        good = self.reading.good(change.relative or change.lift or change.value)
+        return (False, -good) if is_known(change) and math.isfinite(good) else (True, 0.0)
 
     @cached_property
     def best(self) -> Change:
@@ -216,7 +227,9 @@ class Story:
         changes = self._changes(self.best.target if target is None else target, level, is_whole=False)
         if all(DATE.fullmatch(change.where) for change in changes):
             return tuple(sorted(changes, key=lambda change: change.where))
-        return tuple(sorted(changes, key=_order, reverse=True))
+        return tuple(
+            sorted(changes, key=lambda change: (is_known(change), size_of(change) if is_known(change) else 0.0))
+        )
 
     def _changes(self, target: str, level: float, *, is_whole: bool) -> list[Change]:
         """The changes by one target: over the whole log, or in each of its segments."""
@@ -282,7 +295,7 @@ class Story:
             return "not decided" if decided == "undecided" else decided
         if lift is None or 0.0 in lift.interval:
             return "not decided"
-        return "better" if lift.interval.lower > 0 else "worse"
+        return direction(is_above=lift.interval.lower > 0, minimize=self.result.minimize)
 
     def sentence(self) -> Phrase:
         """The answer in one sentence and a half: the change, from what to what, whether it is decided and can be relied on."""
@@ -298,11 +311,10 @@ class Story:
             which: Part = Name(change.target) if many == 1 else f"any of the {many:,} policies"
             log = [f"This log of {counted(self.rows, self.unit)} cannot say how ", which]
             return AnswerParts([], [*log, f" compares with {self.rival}."])
-        among = f", the best of {many:,}"
+        best = "highest" if self.result.minimize is None else "best"
+        among = f", the {best} of {many:,}"
         if judged < many:
-            among = (
-                f", the {'only one' if judged == 1 else f'best of the {judged:,}'} of {many:,} that this log can judge"
-            )
+            among = f", the {'only one' if judged == 1 else f'{best} of the {judged:,}'} of {many:,} that this log can judge"
         who: list[Part] = [Name(change.target), "" if many == 1 else among, ": "]
         size, certainty = self._size(change)
         start, trust = self._from(change), self._trust(change)
@@ -390,14 +402,13 @@ class Story:
         is_ok = change.verdict.verdict == "ok"
         if change.is_bounds:
             missing = _missing(change)
-            decided = {
-                "better": f". Whatever they earn, it is better than {self.rival}",
-                "worse": f". Whatever they earn, it is worse than {self.rival}",
-            }
-            return [f"{missing}{decided.get(change.decision, '')}."]
+            is_decided = change.decision in DECIDED
+            decided = f". Whatever they earn, it is {change.decision} than {self.rival}" if is_decided else ""
+            return [f"{missing}{decided}."]
         if change.decision == "not decided":
             end = "." if is_ok else ", and there is a caution to read first."
-            return [f"The log does not show whether it beats {self.rival}{end}"]
+            beats = "is higher or lower than" if self.result.minimize is None else "beats"
+            return [f"The log does not show whether it {beats} {self.rival}{end}"]
         rely = (
             ", and you can rely on it (ok)."
             if is_ok
@@ -425,6 +436,7 @@ class Story:
             steps += self._test(change)
         elif change.decision == "not decided" and change.lift is not None:
             steps.append(self._collect(change.lift))
+        steps += [caveat.reason for caveat in change.verdict.caveats if caveat.code == WHICH_WAY]
         return list(dict.fromkeys(steps)) or [f"Collect more {self.unit}s before you rely on it."]
 
     def _explore(self, change: Change, missing: Caveat) -> str:
@@ -485,7 +497,8 @@ class Story:
         reach = normal_quantile(self.result.level) + normal_quantile(2 * POWER - 1)
         growth = (reach * lift.stderr / lift.value) ** 2 if lift.value else math.inf
         if not math.isfinite(growth) or growth > FAR:
-            return f"Look for a policy that differs more: this one and {self.rival} earn about the same."
+            earn = "earn" if self.result.minimize is False else "come to"
+            return f"Look for a policy that differs more: this one and {self.rival} {earn} about the same."
         if growth <= 1:
             return f"Collect more {self.unit}s before you decide."
         return f"Collect about {_rounded(growth * self.rows):,} {self.unit}s: that many would show a difference of this size."
@@ -522,12 +535,15 @@ def points_of(share: Estimate) -> float:
     return share.stderr if share.identified and math.isfinite(share.stderr) else (upper - lower) / 10
 
 
-def _order(change: Change) -> tuple[bool, float]:
-    """The best change first, and those that say nothing last."""
+def size_of(change: Change) -> float:
+    """How large a change is, or at least is."""
     known = change.relative or change.lift or change.value
-    size = known.value if known.identified else known.interval.lower
-    is_known = change.decision != "cannot say" and math.isfinite(size)
-    return (not is_known, -size if is_known else 0.0)
+    return known.value if known.identified else known.interval.lower
+
+
+def is_known(change: Change) -> bool:
+    """Whether the log says how large a change is."""
+    return change.decision != "cannot say" and math.isfinite(size_of(change))
 
 
 def _error(change: Change) -> float:

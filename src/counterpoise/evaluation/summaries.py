@@ -16,6 +16,7 @@ from counterpoise.evaluation.estimates import View, options_of
 from counterpoise.evaluation.loggers import over_loggers
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals.jackknife import jackknife_error
+from counterpoise.log.parts import Minimize
 from counterpoise.moments.log_moments import Segment
 from counterpoise.moments.state import Rewards, State, Summaries
 from counterpoise.readers import batches
@@ -26,8 +27,8 @@ LIFT, VALUE, REWARD, WEIGHT, PROPENSITIES = "lift", "value", "reward", "weight",
 ERROR, CARRYING = " error", " carrying rows"  # of a number that has this name
 
 
-def finish(job: batches.Addition, today: Rewards, rewards: Sequence[str]) -> Rewards:
-    """The stored moments with today's, and today's summaries with them."""
+def finish(job: batches.Addition, today: Rewards, rewards: Sequence[str]) -> tuple[Rewards, Minimize]:
+    """The stored moments with today's, and today's summaries with them; and which rewards are to be small, if anybody said."""
     return batches.finish(job, today, lambda moments: summaries_of(moments, rewards))
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from counterpoise.diagnostics.verdict import which_way
 from counterpoise.display import (
     ROWS,
     Block,
@@ -38,6 +39,7 @@ from counterpoise.display import (
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.changes import MONTH, SETTLED, Shift, Watched
 from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.summaries import (
     CARRYING,
     ERROR,
@@ -56,8 +58,8 @@ from counterpoise.intervals import check_level
 from counterpoise.intervals.anytime import FEWEST, anytime
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.intervals.student import heavier
-from counterpoise.log.log import Log
-from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
+from counterpoise.log.log import Log, check_minimized
+from counterpoise.log.parts import Columns, Data, LogFields, Minimize, is_minimized, takes_parts
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats
 from counterpoise.moments.log_moments import segment_text
@@ -69,6 +71,8 @@ from counterpoise.weights import Weight
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from counterpoise.evaluation.result import Result
 
 REFERENCE = 14  # days: every weekday twice
 
@@ -118,6 +122,9 @@ class Series:
     upper: Floats
     extra: float = 1.0  # by how much more its reference days differ than their rows explain
     is_watched: bool = False
+    minimize: bool | None = (
+        False  # whether less of the reward is better; None if nobody said, and its name sounds like a cost
+    )
 
     def words(self, with_reward: bool) -> str:
         """What the number is, in words."""
@@ -268,6 +275,7 @@ class WatchedLog(Display):
                         "reward": series.reward,
                         "target": series.target or None,
                         "series": series.kind,
+                        "minimize": series.minimize,
                         "extra_spread": series.extra,
                         "days": Table(list(_rows(series, named=False))).records(),
                     }
@@ -344,7 +352,7 @@ def watch(
         How many of the first days are taken as quiet (14, every weekday twice); or the first and the last of them, "2026-11-01:2026-11-14".
     alert
         ``"changed"`` is so if there is an alarm, ``"changed since 2026-11-21"`` if there is one from that day or later. ``"lift < 0"``
-        is so once the whole band of the lift so far, of any target, is below 0.
+        is so once the whole band of the lift so far, of any target, is below 0; where less is better, ``"lift > 0"`` says that it is worse.
         `value`, `lift`, `reward`, `weight` and `propensities` can be compared with a number.
     level
         The level of the bands; 1 − level is the chance of a false alarm in a month.
@@ -362,7 +370,8 @@ def watch(
     """
     check_level(level)
     question: dict[str, Any] = {"target": target, "weight": weight, "progress": progress, **parts}
-    chosen = [name for name, value in question.items() if value is not None and name != "progress"]
+    # which way is better is no part of what a state added up
+    chosen = [name for name, value in question.items() if value is not None and name not in ("progress", "minimize")]
     place = state if log is None else log
     if place is None and day is None:
         raise OptionError("`watch` needs a log.", do="Pass a state, a folder of files, or a log and `day=`.")
@@ -373,15 +382,15 @@ def watch(
                 f"a state has its question already, and `{named}=` is part of one.",
                 do="Leave it out, or pass the log itself.",
             )
-        days, total, notes = _of_state(existing(place))
+        days, total, notes, ways = _of_state(existing(place), Log(minimize=parts.get("minimize")).minimize)
     elif day is not None:
         if state is not None:
             raise OptionError(
                 "`day=` and `state=` do not go together: a state keeps files or batches, one for each day."
             )
-        days, total, notes = _of_column(log, day, question)
+        days, total, notes, ways = _of_column(log, day, question)
     else:
-        days, total, notes = _of_files(log, state, question)
+        days, total, notes, ways = _of_files(log, state, question)
     return watch_days(
         days,
         total=total,
@@ -390,6 +399,7 @@ def watch(
         alert=alert,
         level=level,
         source=_source(place),
+        ways=ways,
     )
 
 
@@ -397,10 +407,11 @@ def _source(place: object) -> str:
     return Path(place).name if isinstance(place, str | PathLike) else ""
 
 
-Days = tuple[list[WatchedDay], Summaries | None, list[str]]
+Ways = Mapping[str, bool | None]  # whether less of each reward is better, as `Result.minimize` says it
+Days = tuple[list[WatchedDay], Summaries | None, list[str], Ways]
 
 
-def _of_state(state: State) -> Days:
+def _of_state(state: State, minimize: Minimize = None) -> Days:
     """The days of a state, those of 0.2 as far as it still has their moments; all of them together, where rows are clustered."""
     known = summarized(state)
     days = [
@@ -423,7 +434,9 @@ def _of_state(state: State) -> Days:
             f"{mixed[0]} were added as one batch, which counts as one day. Add them one by one with `only_new=True`."
         )
     total = summaries_of(state.moments, state.rewards) if state.question["cluster"] is not None and not lost else None
-    return days, total, notes
+    check_minimized(minimize, state.rewards)
+    said = state.question.get("minimize") if minimize is None else minimize
+    return days, total, notes, {reward: is_minimized(said, reward) for reward in state.rewards}
 
 
 def _of_column(log: Log | Data, day: Columns, question: dict[str, Any]) -> Days:
@@ -436,7 +449,11 @@ def _of_column(log: Log | Data, day: Columns, question: dict[str, Any]) -> Days:
         elif rows:
             days.append(WatchedDay(*_named(segment_text(label), (), k), rows, summaries_at(result, place=label)))
     is_clustered = result.moments.cluster is not None and not notes
-    return days, summaries_at(result) if is_clustered else None, notes
+    return days, summaries_at(result) if is_clustered else None, notes, _ways(result)
+
+
+def _ways(result: Result) -> Ways:
+    return {str(name): answer.minimize for name, answer in result.by_reward.items()}
 
 
 def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict[str, Any]) -> Days:
@@ -450,7 +467,7 @@ def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict
         for k, path in enumerate(paths, start=1):
             with unseen(k < len(paths)):
                 evaluate(path, state=state, **question)
-        return _of_state(existing(state))
+        return _of_state(existing(state), Log(minimize=question.get("minimize")).minimize)
     paths = sorted(files.files_of(log))
     if len(paths) < 2:
         raise OptionError(
@@ -465,9 +482,9 @@ def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict
         days.append(WatchedDay(*_named(None, [str(path)], k), result.n, summaries_at(result)))
         sums.append(tuple(answer.moments for answer in result.by_reward.values()))
     if result.moments.cluster is None:
-        return days, None, []
+        return days, None, [], _ways(result)
     total = reduce(lambda first, second: tuple(map(add, first, second)), sums)
-    return days, summaries_of(total, list(result.by_reward)), []
+    return days, summaries_of(total, list(result.by_reward)), [], _ways(result)
 
 
 _DATE = re.compile(r"(?<!\d)(\d{4})(?:-|_|/|/month=|)(\d{2})(?:-|_|/|/day=|)(\d{2})(?!\d)")
@@ -499,11 +516,21 @@ def watch_days(
     alert: str | Sequence[str] | None = None,
     level: float = 0.95,
     source: str = "",
+    ways: Ways | None = None,
 ) -> WatchedLog:
-    """The answer of `watch` about days whose summaries are known; `total` is that of all of them, where days share clusters."""
+    """The answer of `watch` about days whose summaries are known; `total` is that of all of them, where days share clusters.
+
+    `ways` says of which rewards less is better.
+    """
     if not days:
         raise OptionError("there are no days to watch.", do="Add a first batch with `evaluate` and `state=`.")
-    said = list(notes)
+    ways = ways or {}
+    said = [
+        f"Less {reward} is better." if way else which_way(reward).reason
+        for reward, way in ways.items()
+        if way is not False
+    ]
+    said += notes
     ordered = _in_order(days, said)
     names = [day.name for day in ordered]
     start, length = _reference(reference, names)
@@ -537,6 +564,7 @@ def watch_days(
             *band,
             extra=extra,
             is_watched=enough[key],
+            minimize=ways.get(key[0], False),
         )
         series.append(made)
         alarms += [_alarm(made, each, [names[k] for k in inside], several) for each in changes]
@@ -778,10 +806,18 @@ def _judge(
     hit = [made for made in concerned if _is_so(alert, made)]
     shown = hit or concerned
     said = "; ".join(
-        f"{made.words(several)} is {_written(made)} so far ({_written(made, made.lower)} to {_written(made, made.upper)})"
+        f"{made.words(several)} is {_written(made)} so far ({_written(made, made.lower)} to {_written(made, made.upper)}{_news(made)})"
         for made in shown[:3]
     )
     return Alert(alert.text, bool(hit), f"{said}{', and more' if len(shown) > 3 else ''}.")
+
+
+def _news(series: Series) -> str:
+    """What a lift that is surely above or below 0 means, where less is better, or may be."""
+    lower, upper = float(series.lower[-1]), float(series.upper[-1])
+    if series.kind != LIFT or series.minimize is False or lower <= 0.0 <= upper:
+        return ""
+    return f"; {direction(is_above=lower > 0.0, minimize=series.minimize)}"
 
 
 def _is_so(alert: Condition, series: Series) -> bool:

@@ -164,7 +164,7 @@ class Reduction:
     classifier
         Anything with `fit(X, y, sample_weight=…)` and `predict_proba`, not fitted yet.
     baseline
-        β: a number, or ``"lowest"`` or ``"mean"`` of the rewards.
+        β: a number, or ``"lowest"`` or ``"mean"`` of the rewards, which have the other sign where less is better.
     negatives
         ``"one"`` drawn other action for a row with a negative c, or ``"all"`` of them.
     """

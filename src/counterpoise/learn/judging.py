@@ -116,7 +116,8 @@ def judge_rows(
         return results[0]
     moments = [result.moments for result in results]
     total = replace(sum(moments[1:], moments[0]), looks=1)  # of chunks that nobody looked at
-    whole = evaluate(total, interval=interval, level=level, reward_bounds=source.log.reward_bounds)
+    bounds, minimize = source.log.reward_bounds, bool(source.minimize)
+    whole = evaluate(total, interval=interval, level=level, reward_bounds=bounds, minimize=minimize)
     # moments have no rows left to check
     caveats = {
         caveat.code: caveat
@@ -128,15 +129,15 @@ def judge_rows(
 
 
 def is_surely_better(result: Result, target: str | None = None, *, lift_bound: float = -math.inf) -> bool:
-    """Whether a target surely earns more than the policy that wrote the log.
+    """Whether a target surely earns more than the policy that wrote the log; where less is better, less.
 
-    Its `lift_interval` is above 0 and the verdict is ok; or a lower bound on the lift that needs neither is above 0. With estimated
-    propensities nothing is: the verdict is at most caution, and the bound takes propensities as known.
+    Its `lift_interval` is above 0 (or below it) and the verdict is ok; or a lower bound on the gain that needs neither is above 0. With
+    estimated propensities nothing is: the verdict is at most caution, and the bound takes propensities as known.
     """
     name = result.targets[0] if target is None else target
     if lift_bound > 0 and not is_estimated(result):
         return True
-    return lift_interval(result, name)[0] > 0 and result.verdict(name).verdict == "ok"
+    return _is_gain(result, name) and result.verdict(name).verdict == "ok"
 
 
 def is_estimated(result: Result) -> bool:
@@ -147,13 +148,19 @@ def is_estimated(result: Result) -> bool:
 def how_to_get(rejected: Result) -> str:
     """How to get what was learned, where nothing but estimated propensities spoke against it; empty otherwise."""
     name = rejected.targets[0]
-    if not is_estimated(rejected) or not lift_interval(rejected, name)[0] > 0:
+    if not is_estimated(rejected) or not _is_gain(rejected, name):
         return ""
     earned = rejected[name, "beta_ips"].value
     return Sentence(
         f"By them, what was learned would have earned {earned:.4g}: pass `fallback='warn'` to get it, and run an A/B test before you "
         "rely on it."
     )
+
+
+def _is_gain(result: Result, target: str) -> bool:
+    """Whether all of the interval of the lift is on the better side of 0."""
+    lower, upper = lift_interval(result, target)
+    return upper < 0 if result.minimize else lower > 0
 
 
 def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.inf) -> bool:
@@ -222,7 +229,7 @@ def doubts(result: Result, target: str | None = None) -> str:
     lift, verdict, logged = result[name, "lift"], result.verdict(name), result.diagnostics(name).mean_reward
     reasons = []
     lower, upper = lift_interval(result, name)
-    if not lower > 0:
+    if not _is_gain(result, name):
         earned = f"It would have earned {logged + lift.value:.4g} per row, and the" if lift.identified else "The"
         shared = ", which allows for what the folds share" if name.endswith(FOLDS) else ""
         reasons.append(
@@ -292,6 +299,7 @@ def _parts(source: Source) -> LogFields:
         "cluster": False if log.rows_are_independent else names.cluster,
         "groups": log.groups,
         "reward_bounds": log.reward_bounds,
+        "minimize": source.minimize,
     }
     if (
         model := propensity_of(log)

@@ -46,7 +46,7 @@ from counterpoise.learn.options import (
 from counterpoise.learn.policies import describe_columns, known_actions, new_policy, standardize
 from counterpoise.learn.policy import Contexts, Policy, Serves
 from counterpoise.learn.reward_models import RewardModels
-from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
+from counterpoise.learn.source import Inspection, Source, check_direction, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, Trained, beside, copy_of, fold_policies, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
@@ -346,6 +346,7 @@ class PolicyLearner(Serves, ScikitLearn):
         if whole.list_id is not None:
             refuse_lists(whole, "PolicyLearner", instead="RankingLearner")
         whole.need_only("PolicyLearner")
+        check_direction(whole)
         _check_parts(options, whole, has_predictions=model_rewards is not None)
         # a copy, so that a second fit starts afresh
         policy = deepcopy(options.policy) if isinstance(options.policy, Policy) else None
@@ -390,7 +391,8 @@ class PolicyLearner(Serves, ScikitLearn):
         """Remember what only the log can tell."""
         for name in ("result_", "rejected_", "banditnet_lambda_", "tuning_"):
             vars(self).pop(name, None)  # of an earlier fit
-        self.mean_reward_, self.dropped_rows_ = inspection.mean_reward, source.dropped
+        self.mean_reward_, self.dropped_rows_ = source.in_its_units(inspection.mean_reward), source.dropped
+        self._sign = source.sign
         self.context_ = source.names.context if named else ()
         self.action_ = source.names.action if named else None
         self.n_features_in_ = len(source.names.context)
@@ -434,9 +436,9 @@ class PolicyLearner(Serves, ScikitLearn):
         """Remember how a run went."""
         self.history_, self.best_epoch_ = trained.history, trained.best_epoch
         if trained.banditnet_lambda is not None:
-            self.banditnet_lambda_ = trained.banditnet_lambda
+            self.banditnet_lambda_ = self._sign * trained.banditnet_lambda
         if trained.values is not None:
-            self.tuning_ = trained.values
+            self.tuning_ = {self._sign * tried: self._sign * value for tried, value in trained.values.items()}
 
     # -- using ---------------------------------------------------------------------------------------------------------
 

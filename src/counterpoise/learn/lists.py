@@ -170,6 +170,7 @@ def judged_log(source: ListSource) -> Log:
     return Log(
         source.judged,
         reward=log.reward,
+        minimize=source.minimize,
         propensity=log.propensity,
         action=log.action,
         context=log.context,

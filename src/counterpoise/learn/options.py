@@ -506,6 +506,12 @@ def check_sizes(source: Source, log: Inspection, options: Options) -> None:
             f"the {log.rows:,} rows of these files do not fit into one batch.",
             do="Pass a `batch_size=`, or load the log into memory first.",
         )
+    if source.minimize and (options.trained.needs_smoothing or options.banditnet_lambda is not None):
+        what = "`banditnet_lambda=`" if options.banditnet_lambda is not None else f"objective {options.objective!r}"
+        raise OptionError(
+            f"{what} is about rewards of which more is better, and less of this one is.",
+            do="Choose another objective; or leave out `minimize=`, and pass what is left of the most it can be, as `reward='10 - cost'`.",
+        )
     if options.trained.needs_smoothing and log.rewards[0] < 0:
         raise LogError(
             f"{options.objective} is for rewards of 0 and more, and the log has one of {log.rewards[0]:g}.",

@@ -118,7 +118,8 @@ class Found(Serves, Display):
         """What was found, in a sentence or two."""
         value = self.result[self.result.targets[0], "beta_ips"]
         own, low, high, logged = (number(x, value.stderr) for x in (value.value, *value.interval, self.mean_reward))
-        earned = f"{own} per row, between {low} and {high}; the policy that ran earned {logged}"
+        less = ", and less is better" if self.result.minimize else ""
+        earned = f"{own} per row, between {low} and {high}; the policy that ran earned {logged}{less}"
         if self.rejected is not None:
             said = [
                 "Nothing was surely better than the policy that ran, so this policy imitates it.",
@@ -162,6 +163,7 @@ class Found(Serves, Display):
             "lower": value.interval.lower,
             "upper": value.interval.upper,
             "mean_reward": self.mean_reward,
+            "minimize": self.result.minimize,
             "verdict": self.result.verdict().verdict,
             "effective_sample_size": self.result.diagnostics(self.result.targets[0]).effective_sample_size,
             "seconds": self.seconds,
@@ -426,14 +428,14 @@ class Race:
         name, temperature = chosen
         return at_temperature(self.policies[name][fold], temperature)
 
-    def leaderboard(self, level: float, lowest: float = 0.0) -> list[Standing]:
-        """All contenders, each at its best temperature, the best first; `lowest` was taken away from the rewards."""
+    def leaderboard(self, level: float, in_its_units: Callable[[float], float] = float) -> list[Standing]:
+        """All contenders, each at its best temperature, the best first, with values as the log has rewards."""
         z = NormalDist().inv_cdf(0.5 + level / 2)
         board: dict[str, Standing] = {}
         for (name, temperature), sums in self.sums.items():
             total = self._total(sums, None)
             score, estimate = total.score(self.lowest), beta_ips(total.moments)
-            half, value = z * estimate.stderr, score.value + lowest
+            half, value = z * estimate.stderr, in_its_units(score.value)
             standing = Standing(
                 name, temperature, value, value - half, value + half, score.effective_sample_size,
                 score.is_measured, score.criterion, self.seconds[name],

@@ -31,7 +31,7 @@ from counterpoise.learn.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.policies import default_policy
 from counterpoise.learn.policy import delegated
 from counterpoise.learn.rows import Split
-from counterpoise.learn.source import Inspection, inspect
+from counterpoise.learn.source import Inspection, check_direction, inspect
 from counterpoise.learn.training import IMITATION, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
@@ -168,6 +168,7 @@ class RankingLearner(PolicyLearner):
                 do="Pass `slate=`, `position=` and `propensity_of=`.",
             )
         lists.need_only("RankingLearner")
+        check_direction(lists)
         source = ListSource(lists, list_weight(weight, lists), Split(options.holdout, options.seed + 2**31))
         inspection = inspect(source, None, options.split)
         self._know(source, inspection, named=not lists.is_arrays)

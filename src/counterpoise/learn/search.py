@@ -24,7 +24,7 @@ from counterpoise.learn.policies import describe_columns, known_actions
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.race import Found, Race, Served, Tell, at_temperature, by_bound, by_score
 from counterpoise.learn.rows import Split
-from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
+from counterpoise.learn.source import Inspection, Source, check_direction, inspect, refuse_leaks
 from counterpoise.learn.steps import Machine
 from counterpoise.learn.training import IMITATION
 from counterpoise.log.lists import refuse_lists
@@ -246,9 +246,9 @@ def _handed_out(search: _Search, fallback: Fallback) -> Found:
     ended = time.perf_counter()
     return Found(
         policy, result, IMITATION if best[0] == IMITATION else "learned", rejected, best[0],
-        tuple(race.leaderboard(search.level, whole.lowest)), policies, log.mean_reward + whole.lowest,
+        tuple(race.leaderboard(search.level, whole.in_its_units)), policies, whole.in_its_units(log.mean_reward),
         ended - search.began, ended - start, race.skipped, whole.dropped, cut,
-        (log.rewards[0] + whole.lowest, log.rewards[1] + whole.lowest),
+        (min(ends := tuple(map(whole.in_its_units, log.rewards))), max(ends)),
     )  # fmt: skip
 
 
@@ -257,6 +257,7 @@ def _open(log: Log, folds: int, seed: int) -> Opened:
     if log.list_id is not None:
         refuse_lists(log, "learn_policy", instead="RankingLearner")
     log.need_only("learn_policy")
+    check_direction(log)
     known = known_actions(None, log)
     source = Source(log, None, known.classes, centers_rewards=True)
     if source.files is not None and source.files.rows <= SAMPLE:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from counterpoise.diagnostics.findings import leaks
+from counterpoise.diagnostics.verdict import which_way
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import LogError, OptionError, verbatim
@@ -28,7 +29,7 @@ from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
 from counterpoise.log.lists import LIST
 from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS, ids_among
+from counterpoise.log.parts import LISTS, ids_among, is_minimized
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -68,7 +69,8 @@ class Source:
     out and counted if the log says so (`drop_bad_rows`), and otherwise reported by `look`. `classes` are the actions and
     `encoding` is that of the contexts, if they are known already. With `fills_gaps`, numbers that are missing in a context are
     marked instead of refused; with `centers_rewards`, rewards that differ too little for single precision have `lowest` taken
-    away from them; with `in_memory`, files are read into memory, too.
+    away from them; with `in_memory`, files are read into memory, too. Where less is better, rewards have the other sign, so that
+    whoever learns makes them large; `sign` says so.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class Source:
             }
             log = log.of(arrays)
         self.log = log
+        self.minimize = is_minimized(log.minimize, self.names.reward)
+        self.sign = -1.0 if self.minimize else 1.0
         self.memory: Rows | None = None
         self.models: RewardModels | None = None
         self.without: int | None = None  # the fold whose rows no reward model may have seen
@@ -192,9 +196,13 @@ class Source:
         """Subtract the lowest reward from all, if rewards differ too little for single precision."""
         digits = Digits()
         for part in self._parts():
-            digits.add(_floats(part.get_column(self.names.reward).cast(pl.Float64, strict=False))[:, None])
+            digits.add(self.sign * _floats(part.get_column(self.names.reward).cast(pl.Float64, strict=False))[:, None])
         if digits.mean_of_lost is not None:
             self.lowest = float(digits.lowest[0])
+
+    def in_its_units(self, reward: float) -> float:
+        """A reward that learning sees, as the log has it."""
+        return self.sign * (reward + self.lowest)
 
     @property
     def width(self) -> int:
@@ -235,7 +243,7 @@ class Source:
         """The rows of a frame as tensors, and under internal names the columns that rules look at; `digits` takes in their numbers."""
         names = self.names
         judged = prepare(frame, self.question.of_rows, 0)
-        reward = _floats(judged.get_column(self.question.names.rewards[0])) - self.lowest
+        reward = self.sign * _floats(judged.get_column(self.question.names.rewards[0])) - self.lowest
         action = self._ids_of(frame.get_column(names.action))
         more = [frame.get_column(names.action).alias(ACTION), pl.Series(ID, action)]
         context, at = np.empty((frame.height, self.width), dtype=np.float32), 0
@@ -298,7 +306,7 @@ class Source:
         if self._model_rewards is None:
             return None
         try:
-            table = np.array(self._model_rewards, dtype=np.float32)
+            table = np.float32(self.sign) * np.array(self._model_rewards, dtype=np.float32)
         except (TypeError, ValueError) as error:
             raise OptionError(
                 f"model_rewards must be numbers, a row for every row of the log: {verbatim(error)}."
@@ -525,6 +533,14 @@ class _Totals:
         )
 
 
+def check_direction(log: Log) -> None:
+    """Refuse to learn until it is known which way, where the reward's name sounds like a cost."""
+    for reward in log.reward:
+        if is_minimized(log.minimize, reward) is None:
+            caveat = which_way(reward)
+            raise OptionError(f"a policy learns to make rewards large or small. {verbatim(caveat.text)}", do=caveat.do)
+
+
 def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None = None) -> Inspection:
     """Check every row, and raise one error that counts everything that is wrong.
 
@@ -592,7 +608,7 @@ def _check(totals: _Totals, problems: list[Problem], unknown: list[Problem], sou
     source.check_digits()
     if totals.lowest == totals.highest:
         raise LogError(
-            f"all {source.rows:,} rewards are {totals.lowest + source.lowest:g}, so no action is better than another and there is "
+            f"all {source.rows:,} rewards are {source.in_its_units(totals.lowest):g}, so no action is better than another and there is "
             "nothing to learn."
         )
 

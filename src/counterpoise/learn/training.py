@@ -264,14 +264,16 @@ class Epochs(Course):
         options = self.options
         parts = options.split.held_out_rows(self.source)
         estimate = self.training.logged.held_out(parts, self.log, options.level)
+        sign = self.source.sign
+        lower, upper = sorted(sign * end for end in estimate.interval)
         report = Epoch(
             epoch=self.epoch + 1,
-            value=estimate.value,
+            value=sign * estimate.value,
             stderr=estimate.stderr,
-            lower=estimate.interval.lower,
-            upper=estimate.interval.upper,
+            lower=lower,
+            upper=upper,
             gradient_variance=float(self._variance) / max(self._count, 1),
-            baseline=float(self._last),
+            baseline=sign * float(self._last),
             effective_sample_size=estimate.effective_sample_size,
             verdict=estimate.verdict,
             score=estimate.likelihood if options.objective == IMITATION else estimate.criterion,
@@ -302,7 +304,7 @@ class Epochs(Course):
         answers = [bool(callback(end)) for callback in options.callbacks] if self.machine.rank == 0 else []
         self.state.is_stopped |= self.machine.agree(any(answers))
         if self.state.scheduler is not None:
-            advance(self.state.scheduler, end.epoch.value)
+            advance(self.state.scheduler, self.source.sign * end.epoch.value)
 
     def _select(self) -> None:
         """Keep the epoch with the largest score on the held-out rows; stop if that was long ago."""

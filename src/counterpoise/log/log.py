@@ -33,6 +33,7 @@ from counterpoise.log.parts import (
     Frame,
     Learnable,
     LogFields,
+    Minimize,
     Ratio,
     Unlogged,
     check_known,
@@ -168,6 +169,7 @@ class Log:
     _: KW_ONLY
     reward: tuple[str, ...] = ()
     per: str | None = None
+    minimize: bool | tuple[str, ...] | None = None  # None if nobody said
     # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
     propensity: str | Mapping[str, str] | Unlogged | None = None
     logger: str | None = None
@@ -251,6 +253,8 @@ class Log:
         kept: dict[str, object] = {part: getattr(self, part) for part in PARTS}
         if self.rows_are_independent:
             kept["cluster"] = False
+        if "reward" in changed and isinstance(self.minimize, tuple):
+            kept["minimize"] = None  # which names rewards that are no longer there
         made = object.__new__(type(self))
         made._fill(data, kept | dict(changed))
         return made
@@ -303,6 +307,13 @@ class Log:
                 raise OptionError(
                     f"{limits.what} needs the reward of every row, and `{part}=` says that some are unknown.",
                     do="Ask about the labeled rows alone: leave it out, and pass `where=` with the column of who was labeled.",
+                )
+            if part == "minimize" and verb == "distribution":
+                raise OptionError(
+                    "the CVaR of a distribution is the mean of the lowest rewards, which are the best where less is better.",
+                    do=f"Leave out `minimize=`, and ask about `reward={f'-({self.reward[0]})'!r}`, whose lowest values are the worst."
+                    if self.reward and not self.is_arrays
+                    else "Leave out `minimize=`, and pass the rewards with the other sign.",
                 )
             refuse_sampled(self.keep, limits.what)
             instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
@@ -406,6 +417,8 @@ def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, objec
     if parts.get("cluster") is False:
         del parts["cluster"]
         parts["rows_are_independent"] = True
+    if "minimize" in parts:
+        parts["minimize"] = _minimize(parts["minimize"])
     for form, read in _FORMS.items():  # in this order: what comes later may name the array of an earlier part
         for part in PARTS:
             if part in parts and PARTS[part].form == form:
@@ -413,11 +426,37 @@ def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, objec
     return parts
 
 
+def _minimize(value: object) -> bool | tuple[str, ...]:
+    """The rewards of which less is better, by their names; or whether that is so of all."""
+    if isinstance(value, bool):
+        return value
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise OptionError(f"`minimize={value!r}` is neither the name of a reward, nor several, nor True or False.")
+    return tuple(names)
+
+
+def check_minimized(minimize: Minimize, rewards: Sequence[str | None]) -> None:
+    """Check that what is to be small is one of the rewards."""
+    names = () if minimize is None or isinstance(minimize, bool) else minimize
+    unknown = [name for name in names if name not in rewards]
+    if unknown and any(name is not None for name in rewards):
+        known = ", ".join(map(repr, rewards))
+        raise OptionError(
+            f"`minimize={unknown[0]!r}` is not the reward {known}."
+            if len(rewards) == 1
+            else f"`minimize={unknown[0]!r}` is not one of the rewards {known}.",
+            do=f"Pass `minimize={rewards[0]!r}` if less of it is better.",
+        )
+
+
 def _check(log: Log) -> None:
     for part in PARTS:
         columns = getattr(log, part) if PARTS[part].form in ("columns", "table") else ()
         if len(set(columns)) < len(columns):
             raise OptionError(f"`{part}=` names a column twice: {', '.join(map(repr, columns))}.")
+    if log.reward:
+        check_minimized(log.minimize, log.reward)
     _check_known_before(log)
     check_loggers(log.propensity, log.logger, log.shares)
     _check_sampling(log)

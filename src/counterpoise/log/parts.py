@@ -110,6 +110,15 @@ class BareLogFields(TypedDict, total=False):
         Column,
         Part("what the reward is divided by: the answer is the ratio of both sums, such as revenue per session"),
     ]
+    minimize: Annotated[
+        str | Sequence[str] | bool | None,
+        Part(
+            "the reward of which less is better, such as a cost or a waiting time",
+            "option",
+            panel="log",
+            in_python="several by name, or True for all; False says that more is better, whatever the name sounds like",
+        ),
+    ]
     propensity: Annotated[
         Column | Mapping[str, Column] | Unlogged,
         Part(
@@ -319,6 +328,7 @@ OTHER_WORDS = {
     "observed": ("labeled", "is_labeled", "labelled", "is_labelled"),
     "keep": ("sample_rate", "sampling_rate", "sample_weight", "pdrop"),
     "reward_bounds": ("bounds", "reward_range"),
+    "minimize": ("direction", "less_is_better", "lower_is_better", "minimise"),
 }
 
 
@@ -386,13 +396,15 @@ LIMITS = {
         "compares the mean rewards of arms, row by row",
         instead="baseline",
     ),
-    "distribution": Limits("a distribution", (*LISTS, *LABELS, *MODELS, *SAMPLING, "control", "baseline", "per")),
+    "distribution": Limits(
+        "a distribution", (*LISTS, *LABELS, *MODELS, *SAMPLING, "control", "baseline", "per", "minimize")
+    ),
     "sensitivity": Limits(
         "sensitivity", (*LISTS, *LABELS, *MODELS, *SAMPLING, "control", "baseline", "per"), "is about weights and rewards alone"
     ),
     "sql": Limits(
         "sql",
-        (*LISTS, *LABELS, *FITTING, "baseline", "key", "query", "external_access", "format", "reward_bounds", "per"),
+        (*LISTS, *LABELS, *FITTING, "baseline", "key", "query", "external_access", "format", "reward_bounds", "per", "minimize"),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
@@ -559,6 +571,54 @@ def sampling_among(columns: Collection[str], taken: Collection[str | None] = ())
     return {
         name: _SAMPLING.fullmatch(word) is not None for name, word in plain.items() if _MAYBE_SAMPLING.fullmatch(word)
     }
+
+
+# words of which less is usually better, and those beside which they say nothing: cost_saving, error_free, weight_loss
+_COSTS = (
+    r"costs?|expenses?|latency|latencies|delays?|downtime|timeouts?|churn|churned|attrition|refunds?|refunded|chargebacks?|errors?|failures?|"
+    r"failed|crash|crashes|crashed|defects?|mistakes?|bounces?|bounced|complaints?|complained|unsubscribes?|unsubscribed|uninstalls?|"
+    r"uninstalled|cancellations?|cancell?ed|abandoned|abandonment|loss|losses|regret|penalty|penalties|dislikes?|fraud|mortality|deaths?|"
+    r"readmissions?|readmitted|toxicity|hallucinations?|violations?|rmse"
+)
+_NOT_COSTS = (
+    r"no|not|non|without|free|savings?|saved?|avoided|avoidance|reductions?|reduced|prevented|prevention|resolved|resolution|fixed|recovered|"
+    r"recovery|less|minus|neg|negative|negated|inverse|inv|effective|effectiveness|improvements?|improved|gains?|decreases?|detected|detection|"
+    r"caught|covered|weight|stop|success|benefits?|adjusted|after|net|profits?|revenue|margin|rewards?|utility|handled|won|back"
+)
+_COST, _NOT_COST = re.compile(_COSTS), re.compile(_NOT_COSTS)
+_WAIT = re.compile(
+    r"(time|days|hours|minutes|seconds)_to_.+|(.*_)?(wait|waiting|response|load|loading|idle)_times?(_[a-z]+)?"
+)
+
+
+@lru_cache(maxsize=10_000)
+def sounds_like_cost(name: str) -> bool:
+    """Whether a reward's name says that less of it is usually better; an expression of several columns says nothing.
+
+    >>> [name for name in ("cost", "refundAmount", "time_to_answer", "cost_saving", "lossless", "watch_time") if sounds_like_cost(name)]
+    ['cost', 'refundAmount', 'time_to_answer']
+    """
+    if not re.fullmatch(r"[^\W\d][\w .-]*", name) or " - " in name:
+        return False
+    plain = "_".join(re.findall(r"[^\W\d_]+", _in_words(name)))
+    words = plain.partition("_per_")[0].split("_")  # clicks_per_cost are clicks
+    if any(map(_NOT_COST.fullmatch, words)):
+        return False
+    return _WAIT.fullmatch(plain) is not None or any(map(_COST.fullmatch, words))
+
+
+Minimize = bool | Collection[str] | None  # what a log says of its rewards, as `Log` keeps it
+
+
+def is_minimized(minimize: Minimize, reward: str | None) -> bool | None:
+    """Whether less of a reward is better; None if nobody said, and its name sounds like a cost.
+
+    >>> is_minimized(("cost",), "cost"), is_minimized(("cost",), "click"), is_minimized(None, "cost"), is_minimized(False, "cost")
+    (True, False, None, False)
+    """
+    if minimize is None:
+        return None if reward is not None and sounds_like_cost(reward) else False
+    return minimize if isinstance(minimize, bool) else reward in minimize
 
 
 def says_dropped(name: str) -> bool:

@@ -13,7 +13,7 @@ from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.lists import CUT_OFF, DISCOUNT, DONE, POSITION, Lists, excess_at, refuse_lists, reward_at
 from counterpoise.log.lists import LENGTH as LIST_LENGTH
 from counterpoise.log.log import Arrays, Log, column_names
-from counterpoise.log.parts import MODELS, Columns
+from counterpoise.log.parts import MODELS, Columns, is_minimized
 from counterpoise.log.targets import (
     CHOSEN,
     LISTED,
@@ -500,7 +500,7 @@ class Question:
         """The question about one of its rewards, which alone decides which rows are good."""
         if reward is None or self.log.reward == (reward,):
             return self
-        return replace(self, log=self.log.but(reward=reward))
+        return replace(self, log=self.log.but(reward=reward, minimize=is_minimized(self.log.minimize, reward)))
 
     @property
     def propensity_named(self) -> str | None:

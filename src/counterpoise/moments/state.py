@@ -334,7 +334,7 @@ _SAID = ("model", "propensity_model", "items", "candidates", "per", "keep", "pro
 
 
 def _read_question(raw: object) -> dict[str, Any]:
-    optional = ("smoothings", "baseline", *_SAID, *OF_LISTS, *EPISODES)
+    optional = ("smoothings", "baseline", "minimize", *_SAID, *OF_LISTS, *EPISODES)
     question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
     fits: dict[str, Callable[[object], bool]] = {
         "text": lambda value: isinstance(value, str),
@@ -357,6 +357,10 @@ def _read_question(raw: object) -> dict[str, Any]:
         raise ValueError("the parts of its lists should be names of columns")
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")
+    if not _are_texts(question.get("minimize", [])) or not {*question.get("minimize", [])} <= {
+        *_names(question["reward"])
+    }:
+        raise ValueError("'minimize' in its question should be a list of its rewards")
     for part in _SAID:
         if not isinstance(question.get(part, ""), str):
             raise ValueError(f"{part!r} in its question should be text")

@@ -20,7 +20,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 import numpy as np
 
 from counterpoise.errors import AlreadyAddedError, MomentsError, OptionError, StateWarning, verbatim
-from counterpoise.log.parts import LABELS
+from counterpoise.log.parts import LABELS, Minimize, is_minimized
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
@@ -225,6 +225,8 @@ def check_same(path: str | PathLike[str], known: State, question: Mapping[str, o
         )
     unsaid: dict[str, object] = {"baseline": []}  # in a question that has none
     for part in {**unsaid, **known.question, **question}:
+        if part == "minimize":  # which changes no sum
+            continue
         mine, theirs = (unsaid | dict(question)).get(part), (unsaid | known.question).get(part)
         if part == "version" and isinstance(mine, dict) and isinstance(theirs, dict) and theirs != mine:
             name = next(name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name))
@@ -283,6 +285,8 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         kept["propensity_model"] = question.propensity_model.described
     if question.model is not None:
         kept["model"] = question.model.described
+    if question.log.minimize is not None:
+        kept["minimize"] = [reward for reward in rewards if is_minimized(question.log.minimize, reward)]
     return dict(json.loads(json.dumps(kept)))
 
 
@@ -390,8 +394,8 @@ def start(
     return job
 
 
-def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summaries]) -> Rewards:
-    """The stored moments with today's, one for each reward; stored before they are returned, all or nothing.
+def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summaries]) -> tuple[Rewards, Minimize]:
+    """The stored moments with today's, one for each reward, and what is said of them; stored before they are returned, all or nothing.
 
     `summarize` makes the few numbers of a batch that the state keeps for good.
     """
@@ -409,7 +413,10 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
                 _check_no_copy(job, known, outdated, today)
             else:
                 copied = _copied(job, known, outdated, today)
-            state = known.summarized(summarize).added(new, today, outdated)
+            said = {
+                name: job.question[name] for name in ("minimize",) if name in job.question
+            }  # the last word on it holds
+            state = replace(known.summarized(summarize).added(new, today, outdated), question=known.question | said)
             kept = states.backup(job.place, known) if known.format < states.FORMAT else None
         states.store(job.place, state)
     if kept is not None:
@@ -426,7 +433,7 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
             StateWarning,
             stacklevel=2,
         )
-    return state.moments
+    return state.moments, state.question.get("minimize")
 
 
 def _find_outdated(job: Addition, known: State) -> set[int]:

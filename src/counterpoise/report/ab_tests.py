@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from counterpoise import __version__
+from counterpoise.diagnostics.verdict import which_way
 from counterpoise.display import Cell, Name, Number, Table, counted, level_of, number, shortened
 from counterpoise.errors import in_units
 from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, Effect, worth_text
@@ -68,7 +69,7 @@ def _opening(test: ABTest, unit: str) -> Opening:
     relative = {arm: test.relative(arm) for arm in test.treatments}
     scale: Scale = "difference" if None in relative.values() else "share"
     drawn = {arm: (scale == "share" and relative[arm]) or test.together(arm) for arm in test.treatments}
-    order = sorted(drawn, key=lambda arm: -drawn[arm].value)
+    order = sorted(drawn, key=lambda arm: drawn[arm].value if test.minimize else -drawn[arm].value)
     best, against, reward = order[0], test.arm(test.against), name_of(test.reward, 60)
     per = 100 if _is_share(test) else 1
     units = unit if per == 1 else f"{per} {unit}s"
@@ -86,6 +87,7 @@ def _opening(test: ABTest, unit: str) -> Opening:
     who = name_of(best, 60) if many == 1 else f"each of {many:,} arms"
     together = f", for {all_of(many)} arms at once" if many > 1 else ""
     question = [reward, f" per {unit}, ", who, " against ", name_of(test.against, 60)]
+    question += [" · less is better"] if test.minimize else []
     question += [*([" · ", name_of(test.log)] if test.log else []), f" · {counted(test.n, unit)}"]
     words = ["From ", amount(against), " with ", el("b", name_of(test.against, 60)), " to ", amount(test.arm(best))]
     adjusted = "" if test[best].method == MEANS else f" The change is {test[best].method}."
@@ -106,13 +108,20 @@ def _opening(test: ABTest, unit: str) -> Opening:
         certainty=f" ({first.span}, {level_of(test.level)} interval{together})",
         words=join(words),
         decision=first.decision,
-        decided=decided(first.decision, shortened(test.against), [each.decision for each in rows], why_not=why),
+        decided=decided(
+            first.decision,
+            shortened(test.against),
+            [each.decision for each in rows],
+            minimize=test.minimize,
+            why_not=why,
+        ),
         trust=el("p", badge(first.verdict), " ", el("bdi", doubts[0]) if doubts else fine),
         steps=_steps(test, best, unit),
         caption=join(caption),
         rows=rows,
         axis=forest_axis([drawn[arm] for arm in order], [True] * many, 0.0),
         scale=scale,
+        minimize=test.minimize,
     )
 
 
@@ -145,10 +154,13 @@ def _steps(test: ABTest, best: str, unit: str) -> list[str]:
             f"Roll out {shortened(best)}, to a few first.",
             f"Keep a few {unit}s on {shortened(test.against)} for a while, to see that it lasts.",
         ]
+    if decision in ("higher", "lower"):
+        return [which_way(test.reward).reason]
     reach = (normal_quantile(test.level) + normal_quantile(2 * POWER - 1)) * effect.stderr
     growth = (reach / effect.value) ** 2 if effect.value else math.inf
     if not growth < FAR:
-        return [f"Stop the test: {shortened(best)} and {shortened(test.against)} earn about the same."]
+        earn = "earn" if test.minimize is False else "come to"
+        return [f"Stop the test: {shortened(best)} and {shortened(test.against)} {earn} about the same."]
     return [
         f"Let the test run on: about {float(f'{growth * test.n:.2g}'):,.0f} {unit}s show a difference of this size."
     ]

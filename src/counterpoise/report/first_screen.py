@@ -19,9 +19,21 @@ from counterpoise.report.tables import badge
 DRAWN = 20  # targets in the picture
 STEPS = 3
 Scale = Literal["share", "difference", "value"]  # what is drawn: a share of what ran, a difference from it, or values
-KINDS = {"better": "better", "worse": "worse", "not decided": "open", "cannot say": "open"}  # CSS classes
+# CSS classes; whether higher and lower are good is not known
+KINDS = {
+    "better": "better",
+    "worse": "worse",
+    "higher": "open",
+    "lower": "open",
+    "not decided": "open",
+    "cannot say": "open",
+}
 BOUNDS = "The log gives bounds"  # where a caveat about missing actions goes on to what they leave
-SIGNS = {"better": "▲", "worse": "▼", "not decided": "◆", "cannot say": "✕"}
+SIGNS = {"better": "▲", "worse": "▼", "higher": "▲", "lower": "▼", "not decided": "◆", "cannot say": "✕"}
+FLIPPED = {
+    "better": "▼",
+    "worse": "▲",
+}  # where less is better: an arrow shows where the number goes, and its color whether that is good
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,7 @@ class Opening:
     who: object = ""  # what comes before the change in the same sentence
     rest: object = ""  # and after it
     words: object = ""  # a further sentence
+    minimize: bool | None = False  # whether less is better
 
 
 def first_screen(opening: Opening, *, is_first: bool = True) -> Safe:
@@ -64,7 +77,8 @@ def first_screen(opening: Opening, *, is_first: bool = True) -> Safe:
     heading, under = ("h1", "h2") if is_first else ("h2", "h3")
     kind = KINDS[opening.decision]
     first, *more = opening.decided
-    decision = [el("p", el("b", SIGNS[opening.decision], " ", first, class_=kind), *(f" {said}" for said in more))]
+    signs = SIGNS | FLIPPED if opening.minimize else SIGNS
+    decision = [el("p", el("b", signs[opening.decision], " ", first, class_=kind), *(f" {said}" for said in more))]
     steps = el("ol", *(el("li", el("bdi", step)) for step in opening.steps[:STEPS]))
     bodies = {"Decision": decision, "Can we trust it?": [opening.trust], "What to do next": [steps]}
     cards = [el("div", el(under, title), *body, class_="card") for title, body in bodies.items()]
@@ -182,7 +196,13 @@ def opening_of(story: Story, dates: str = "") -> Opening:
         change=phrase(Phrase(said.change)),
         certainty=phrase(Phrase(said.certainty)) if said.certainty else "",
         decision=best.decision,
-        decided=decided(best.decision, story.rival, [each.decision for each in story.changes], why_not=_why_not(story)),
+        decided=decided(
+            best.decision,
+            story.rival,
+            [each.decision for each in story.changes],
+            minimize=story.result.minimize,
+            why_not=_why_not(story),
+        ),
         trust=_trust(story),
         steps=story.next_steps() or ["Read the checks below, then decide."],
         caption=_caption(story, scale),
@@ -190,10 +210,11 @@ def opening_of(story: Story, dates: str = "") -> Opening:
         axis=forest_axis([estimate for estimate, _ in known], matters, reference),
         reference=reference,
         scale=scale,
-        note=left_out(len(story.changes), DRAWN, "policies", "highest estimates"),
+        note=left_out(len(story.changes), DRAWN, "policies", story.reading.first),
         who=phrase(Phrase(said.who)) if said.who else "",
         rest=phrase(Phrase(said.rest)) if said.rest else "",
         words=_words(story),
+        minimize=story.result.minimize,
     )
 
 
@@ -215,12 +236,19 @@ def _words(story: Story) -> Safe:
     return Safe("") if known is None else phrase(known)
 
 
-def decided(decision: Decision, rival: str, decisions: Sequence[str], *, why_not: str = "") -> list[str]:
+def decided(
+    decision: Decision, rival: str, decisions: Sequence[str], *, minimize: bool | None, why_not: str = ""
+) -> list[str]:
     """A decision in a few words, what shows it (or why there is none), and the others' decisions, if there are any."""
+    less, more = ("above", "below") if minimize else ("below", "above")
+    either = "higher or lower" if minimize is None else "better or worse"
+    so = ", and less is better" if minimize else ""
     said = {
-        "better": [f"Better than {rival}.", "All of the interval is above 0."],
-        "worse": [f"Worse than {rival}.", "All of the interval is below 0."],
-        "not decided": ["Not decided.", why_not or f"It may be better or worse than {rival}: the interval includes 0."],
+        "better": [f"Better than {rival}.", f"All of the interval is {more} 0{so}."],
+        "worse": [f"Worse than {rival}.", f"All of the interval is {less} 0{so}."],
+        "higher": [f"Higher than {rival}.", "All of the interval is above 0; nobody said whether less is better."],
+        "lower": [f"Lower than {rival}.", "All of the interval is below 0; nobody said whether less is better."],
+        "not decided": ["Not decided.", why_not or f"It may be {either} than {rival}: the interval includes 0."],
         "cannot say": ["Cannot say.", why_not],
     }[decision]
     if len(decisions) > 1:
@@ -275,7 +303,8 @@ def _trust(story: Story) -> Safe:
 def _caption(story: Story, scale: Scale) -> Safe:
     reward, rival, many = name_of(story.reward, 60), story.rival, len(story.changes)
     logged = f": {story.amount(*story.reading.logged_digits)} per {story.units}" if rival == "what ran" else ""
-    order = ", best first" if many > 1 else ""
+    first = "highest" if story.result.minimize is None else "best"
+    order = f", {first} first" if many > 1 else ""
     bars = f"{level_of(story.result.level)} intervals{f', for {all_of(many)} at once' if many > 1 else ''}"
     if scale == "value":
         return join([reward, f" per {story.unit}{order}, with {bars}; the dashed line is what ran{logged}"])

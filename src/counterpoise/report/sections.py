@@ -61,7 +61,7 @@ def checks(story: Story) -> Safe:
         )
         for target, change in verdicts.items()
     ]
-    note = left_out(len(story.changes), TARGETS_LISTED, "targets", "highest estimates")
+    note = left_out(len(story.changes), TARGETS_LISTED, "targets", story.reading.first)
     return join([el("ul", *listed, class_="verdicts"), note])
 
 
@@ -117,7 +117,7 @@ def estimates(story: Story) -> Safe:
             _forest(
                 reading, rows, reading.primary, reading.mark, "Estimates of every target", plus=reading.is_difference
             ),
-            left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"),
+            left_out(len(result.targets), TARGETS_LISTED, "targets", reading.first),
         ]
     )
 
@@ -167,7 +167,7 @@ def ladder(reading: Reading) -> Safe:
     )
     drawn = [ladders[target] for target in reading.foremost(TARGETS_DRAWN, tuple(ladders))]
     tables = [_rungs(reading, ladder) for ladder in drawn]
-    more = left_out(len(ladders), TARGETS_DRAWN, "targets", "highest estimates", how="plotted")
+    more = left_out(len(ladders), TARGETS_DRAWN, "targets", reading.first, how="plotted")
     return join([el("p", lead, class_="lead"), *tables, more])
 
 
@@ -399,7 +399,7 @@ def segments(story: Story, address: str = "segment-table") -> Safe:
             lead,
             controls,
             scrolled(table, "Segments"),
-            left_out(len(result.targets), len(targets), "targets", "highest estimates"),
+            left_out(len(result.targets), len(targets), "targets", story.reading.first),
             left_out(every, SEGMENTS_LISTED, "segments", f"most {unit}s"),
         ]
     )
@@ -415,8 +415,9 @@ def segments_gist(story: Story) -> str:
         return ""
     low, high = (written(each, scale)[0] for each in (values[0], values[-1]))
     counts = Counter(change.decision for change in changes)
-    better = f"better in {counts['better']:,} of {len(changes):,}"
-    return f"{low} to {high}; {better}" + (f", worse in {counts['worse']:,}" if counts["worse"] else "")
+    up, down = ("higher", "lower") if story.result.minimize is None else ("better", "worse")
+    said = f"{up} in {counts[up]:,} of {len(changes):,}"
+    return f"{low} to {high}; {said}" + (f", {down} in {counts[down]:,}" if counts[down] else "")
 
 
 def _segment_row(story: Story, change: Change, scale: Scale, axis: Axis, with_target: bool) -> Safe:

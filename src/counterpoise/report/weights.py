@@ -47,7 +47,7 @@ def weights(story: Story, profiles: Mapping[str, Profile]) -> Safe:
     reading, result = story.reading, story.result
     targets = [target for target in result.moments.targets if (target, None) in result.all_diagnostics]
     parts = [_diagnostics(story, reading.foremost(TARGETS_LISTED, targets))]
-    parts.append(left_out(len(targets), TARGETS_LISTED, "targets", "highest estimates"))
+    parts.append(left_out(len(targets), TARGETS_LISTED, "targets", story.reading.first))
     for target in reading.foremost(TARGETS_DRAWN, targets):
         tail = Tail.total(result.moments.tails.get((target, ""), ()))
         figures = _weight_figures(target, tail, result.diagnostics(target), f"{story.unit}s")
@@ -55,7 +55,7 @@ def weights(story: Story, profiles: Mapping[str, Profile]) -> Safe:
             figures.append(_histogram(target, profiles[target]))
         if any(figures):
             parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
-    parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", "highest estimates", how="plotted"))
+    parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", story.reading.first, how="plotted"))
     if result.earlier_rows:
         said = in_units(
             f"{result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the state keeps only sums. Plots of single "
