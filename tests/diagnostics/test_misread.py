@@ -1,5 +1,7 @@
 """The doctor reads a column of percentages, logarithms, complements, odds or inverses as what it is, and right ones as right."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -90,3 +92,86 @@ def test_names_that_need_quotes_have_them():
 def test_a_propensity_that_was_never_logged_can_be_estimated():
     said = [one.message for one in cp.doctor(a_log().drop("p")).findings if one.about == "propensity"]
     assert "cp.models.Propensity(" in said[0]
+
+
+# -- ε in place of ε/K: where ε·K is about 1, 1 − p looks right, too --------------------------------------------------------
+
+
+def explored(epsilon, actions, of_best=0.0, n=6000, seed=0):
+    """A log whose policy takes its favorite, and with probability ε any action, for which it writes ε; targets are uniform and better."""
+    g = np.random.default_rng(seed)
+    rate = g.beta(2, 5, (actions, actions))
+    at = np.arange(actions)
+    policy = np.full((actions, actions), epsilon / actions)
+    policy[at, rate.argmax(axis=1)] += 1 - epsilon
+    x = g.integers(actions, size=n)
+    a = (g.random(n)[:, None] > policy.cumsum(axis=1)[x]).sum(axis=1).clip(max=actions - 1)
+    best = rate.argmax(axis=1)[x] == a
+    better = np.exp(4 * rate) / np.exp(4 * rate).sum(axis=1, keepdims=True)
+    log = pl.DataFrame(
+        {
+            "x": x.astype(str),
+            "action": a,
+            "p": np.where(best, 1 - epsilon + of_best * epsilon / actions, epsilon),
+            "uniform": np.full(n, 1 / actions),
+            "better": better[x, a],
+            "r": (g.random(n) < rate[x, a]) * 1.0,
+        }
+    )
+    return log, {"uniform": rate.mean(), "better": (better * rate).sum() / actions}
+
+
+SETTINGS = [(0.1, 10), (0.2, 5), (0.05, 20), (0.3, 3), (0.02, 50), (0.12, 9)]
+
+
+@pytest.mark.parametrize(("epsilon", "actions"), SETTINGS)
+@pytest.mark.parametrize("known", [(), ("action",), ("x",), ("action", "x")])
+@pytest.mark.parametrize("target", ["uniform", "better"])
+@pytest.mark.parametrize("of_best", [0.0, 1.0])
+def test_epsilon_in_place_of_its_share_never_becomes_ok_with_a_wrong_answer(epsilon, actions, known, target, of_best):
+    log, truth = explored(epsilon, actions, of_best)
+    asked = {"reward": "r", "target": target} | ({"segment": "x"} if "x" in known else {})
+    seen = log.select("r", "p", target, *known)
+    said = " ".join(cp.evaluate(seen, **asked, propensity="p").verdict().reasons)
+    said += " ".join(finding.message for finding in cp.doctor(seen, **asked, propensity="p").findings)
+    for advice in {*re.findall(r"propensity='([^']*)'", said), "1 - p"}:
+        result = cp.evaluate(seen, **asked, propensity=advice)
+        lower, upper = result[target, "beta_ips"].interval
+        width = upper - lower
+        assert result.verdict().verdict != "ok" or lower - width < truth[target] < upper + width
+        assert advice.startswith("CASE") or result.verdict().verdict == "caution"
+
+
+@pytest.mark.parametrize(("of_best", "end"), [(0.0, "p + (1 - p) / 10 END"), (1.0, "p END")])
+def test_where_actions_tell_epsilon_is_named_and_read_as_its_share(of_best, end):
+    log, truth = explored(0.1, 10, of_best)
+    asked = {"reward": "r", "target": "better", "action": "action"}
+    (one,) = [x for x in cp.evaluate(log, **asked, propensity="p").verdict().caveats if "propensity=" in x.do]
+    expression = f"CASE WHEN p < 0.5 THEN p / 10 ELSE {end}"
+    assert repr(expression) in one.do
+    mended = cp.evaluate(log, **asked, propensity=expression)
+    assert mended.verdict().verdict == "ok"
+    assert mended.value == pytest.approx(truth["better"], abs=4 * mended["better", "beta_ips"].stderr)
+
+
+@pytest.mark.parametrize("source", [cp.Chosen("chosen"), cp.Always(1), "policy"])
+def test_targets_of_every_kind_can_tell(source):
+    class Policy:
+        classes_ = np.arange(4)
+
+        def predict_proba(self, contexts):
+            return np.full((len(contexts), 4), 0.25)
+
+    log = a_log(WRITTEN["1 - p"]).with_columns(chosen=pl.lit(1))
+    asked = {"reward": "reward", "action": "action", "target": Policy() if source == "policy" else source}
+    result = cp.evaluate(log, **asked, propensity="p", context="noise")
+    assert any("propensity='1 - p'" in caveat.do for caveat in result.verdict().caveats)
+
+
+def test_another_column_that_holds_the_propensities_is_named():
+    g = np.random.default_rng(3)
+    log = a_log().with_columns(of_best=pl.Series(g.choice([0.3, 0.45], 5000)))
+    asked = {"reward": "reward", "target": "pi_new", "action": "action"}
+    (one,) = [x for x in cp.evaluate(log, **asked, propensity="of_best").verdict().caveats if "propensity=" in x.do]
+    assert "propensity='p'" in one.do
+    assert "propensity='p'" in cp.doctor(log, **asked, propensity="of_best").findings[0].message

@@ -305,10 +305,17 @@ def test_propensities_that_are_something_else_are_named_where_they_are_possible(
     g = np.random.default_rng(0)
     share = np.array([0.7, 0.2, 0.1])
     action = g.choice(3, 4000, p=share)
-    rows = {"p": 1 - share[action], "t": np.full(4000, 1 / 3), "r": g.random(4000)}
-    (one,) = caveats(cp.evaluate(pl.DataFrame(rows), **ASKED), MISREAD)
-    assert "propensity='1 - p'" in one.text
-    assert not caveats(cp.evaluate(pl.DataFrame(rows), **ASKED | {"propensity": "1 - p"}), MISREAD)
+    log = pl.DataFrame({"p": 1 - share[action], "t": np.full(4000, 1 / 3), "r": g.random(4000), "action": action})
+    (one,) = caveats(cp.evaluate(log, **ASKED), MISREAD)
+    assert "propensity='1 - p'" in one.do
+    mended = ASKED | {"propensity": "1 - p"}
+    assert cp.evaluate(log, **mended).verdict().verdict == "ok"
+    # a single mean weight may be a coincidence: it is no reason to name a reading, nor to believe one
+    (one,) = caveats(cp.evaluate(log.drop("action"), **ASKED), MISREAD)
+    assert "propensity=" not in one.reason
+    (one,) = cp.evaluate(log.drop("action"), **mended).verdict().caveats
+    assert one.code == "propensities-reread"
+    assert "action=" in one.do
 
 
 def test_other_bad_rows_are_told_of_as_before():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -13,13 +14,12 @@ from numpy.typing import NDArray
 
 from counterpoise.display import shortened
 from counterpoise.errors import Sentence, verbatim
-from counterpoise.log.expressions import column, sql_name
+from counterpoise.log.expressions import sql_name
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.rules import Problem
 from counterpoise.moments import Floats
-from counterpoise.readers.files import collect
 
 Severity = Literal["fix", "look", "note"]
 ROUNDING = 0.02  # the relative error of the smallest propensity from which rounding matters
@@ -300,47 +300,92 @@ PRECISE = 0.05  # the standard error of a mean weight that proves something
 FEW_VALID = 0.5  # at most this share are propensities if the range alone shows that the column holds something else
 TRIED = 3  # targets whose mean weights are used to tell what a column holds
 OFF = 0.1  # how far from 1 the mean weight must be for another reading to be offered
+SEVERAL = 2  # checks that must agree on a reading: a single one may be a coincidence
+SAME = 0.95  # the correlation of two weights from which they make one check
+APART = 1.25  # the ratio by which parts must differ, as they are, for their mean weights to be a check of their own
+PARTS = 50  # values of a column by which mean weights are looked at
+SOME = 50  # rows of a part that are enough to look at
+SURE_OF_PARTS = 4.5  # standard errors: p < 0.001 after a hundred looks
+PRECISE_PART = 0.2  # the standard error of a part's mean weight that proves something
+OTHERS = 8  # other columns that may hold the propensities
 
 
 @dataclass(frozen=True)
 class PropensityReading:
-    """One way to read a column: what it then holds, the expression, and the same as arithmetic on a polars column."""
+    """One way to read a column: what it then holds, the expression, and the same as arithmetic; or another column in its place."""
 
     holds: str
     expression: str
-    made: Callable[[pl.Expr], pl.Expr]
+    made: Callable[[Floats], Floats]
+    is_column: bool = False
+
+    def of(self, named: str) -> str:
+        """The expression for a column, with a name that needs quotes in quotes."""
+        return self.expression if self.is_column else self.expression.format(p=sql_name(named))
 
 
 AS_IT_IS = PropensityReading("propensities", "{p}", lambda p: p)
 READINGS = (
     PropensityReading("percentages", "{p} / 100", lambda p: p / 100.0),
-    PropensityReading("logarithms of propensities", "exp({p})", lambda p: p.exp()),
+    PropensityReading("logarithms of propensities", "exp({p})", np.exp),
     PropensityReading("probabilities of not taking the logged action", "1 - {p}", lambda p: 1.0 - p),
     PropensityReading("odds", "{p} / (1 + {p})", lambda p: p / (1.0 + p)),
     PropensityReading("inverse propensities", "1 / {p}", lambda p: 1.0 / p),
 )
 
 
+def exploring(actions: int) -> tuple[PropensityReading, PropensityReading]:
+    """ε in place of ε/K wherever a policy explored; its best action has 1 − ε, or rightly 1 − ε + ε/K."""
+
+    def made(of_best: Callable[[Floats], tuple[Floats, Floats]]) -> Callable[[Floats], Floats]:
+        def read(p: Floats) -> Floats:
+            best, explored = of_best(p)
+            is_known = np.isin(np.round(explored, 6), np.unique(np.round(p[p < 0.5], 6)))
+            return np.where(p < 0.5, p / actions, np.where(is_known, best, np.nan))
+
+        return read
+
+    holds = f"ε where the logging policy explored, and not ε/{actions},"
+    case = f"CASE WHEN {{p}} < 0.5 THEN {{p}} / {actions} ELSE "
+    return (
+        PropensityReading(
+            holds, f"{case}{{p}} + (1 - {{p}}) / {actions} END", made(lambda p: (p + (1.0 - p) / actions, 1.0 - p))
+        ),
+        PropensityReading(holds, f"{case}{{p}} END", made(lambda p: (p, (1.0 - p) * actions / (actions - 1.0)))),
+    )
+
+
 @dataclass(frozen=True)
 class Tried:
-    """What a reading makes of the column: the share of valid propensities, and means that should be 1, each with its error."""
+    """What a reading makes of a column: the share of valid propensities, and means that should be 1, each with its error.
+
+    `is_against` says that some action or part of the log rules it out, and `agree` how many independent checks support it.
+    """
 
     valid: float
     means: Mapping[str, tuple[float, float]]  # of what → mean, standard error
+    is_against: bool = False
+    agree: int = 0
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether there is evidence against the reading."""
+        return (
+            self.valid < VALID
+            or self.is_against
+            or any(abs(mean - 1.0) > max(SURE * error, 1e-9) for mean, error in self.means.values())
+        )
 
     @property
     def passes(self) -> bool:
         """Whether there is evidence for the reading, and none against it."""
-        tests = self.means.values()
         return (
-            self.valid >= VALID
-            and len(self.means) > 0
-            and all(error <= PRECISE and abs(mean - 1.0) <= max(SURE * error, 1e-9) for mean, error in tests)
+            not self.is_rejected and len(self.means) > 0 and all(error <= PRECISE for _, error in self.means.values())
         )
 
     @property
     def fails(self) -> bool:
-        """Whether the reading is ruled out."""
+        """Whether the column must be something else."""
         return self.valid < VALID or self.is_off
 
     @property
@@ -348,90 +393,234 @@ class Tried:
         """Whether a mean that should be 1 is far from it."""
         return any(abs(mean - 1.0) > max(OFF, SURE * error) for mean, error in self.means.values())
 
-
-def try_readings(
-    frame: pl.LazyFrame, name: str | None, targets: Mapping[str, str], actions: int | None = None
-) -> list[Tried]:
-    """The propensities as they are, and by every other reading if something is wrong with them; the first targets tell."""
-    first = dict(list(targets.items())[:TRIED])
-    plain = _read(frame, name, first, actions, [AS_IT_IS])
-    return plain + _read(frame, name, first, actions, READINGS) if plain[0].fails else plain
+    @property
+    def is_in_range(self) -> bool:
+        """Whether the range alone does not show that the column holds something else."""
+        return self.valid >= FEW_VALID
 
 
-def _read(
-    frame: pl.LazyFrame,
-    name: str | None,
-    targets: Mapping[str, str],
-    actions: int | None,
-    readings: Sequence[PropensityReading],
-) -> list[Tried]:
-    """What each reading makes of the propensities: how many are possible, and whether mean weights are 1."""
-    p, t = pl.col("p"), [pl.col(f"t{k}") for k in range(len(targets))]
-    probabilities = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets.values())}
-    rows = frame.select(p=column(str(name)).cast(pl.Float64), **probabilities).filter(p.is_finite())
-    wanted: list[pl.Expr] = []
-    for k, reading in enumerate(readings):
-        made = reading.made(p)
-        good = is_propensity(made)
-        wanted.append(good.mean().alias(f"{k} valid"))
-        weights = {f"{k} {j}": target / made for j, target in enumerate(t)}
-        if actions and not targets:
-            weights[f"{k} 0"] = 1.0 / (made * actions)
-        for key, w in weights.items():
-            known = w.filter(good & w.is_finite())
-            wanted += [known.mean().alias(key), (known.std() / known.len().sqrt()).alias(f"{key} error")]
-    measured = collect(rows.select(wanted)).row(0, named=True)
-    said = [f"the mean weight of {shortened(target)}" for target in targets]
-    said = said or (["the mean of 1/propensity over the number of actions"] if actions else [])
-    return [
-        Tried(
-            float(measured[f"{k} valid"] or 0.0),
-            {what: (_or_nan(measured[f"{k} {j}"]), _or_nan(measured[f"{k} {j} error"])) for j, what in enumerate(said)},
-        )
-        for k in range(len(readings))
-    ]
+@dataclass(frozen=True)
+class Witnesses:
+    """What can tell how to read the column `p`: the probabilities of targets, the actions, parts of the log, and other columns.
 
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def about_misread(named: str | None, tried: Sequence[Tried]) -> list[Finding]:
-    """What the column seems to hold, if it is not propensities; `tried` has it as it is, and then by every reading.
-
-    If there is nothing to test it with (no target, no actions), the range of the values may still tell.
+    Actions and the values of parts are numbered; parts were known before the choice.
     """
-    if named is None or not tried or not tried[0].fails:
-        return []
-    plain, *others = tried
+
+    p: Floats
+    targets: Mapping[str, Floats]
+    action: NDArray[np.int64] | None = None
+    actions: int = 0
+    parts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    others: Mapping[str, Floats] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        frame: pl.DataFrame,
+        named: str,
+        targets: Mapping[str, str],
+        action: str | None = None,
+        parts: Iterable[str] = (),
+        others: Iterable[str] = (),
+    ) -> Witnesses:
+        """Those that a frame has; of the targets, the first tell."""
+
+        def numbers(name: str) -> Floats:
+            return frame.get_column(name).cast(pl.Float64).fill_null(math.nan).to_numpy()
+
+        def numbered(name: str) -> NDArray[np.int64]:
+            values = frame.get_column(name)
+            if values.dtype.is_nested():
+                return np.zeros(len(values), np.int64)
+            return values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy() - (values.null_count() == 0)
+
+        acted = None if action is None else numbered(action)
+        coded = {name: numbered(name) for name in parts}
+        possible = [name for name in others if frame.schema[name].is_float()]
+        floats = {name: numbers(name) for name in possible}
+        return cls(
+            numbers(named),
+            {name: numbers(target) for name, target in list(targets.items())[:TRIED]},
+            acted,
+            0 if acted is None else int(acted.max(initial=-1)) + 1,
+            {name: codes for name, codes in coded.items() if 1 <= codes.max(initial=0) < PARTS},
+            {name: x for name, x in list(floats.items())[:OTHERS] if np.mean(is_propensity(x)) >= VALID},
+        )
+
+    @cached_property
+    def plain(self) -> Tried:
+        """The column as it is."""
+        return self.read(self.p)
+
+    @cached_property
+    def readings(self) -> list[tuple[PropensityReading, Tried]]:
+        """Every other reading of the column, and other columns in its place."""
+        own = (*READINGS, *(exploring(self.actions) if self.actions > 1 else ()))
+        with np.errstate(all="ignore"):
+            tried = [(reading, self.read(reading.made(self.p))) for reading in own]
+        for name, values in self.others.items():
+            tried.append((PropensityReading(repr(name), name, AS_IT_IS.made, is_column=True), self.read(values)))
+        return tried
+
+    @cached_property
+    def passed(self) -> list[tuple[PropensityReading, Tried]]:
+        """The readings that the log supports, the best first."""
+        passed = [(reading, test) for reading, test in self.readings if test.passes]
+        return sorted(passed, key=lambda pair: max(abs(mean - 1.0) for mean, _ in pair[1].means.values()))
+
+    def are_sure_of(self, reading: PropensityReading) -> bool:
+        """Whether the log rejects all other readings, and several checks speak for this one; a range that rules out the column is one.
+
+        Other columns, of which there may be many, only count if they pass.
+        """
+        test = next(test for other, test in self.readings if other.expression == reading.expression)
+        rivals = [(rival, other) for rival, other in self.readings if rival.expression != reading.expression]
+        is_alone = not any(other.passes or not (rival.is_column or other.is_rejected) for rival, other in rivals)
+        agree = test.agree + (not self.plain.is_in_range)
+        return self.plain.fails and is_alone and not test.is_rejected and agree >= SEVERAL
+
+    def read(self, made: Floats) -> Tried:
+        """What a reading makes of the column, by every check."""
+        known = np.isfinite(self.p)
+        good = known & is_propensity(made)
+        valid = float(good.sum() / max(known.sum(), 1))
+        good = np.logical_and.reduce([good, *map(np.isfinite, self.targets.values())])
+        if not good.any():
+            return Tried(valid, dict.fromkeys(self._said, (math.nan, math.nan)))
+        inverse = 1.0 / made[good]
+        n, ones = len(inverse), np.zeros(len(inverse), np.int64)
+        weights = [target[good] * inverse for target in self.targets.values()]
+        action = None if self.action is None else self.action[good]
+        per_action = [] if action is None else [inverse / self.actions]
+        whole = [_by(ones, w, n) for w in (*weights, *per_action)]
+        means = {
+            what: (float(mean[0]), float(error[0])) for what, (mean, error) in zip(self._said, whole, strict=False)
+        }
+        agree = _independent(
+            [w for w, (mean, error) in zip((*weights, *per_action), whole, strict=True) if _agree(mean, error, PRECISE)]
+        )
+        against = False
+        if (
+            action is not None
+        ):  # one that not every row could take has a mean below 1: only means above speak against a reading
+            by_action = _by(action, inverse, n)
+            against = any(_is_above(mean, error) for mean, error in (*whole[len(weights) :], by_action))
+            agree += _agree(*by_action) and _differ(np.bincount(action))
+        for codes in (part[good] for part in self.parts.values()):
+            rows = np.bincount(codes)
+            by_part = [_by(codes, w, rows) for w in weights]
+            against |= any(bool(np.any(_is_off(mean, error))) for mean, error in by_part)
+            plain = [_by(codes, target[good] / self.p[good], rows)[0] for target in self.targets.values()]
+            agree += any(_agree(*test) and _differ(mean) for test, mean in zip(by_part, plain, strict=True))
+            if action is not None:
+                against |= _is_above(*_by(codes * self.actions + action, inverse, np.repeat(rows, self.actions)))
+        return Tried(valid, means, against, agree)
+
+    @property
+    def _said(self) -> list[str]:
+        """What is tested: the mean weights of targets, or, if there are none, the mean of 1/propensity."""
+        said = [f"the mean weight of {shortened(name)}" for name in self.targets]
+        return said or (["the mean of 1/propensity over the number of actions"] if self.actions else [])
+
+
+def _by(codes: NDArray[np.int64], w: Floats, rows: int | NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """The mean of a weight over `rows` in each place that has enough of them, and its error; nan in others."""
+    counts = np.bincount(codes)
+    n = np.broadcast_to(rows, counts.shape) if isinstance(rows, int) else rows[: len(counts)]
+    with np.errstate(all="ignore"):
+        mean, square = (np.bincount(codes, power) / n for power in (w, w * w))
+        error = np.sqrt(np.maximum(square - mean * mean, 0.0) / n)
+    few = counts < np.minimum(SOME, n)
+    return np.where(few, np.nan, mean), np.where(few, np.nan, error)
+
+
+def _is_off(mean: Floats, error: Floats) -> NDArray[np.bool_]:
+    return np.abs(mean - 1.0) > np.maximum(OFF, SURE_OF_PARTS * error)
+
+
+def _is_above(mean: Floats, error: Floats) -> bool:
+    return bool(np.any(_is_off(mean, error) & (mean > 1.0)))
+
+
+def _agree(mean: Floats, error: Floats, precise: float = PRECISE_PART) -> bool:
+    """Whether all that is known precisely is 1 within its error."""
+    known = error <= precise
+    near = np.abs(mean - 1.0) <= np.maximum(SURE * error, 1e-9)
+    return bool(known.any() and near[known].all())
+
+
+def _differ(parts: NDArray[Any]) -> bool:
+    """Whether parts differ, so that agreement of each does not follow from that of the whole."""
+    known = parts[parts > 0]
+    return len(known) > 1 and bool(known.max() > APART * known.min())
+
+
+def _independent(weights: Sequence[Floats]) -> int:
+    """How many of several weights are not nearly the same."""
+    alone: list[Floats] = []
+    for w in weights:
+        with np.errstate(all="ignore"):
+            if not any(np.corrcoef(w, other)[0, 1] > SAME or w.std() == 0 == other.std() for other in alone):
+                alone.append(w)
+    return len(alone)
+
+
+@dataclass(frozen=True)
+class Misreading:
+    """What is wrong with a column of propensities, and how to read it, if the log can tell."""
+
+    said: str
+    do: str
+
+    @property
+    def message(self) -> str:
+        """Both."""
+        return f"{self.said} {self.do}"
+
+
+CHECK_LOGGER = (
+    "Check what the logger writes: the probability of the action that it took, after every rule, as a share (no percentage, logarithm or "
+    "odds); where it explored, ε/K and not ε."
+)
+
+
+def about_misread(named: str, witnesses: Witnesses) -> Misreading | None:
+    """What the column seems to hold, if it is not propensities.
+
+    A reading is offered only if the log rejects all others and several checks agree on it. If there is nothing to test it with (no
+    target, no actions), the range of the values may still tell.
+    """
+    plain = witnesses.plain
+    if not plain.fails:
+        return None
     if not plain.means:
         possible = [
             reading
-            for reading, test in zip(READINGS, others, strict=True)
-            if plain.valid < FEW_VALID and test.valid >= VALID
+            for reading, test in witnesses.readings
+            if not plain.is_in_range and test.valid >= VALID and not reading.is_column
         ]
-        return [Finding("fix", named, _by_range(named, possible))] if possible else []
-    passed = [(reading, test) for reading, test in zip(READINGS, others, strict=True) if test.passes]
-    if not passed:
-        return []
-    best, test = min(passed, key=lambda pair: max(abs(mean - 1.0) for mean, _ in pair[1].means.values()))
+        return _by_range(named, possible) if possible else None
+    if not witnesses.passed:
+        return None
+    best, test = witnesses.passed[0]
     what, (mean, error) = next(iter(test.means.items()))
     before = plain.means[what][0]
+    if not witnesses.are_sure_of(best):
+        off = f"{what} is {before:.4g} and should be 1" if plain.valid >= VALID else "they do not lie in (0, 1]"
+        said = f"{named!r} does not seem to hold propensities: {off}. What it holds instead, too few checks of this log can tell."
+        return Misreading(said, CHECK_LOGGER)
     was = f", and not {before:.4g}" if plain.valid >= VALID else ""
-    expression = _expression_of(best, named)
-    said = f"{named!r} seems to hold {best.holds}: with {verbatim(expression)}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}. "
-    return [Finding("fix", named, f"{said}Pass `propensity={expression!r}`.")]
+    expression = best.of(named)
+    said = f"{named!r} seems to hold {best.holds}: with {verbatim(expression)}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}."
+    if best.is_column:
+        said = f"{named!r} does not seem to hold propensities, and {best.holds} does: with it, {what} is {mean:.3f} ± {error:.3f}{was}."
+    return Misreading(said, f"Pass `propensity={expression!r}`.")
 
 
-def _by_range(named: str, possible: Sequence[PropensityReading]) -> str:
+def _by_range(named: str, possible: Sequence[PropensityReading]) -> Misreading:
     holds = " or ".join(reading.holds for reading in possible)
-    options = " or ".join(f"`propensity={_expression_of(reading, named)!r}`" for reading in possible)
-    return f"going by their range, values of {named!r} could be {holds}. Pass {options}."
-
-
-def _expression_of(reading: PropensityReading, named: str) -> str:
-    """The expression, with a name that needs quotes in quotes."""
-    return reading.expression.format(p=sql_name(named))
+    options = " or ".join(f"`propensity={reading.of(named)!r}`" for reading in possible)
+    return Misreading(f"going by their range, values of {named!r} could be {holds}.", f"Pass {options}.")
 
 
 # -- Columns of the context that leak the reward -----------------------------------------------------------------------

@@ -26,6 +26,8 @@ TOGETHER = "rows-move-together"
 OWN_ROWS = "own-training-rows"
 BY_ACTION = "labels-depend-on-action"
 COUNTED = "counted-propensities"
+MISREAD = "propensities-not-probabilities"
+REREAD = "propensities-reread"
 UNNAMED = "sampling-not-named"
 WHICH_WAY = "less-may-be-better"
 
@@ -103,8 +105,9 @@ CODES: Mapping[str, Code] = {
     "propensity-meaning": Code(
         "caution", "The propensities of lists do not mean what they are said to mean.", takes_rows=True
     ),
-    "propensities-not-probabilities": Code(
-        "caution", "The column of propensities seems to hold something else.", takes_rows=True
+    MISREAD: Code("caution", "The column of propensities seems to hold something else.", takes_rows=True),
+    REREAD: Code(
+        "caution", "Propensities are one of several readings of a column, and too few checks tell.", takes_rows=True
     ),
     "actions-as-probabilities": Code(
         "caution", "A target's column seems to hold actions, and was read as probabilities.", takes_rows=True

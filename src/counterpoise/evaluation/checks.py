@@ -15,14 +15,15 @@ import polars as pl
 from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.diagnose import of_mean
 from counterpoise.diagnostics.findings import (
-    FEW_VALID,
+    CHECK_LOGGER,
     LOOKED_AT,
+    Misreading,
+    Witnesses,
     about_episodes,
     about_lists,
     about_misread,
     counted_of,
     meaning_of,
-    try_readings,
 )
 from counterpoise.diagnostics.seeming import (
     fall_of,
@@ -35,13 +36,24 @@ from counterpoise.diagnostics.seeming import (
     tells_apart,
 )
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
-from counterpoise.diagnostics.verdict import COUNTED, MISSING, OWN_ROWS, SURE, UNNAMED, Severity, Uneven, labeled_shares
+from counterpoise.diagnostics.verdict import (
+    COUNTED,
+    MISREAD,
+    MISSING,
+    OWN_ROWS,
+    REREAD,
+    SURE,
+    UNNAMED,
+    Severity,
+    Uneven,
+    labeled_shares,
+)
 from counterpoise.display import shortened
 from counterpoise.engines.registry import columns_of, engine_of
 from counterpoise.engines.rows import ID, first_good_rows, first_rows_with, good_rows_of_ids, rows_of_ids
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.support import missing_actions
-from counterpoise.log.expressions import columns
+from counterpoise.log.expressions import columns, roots_of
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import LISTS, USUAL, Minimize, ids_among, sampling_among, says_dropped, usual
 from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
@@ -50,6 +62,7 @@ from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
 from counterpoise.moments.reduction import reduced
+from counterpoise.readers.frames import with_policies
 from counterpoise.weights import Balanced
 
 
@@ -209,6 +222,7 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
         yield other_columns
     if _has_own_propensities(question) and question.log.keep is None:  # readings are tried on rows as they are
         yield misread_propensities
+        yield reread_propensities
         yield counted_propensities
 
 
@@ -543,14 +557,47 @@ def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[C
     """Whether a column of propensities holds something else, where rows are dropped or the mean weight is far from 1."""
     moments = whole.moments[0]
     dropped = moments.dropped / max(moments.n + moments.dropped, 1)
-    # whose mean weights are below 1 for another reason
-    lacking = {concern.target for concern in whole.concerns if concern.caveat.code == MISSING}
-    if dropped <= RARE and not _is_far_from_one(moments, lacking):
+    missing = {x.target: x.caveat.numbers["share"] for x in whole.concerns if x.caveat.code == MISSING}
+    far = _far_from_one(moments, missing)
+    if dropped <= RARE and not far:
         return
-    misread = _misread(question, lacking)
+    misread = _misread(question, missing.keys() - far)
     if misread is not None:
         said, valid = misread
-        yield Concern(Caveat("propensities-not-probabilities", _upper(said), {"valid_share": valid}))
+        yield Concern(Caveat(MISREAD, _upper(said.said), {"valid_share": valid}, said.do))
+
+
+def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+    """Whether an expression reads a column in one of several ways that the log allows: then a mean weight of 1 may be a coincidence."""
+    log = question.log
+    names = [] if log.is_arrays else columns_of(log)
+    expression = str(log.propensity)
+    if log.is_arrays or expression in names:
+        return
+    roots = list(dict.fromkeys(roots_of("propensity", expression, names)))
+    if len(roots) != 1:
+        return
+    (named,) = roots
+    witnesses, made = _witnesses(question, named)
+    if witnesses is None or made is None:
+        return
+    known = np.isfinite(made)
+    with np.errstate(all="ignore"):
+        same = [
+            reading
+            for reading, _ in witnesses.readings
+            if not reading.is_column and np.allclose(reading.made(witnesses.p)[known], made[known], rtol=1e-6)
+        ]
+    if not same or np.allclose(witnesses.p[known], made[known], rtol=1e-6) or witnesses.are_sure_of(same[0]):
+        return
+    text = (
+        f"{verbatim(expression)} reads {named!r} in one of several ways, and too few checks of this log tell which is right: that "
+        "weights average 1 may be a coincidence."
+    )
+    more = [] if witnesses.actions else ["the column of actions with `action=`"]
+    more += [] if witnesses.parts else ["a segment known before the choice with `segment=`"]
+    name = f" To let more checks tell, name {' and '.join(more)}." if more else ""
+    yield Concern(Caveat(REREAD, text, do=f"{CHECK_LOGGER}{name}"))
 
 
 def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
@@ -561,7 +608,7 @@ def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[C
     log = question.log
     named = str(log.propensity)
     takes_a_pass = isinstance(log.data, pl.LazyFrame) or engine_of(log).is_cluster
-    if takes_a_pass and not _is_far_from_one(whole.moments[0], ()):
+    if takes_a_pass and not _far_from_one(whole.moments[0]):
         return
     if not log.is_arrays and named not in columns_of(log):  # an expression, which may be what corrects them
         return
@@ -595,26 +642,60 @@ def explanation_of(error: LogError, question: Question) -> LogError:
         misread = _misread(question) if _has_own_propensities(question) else None
     if misread is None or misread[1] >= 1.0:
         return error
-    return LogError(f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: {verbatim(misread[0])}")
+    return LogError(
+        f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: {verbatim(misread[0].message)}"
+    )
 
 
-def _misread(question: Question, lacking: Container[str | None] = ()) -> tuple[str, float] | None:
+def _misread(question: Question, lacking: Container[str | None] = ()) -> tuple[Misreading, float] | None:
     """What propensities seem to hold, by the doctor's readings of the first rows, and the share that can be propensities.
 
     Targets that take actions the log lacks cannot tell.
     """
-    frame = first_rows_with(question, FIRST, ())
-    known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     named = str(question.log.propensity)
-    judges = [target for target in question.targets if target.column in known and target.name not in lacking]
+    witnesses, _ = _witnesses(question, named, lacking)
+    # a few bad rows among good ones need no other reading
+    if witnesses is None or (witnesses.plain.is_in_range and not witnesses.plain.is_off):
+        return None
+    said = about_misread(named, witnesses)
+    return None if said is None else (said, witnesses.plain.valid)
+
+
+def _witnesses(
+    question: Question, named: str, lacking: Container[str | None] = ()
+) -> tuple[Witnesses | None, Floats | None]:
+    """What the first rows tell about a column of propensities, if it holds numbers, and the values that the question makes of it."""
+    log = question.log
+    names = [] if log.is_arrays else columns_of(log)
+    action = log.action or usual("action", names)
+    parts = [name for name in dict.fromkeys((*question.segment, *log.context)) if name in names]
+    taken = {*_taken(question), named, *parts, log.cluster, *log.key}
+    others = [name for name in names if name not in taken][:COMPARED]
+    own = [name for name in dict.fromkeys((named, action, *parts)) if name is not None and name in names]
+    try:
+        frame = first_rows_with(question, FIRST, [*own, *others])
+    except CounterpoiseError:  # a column that nobody asked for may be unreadable
+        frame, others = first_rows_with(question, FIRST, own), []
+    if question.policies:
+        frame = pl.concat(with_policies([frame], replace(question, log=log.but(cluster=None, key=()))))
+    known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     if named not in known:
-        return None
-    targets = {target.name: target.column for target in judges}
-    tried = try_readings(frame.lazy(), named, targets)
-    if tried[0].valid >= FEW_VALID and not tried[0].is_off:  # a few bad rows among good ones
-        return None
-    said = about_misread(named, tried)
-    return (said[0].message, tried[0].valid) if said else None
+        return None, None
+    targets = {
+        target.name: target.column
+        for target in question.targets
+        if target.column in known and target.name not in lacking
+    }
+    witnesses = Witnesses.of(
+        frame,
+        named,
+        targets,
+        action if action in frame.columns else None,
+        [name for name in parts if name in frame.columns],
+        [name for name in others if name in frame.columns],
+    )
+    made = _numbers(frame, str(log.propensity)) if log.propensity in known else None
+    return witnesses, made
 
 
 def _has_own_propensities(question: Question) -> bool:
@@ -626,15 +707,15 @@ def _has_own_propensities(question: Question) -> bool:
     )
 
 
-def _is_far_from_one(moments: LogMoments, lacking: Container[str | None] = ()) -> bool:
-    """Whether the mean weight of some target is so far from 1 that another reading is worth trying."""
-    if not moments.weight.mean_is_one:
-        return False
-    for (target, other), stack in moments.moments.items():
-        mean = float(reduced(stack.merge(axis=1).merge(axis=0)).average("u"))
-        if not other and target not in lacking and abs(mean) > FAR:
-            return True
-    return False
+def _far_from_one(moments: LogMoments, missing: Mapping[str | None, float] | None = None) -> set[str]:
+    """The targets whose mean weight is so far from 1 that another reading is worth trying, by more than the log lacks of what they do."""
+    far: set[str] = set()
+    if moments.weight.mean_is_one:
+        for (target, other), stack in moments.moments.items():
+            mean = float(reduced(stack.merge(axis=1).merge(axis=0)).average("u"))
+            if not other and abs(mean + (missing or {}).get(target, 0.0)) > FAR:
+                far.add(target)
+    return far
 
 
 def _may_be_position(name: object) -> bool:

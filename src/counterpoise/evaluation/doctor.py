@@ -19,6 +19,7 @@ from counterpoise.diagnostics.findings import (
     Propensities,
     RewardSummary,
     Severity,
+    Witnesses,
     about_bad_rows,
     about_episodes,
     about_lists,
@@ -29,7 +30,6 @@ from counterpoise.diagnostics.findings import (
     about_rewards,
     counted_of,
     leaks,
-    try_readings,
 )
 from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.diagnostics.verdict import COUNTED as COUNTED_PROPENSITIES
@@ -296,6 +296,17 @@ class Patient:
         count = None if self.action is None else collect(self.sample.select(column(self.action).n_unique()))
         return None if count is None else int(count.item())
 
+    @property
+    def witnesses(self) -> Witnesses:
+        """What can tell how the propensities are to be read."""
+        parts = [name for name in dict.fromkeys((*self.segments, *self.log.context)) if name in self.schema]
+        played = {self.reward, self.propensity, self.action, *self.targets, *parts, *self.log.key}
+        others = [name for name, kind in self.schema.items() if kind.is_float() and name not in played]
+        action = self.action if self.action in self.schema else None
+        wanted = dict.fromkeys([str(self.propensity), *self.usable, *parts, *others, *([action] if action else [])])
+        frame = collect(self.sample.select(columns(wanted)))
+        return Witnesses.of(frame, str(self.propensity), {name: name for name in self.usable}, action, parts, others)
+
     @cached_property
     def duplicates(self) -> tuple[int, bool]:
         """How many rows repeat another row's key, or all of its columns, and whether that is odd.
@@ -383,8 +394,8 @@ def misread_propensities(patient: Patient) -> list[Finding]:
     """Propensities that seem to be something else."""
     if patient.propensities is None or patient.log.keep is not None:
         return []
-    tried = try_readings(patient.frame, patient.propensity, {name: name for name in patient.usable}, patient.actions)
-    return about_misread(patient.propensity, tried)
+    misread = about_misread(str(patient.propensity), patient.witnesses)
+    return [] if misread is None else [Finding("fix", str(patient.propensity), misread.message)]
 
 
 def leaking_context(patient: Patient) -> Iterator[Finding]:
