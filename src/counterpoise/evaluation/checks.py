@@ -14,7 +14,6 @@ import polars as pl
 
 from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.findings import (
-    CHECK_LOGGER,
     LOOKED_AT,
     Misreading,
     Witnesses,
@@ -35,7 +34,16 @@ from counterpoise.diagnostics.seeming import (
     tells_apart,
 )
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
-from counterpoise.diagnostics.verdict import COUNTED, MISREAD, MISSING, OWN_ROWS, REREAD, UNNAMED, Severity
+from counterpoise.diagnostics.verdict import (
+    CHECK_PROPENSITIES,
+    COUNTED,
+    MISREAD,
+    MISSING,
+    OWN_ROWS,
+    REREAD,
+    UNNAMED,
+    Severity,
+)
 from counterpoise.engines.registry import columns_of, engine_of
 from counterpoise.engines.rows import ID, first_good_rows, first_rows_with, good_rows_of_ids, rows_of_ids
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
@@ -511,7 +519,7 @@ def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Co
     more = [] if witnesses.actions else ["the column of actions with `action=`"]
     more += [] if witnesses.parts else ["a segment known before the choice with `segment=`"]
     name = f" To let more checks tell, name {' and '.join(more)}." if more else ""
-    yield Concern(Caveat(REREAD, text, do=f"{CHECK_LOGGER}{name}"))
+    yield Concern(Caveat(REREAD, text, do=f"{CHECK_PROPENSITIES}{name}"))
 
 
 def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
