@@ -1,11 +1,12 @@
 """Verdicts: every caveat has a code that is registered and documented, and a verdict is no better than its caveats."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
-from counterpoise.diagnostics import CODES, Caveat, Verdict
+from counterpoise.diagnostics import CODES, Caveat, Verdict, verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,6 +25,18 @@ def test_every_caveat_in_the_source_has_a_registered_code_and_every_code_a_cavea
     assert codes == set(CODES)
 
 
+def test_every_caveat_says_what_to_do_or_its_code_does():
+    """By the source: calls of a code without a cure have a `do`, the fourth argument."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "src").rglob("*.py")]
+    calls = [call for tree in trees for call in ast.walk(tree) if isinstance(call, ast.Call) and call.args]
+    for call in calls:
+        if ast.unparse(call.func) == "Caveat":
+            name = ast.unparse(call.args[0])
+            code = CODES[name.strip("'") if name.startswith("'") else getattr(verdict, name)]
+            has_do = len(call.args) > 3 or any(keyword.arg == "do" for keyword in call.keywords)
+            assert has_do or code.cure or code.severity == "note", name
+
+
 @pytest.mark.parametrize(
     ("codes", "word"),
     [
@@ -34,10 +47,10 @@ def test_every_caveat_in_the_source_has_a_registered_code_and_every_code_a_cavea
     ],
 )
 def test_a_verdict_is_as_good_as_the_worst_of_its_caveats_allows(codes, word):
-    verdict = Verdict(tuple(Caveat(code, f"It is {code}.") for code in codes))
-    assert verdict.verdict == word
-    assert verdict.reasons == tuple(f"It is {code}." for code in codes)
-    assert Verdict().with_caveats(verdict.caveats) == verdict
+    judged = Verdict(tuple(Caveat(code, f"It is {code}.") for code in codes))
+    assert judged.verdict == word
+    assert judged.reasons == tuple(f"It is {code}." for code in codes)
+    assert Verdict().with_caveats(judged.caveats) == judged
 
 
 def test_a_reason_is_what_is_wrong_and_what_to_do_with_arguments_as_a_front_end_writes_them():

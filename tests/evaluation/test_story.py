@@ -158,6 +158,41 @@ def test_next_steps_name_how_much_is_needed():
         assert undecided.next_steps()
 
 
+def treated(n, rate, probability=0.02, seed=1):
+    """A treatment that the log rarely gives, and that the target gives half of the time."""
+    g = np.random.default_rng(seed)
+    a = g.random(n) < probability
+    p = np.where(a, probability, 1 - probability)
+    return pl.DataFrame(
+        {"r": (g.random(n) < rate * (1 + 0.5 * a)) * 1.0, "p": p, "t": 0.5, "a": a * 1, "x": g.normal(size=n)}
+    )
+
+
+@pytest.mark.parametrize(("n", "rate"), [(400, 0.3), (4000, 0.01), (1000, 0.05)])
+def test_so_many_rows_as_a_next_step_names_are_enough_for_ok(n, rate):
+    asked = {"reward": "r", "propensity": "p", "target": "t"}
+    log = treated(n, rate)
+    story = story_of(cp.evaluate(log, **asked))
+    assert {caveat.code for caveat in story.best.verdict.caveats} == {"few-carrying-rows"}
+    (step,) = story.next_steps()
+    rows = int(re.search(r"[\d,]+", step)[0].replace(",", ""))
+    assert rows >= cp.plan(log, **asked, difference=0.01).ok_rows
+    assert cp.evaluate(treated(3 * rows, rate, seed=2), **asked).verdict().verdict == "ok"
+
+
+def test_what_rows_do_not_cure_is_not_answered_with_more_rows():
+    asked = {"reward": "r", "target": "t", "action": "a"}
+    log = treated(5000, 0.3, probability=0.3)
+    for more in ({"propensity": "model", "context": "x"}, {"propensity": "p", "weight": cp.weights.Clip(1.5)}):
+        result = cp.evaluate(log, **asked, **more)
+        (caveat,) = result.verdict().caveats
+        assert story_of(result).next_steps() == [caveat.cure]
+        assert "rows" not in caveat.cure.replace("number of rows", "")
+    wrong = cp.evaluate(log.with_columns(p=1 - pl.col("p")), **asked, propensity="p")
+    assert "propensity='1 - p'" in story_of(wrong).next_steps()[0]
+    assert not any("Collect" in step for step in story_of(wrong).next_steps())
+
+
 def test_stored_moments_still_tell_it():
     found = cp.evaluate(shop(), **PARTS, target="good")
     again = cp.evaluate(cp.LogMoments.from_json(found.moments.to_json()))

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from counterpoise.diagnostics.verdict import CHECK_PROPENSITIES
 from counterpoise.display import shortened
 from counterpoise.errors import Sentence, verbatim
 from counterpoise.log.expressions import sql_name
@@ -578,12 +579,6 @@ class Misreading:
         return f"{self.said} {self.do}"
 
 
-CHECK_LOGGER = (
-    "Check what the logger writes: the probability of the action that it took, after every rule, as a share (no percentage, logarithm or "
-    "odds); where it explored, ε/K and not ε."
-)
-
-
 def about_misread(named: str, witnesses: Witnesses) -> Misreading | None:
     """What the column seems to hold, if it is not propensities.
 
@@ -608,7 +603,7 @@ def about_misread(named: str, witnesses: Witnesses) -> Misreading | None:
     if not witnesses.are_sure_of(best):
         off = f"{what} is {before:.4g} and should be 1" if plain.valid >= VALID else "they do not lie in (0, 1]"
         said = f"{named!r} does not seem to hold propensities: {off}. What it holds instead, too few checks of this log can tell."
-        return Misreading(said, CHECK_LOGGER)
+        return Misreading(said, CHECK_PROPENSITIES)
     was = f", and not {before:.4g}" if plain.valid >= VALID else ""
     expression = best.of(named)
     said = f"{named!r} seems to hold {best.holds}: with {verbatim(expression)}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}."

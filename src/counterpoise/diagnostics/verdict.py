@@ -32,11 +32,22 @@ UNNAMED = "sampling-not-named"
 WHICH_WAY = "less-may-be-better"
 
 
+ROWS, EXPLORE = (
+    "Collect more rows.",
+    "Let what runs try the actions that are missing.",
+)  # cures that the story says in numbers
+CHECK_PROPENSITIES = (
+    "Check what the logger writes: the probability of the action that it took, after every rule, as a share (no percentage, logarithm or "
+    "odds); where it explored, ε/K and not ε."
+)
+
+
 @dataclass(frozen=True)
 class Code:
     """What caveats with one code say: how severe they usually are, why, whether they come from looking at rows, and what cures them.
 
-    `cure` is the next step where a caveat of this code does not bring a `do` of its own.
+    `cure` is the next step: `ROWS` says that more rows cure it, `EXPLORE` that the logging policy must try what is missing, and an empty
+    one that every caveat of this code brings its own in `do`.
     """
 
     severity: Severity
@@ -47,17 +58,35 @@ class Code:
 
 # Every code there is; docs/certainty.md has them as a table. A code stays the same when its wording changes.
 CODES: Mapping[str, Code] = {
-    "no-rows": Code("not identified", "There are no rows to go by."),
-    "no-overlap": Code("not identified", "The log never took an action that the target would take."),
-    "single-row": Code("not identified", "A single row says nothing about its own error."),
-    "little-support": Code("not identified", "The log shows less than half of what the target would do."),
-    "few-effective-rows": Code("caution", "The weights leave too few rows for a reliable standard error."),
-    "biased-weights": Code("caution", "Clipped, shrunk and other such weights have a bias that no interval covers."),
-    "mean-weight-off": Code("caution", "Weights should average 1; these do not, so some probability is wrong."),
-    BELOW_ONE: Code("caution", "Weights average less than 1: probabilities are wrong, or actions are missing."),
+    "no-rows": Code(
+        "not identified",
+        "There are no rows to go by.",
+        cure="Check where the log is read from, and which rows are asked for.",
+    ),
+    "no-overlap": Code("not identified", "The log never took an action that the target would take.", cure=EXPLORE),
+    "single-row": Code("not identified", "A single row says nothing about its own error.", cure=ROWS),
+    "little-support": Code(
+        "not identified",
+        "The log shows less than half of what the target would do.",
+        cure=f"{CHECK_PROPENSITIES} If they are right, let what runs try more of what the target does.",
+    ),
+    "few-effective-rows": Code("caution", "The weights leave too few rows for a reliable standard error.", cure=ROWS),
+    "biased-weights": Code(
+        "caution",
+        "Clipped, shrunk and other such weights have a bias that no interval covers.",
+        cure="For an answer without that bias, leave out `weight=`.",
+    ),
+    "mean-weight-off": Code(
+        "caution", "Weights should average 1; these do not, so some probability is wrong.", cure=CHECK_PROPENSITIES
+    ),
+    BELOW_ONE: Code(
+        "caution",
+        "Weights average less than 1: probabilities are wrong, or actions are missing.",
+        cure=f"{CHECK_PROPENSITIES} If they are right, let what runs try more of what the target does.",
+    ),
     "length-follows-choice": Code("caution", "What was shown decides how long a list is, which these weights ignore."),
     "cut-off-episodes": Code("caution", "Some episodes were cut off, and what they earned later is unknown."),
-    "equal-rewards": Code("caution", "All rewards are the same, so the rows do not show how rewards vary."),
+    "equal-rewards": Code("caution", "All rewards are the same, so the rows do not show how rewards vary.", cure=ROWS),
     "no-labels": Code("not identified", "No row that matters is labeled, so that only the proxy says anything."),
     "few-labels": Code("caution", "Too few rows are labeled to fit how far the proxy can be relied on."),
     "labels-not-at-random": Code("caution", "Labeled rows differ from the others, by their proxies."),
@@ -66,34 +95,59 @@ CODES: Mapping[str, Code] = {
         "Some actions, segments or weights have more labels than others, beyond what `label_propensity=` says.",
         cure="Pass `label_propensity=`.",
     ),
-    "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it."),
+    "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it.", cure=ROWS),
     "policies-agree": Code(
-        "caution", "The policies agree on every row, so the log says nothing about where they differ."
+        "caution",
+        "The policies agree on every row, so the log says nothing about where they differ.",
+        cure="Compare policies that differ on rows of this log.",
     ),
-    "few-clusters": Code("caution", "Cluster-robust errors need more clusters, or clusters of more equal size."),
-    "repeated-keys": Code("caution", "Rows repeat the key of another row, so the log may contain rows twice."),
+    "few-clusters": Code(
+        "caution", "Cluster-robust errors need more clusters, or clusters of more equal size.", cure=ROWS
+    ),
+    "repeated-keys": Code(
+        "caution",
+        "Rows repeat the key of another row, so the log may contain rows twice.",
+        cure="Keep one row of each key.",
+    ),
     "repeated-rows": Code(
         "caution", "Rows repeat other rows in every column, more often than chance would.", takes_rows=True
     ),
     "dropped-rows": Code("caution", "Rows were dropped as bad, and the rest may not be like them."),
-    "rows-before-sampling": Code("caution", "The rows do not add up to as many as there were before sampling."),
+    "rows-before-sampling": Code(
+        "caution",
+        "The rows do not add up to as many as there were before sampling.",
+        cure="Check `keep=` and `rows_before=` against what sampled the rows.",
+    ),
     UNNAMED: Code("caution", "A column seems to say how rows were sampled, and nobody named it.", takes_rows=True),
     "baseline-after-choice": Code("caution", "A column of the baseline was not known before the choice."),
-    "chosen-weight": Code("caution", "The log chose its own weight, and the interval does not allow for the choice."),
+    "chosen-weight": Code(
+        "caution",
+        "The log chose its own weight, and the interval does not allow for the choice.",
+        cure="Choose the weight on an earlier log, and pass that one as `weight=`.",
+    ),
     "many-looks": Code(
         "caution",
         "The log was looked at before, while it grew, and this interval holds for a single look.",
         cure="Leave out `interval=`: from the second look on, the default holds however often you look.",
     ),
     "action-groups": Code(
-        "caution", "A target that chooses groups is judged as if actions of a group earned the same."
+        "caution",
+        "A target that chooses groups is judged as if actions of a group earned the same.",
+        cure="Check that actions of one group earn about the same, or evaluate a policy that names its actions.",
     ),
-    "estimated-propensities": Code("caution", "The answer is only as good as the propensity model."),
+    "estimated-propensities": Code(
+        "caution",
+        "The answer is only as good as the propensity model.",
+        cure="Log the propensities from now on: no number of rows makes estimated ones certain.",
+    ),
     "heavy-tailed-rewards": Code(
         "caution", "Rewards may have no variance, and then a mean is less sure than it looks."
     ),
     MISSING: Code(
-        "caution", "The target takes actions that the log never takes, which leaves bounds.", takes_rows=True
+        "caution",
+        "The target takes actions that the log never takes, which leaves bounds.",
+        takes_rows=True,
+        cure=EXPLORE,
     ),
     OWN_ROWS: Code("caution", "The policy was learned from these rows, which flatters it.", takes_rows=True),
     TOGETHER: Code("caution", "Rows with the same id are alike, so the interval is too narrow.", takes_rows=True),
@@ -101,6 +155,7 @@ CODES: Mapping[str, Code] = {
         "caution",
         "Rows look like the positions of lists or the steps of episodes, and are judged one by one.",
         takes_rows=True,
+        cure="If they are lists or episodes, evaluate them as such.",
     ),
     "propensity-meaning": Code(
         "caution", "The propensities of lists do not mean what they are said to mean.", takes_rows=True
@@ -150,6 +205,11 @@ class Caveat:
     def severity(self) -> Severity:
         """The best verdict that this caveat allows."""
         return self.unusual_severity or CODES[self.code].severity
+
+    @property
+    def cure(self) -> str:
+        """The next step: what cures caveats of its code, or its own `do`."""
+        return Sentence(CODES[self.code].cure) or self.do
 
     def __str__(self) -> str:
         return self.reason
@@ -289,6 +349,29 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
             *(caveat.of_units(shared.unit) for caveat in _of_dropped_rows(shared)),
         )
     )
+
+
+def rows_until_ok(diagnostics: Diagnostics, verdict: Verdict) -> float:
+    """How many rows of the same kind it takes for the verdict to be `ok`; infinite if rows do not cure it."""
+    carrying, effective = diagnostics.carrying_rows, diagnostics.effective_sample_size
+    of_rows = {caveat.code for caveat in judge(diagnostics).caveats}
+    # some caveats have nothing to do with rows, such as that of a model's propensities
+    others = any(caveat.code not in of_rows and caveat.severity != "note" for caveat in verdict.caveats)
+    if others or not (carrying > 0 and effective > 0):
+        return math.inf
+    few = [FEW_CARRYING / carrying, FEW_ROWS / effective]
+    groups, clusters = diagnostics.cluster_groups, diagnostics.effective_clusters
+    if groups is not None and clusters is not None:
+        few += [FEW_CLUSTERS / max(groups, 1), FEW_CLUSTERS / clusters]
+    times = max(few) * (1 + 1e-9)
+    grown = replace(
+        diagnostics,
+        effective_sample_size=diagnostics.effective_sample_size * times,
+        carrying_rows=diagnostics.carrying_rows * times,
+        cluster_groups=None if groups is None else math.ceil(groups * times),
+        effective_clusters=None if clusters is None else clusters * times,
+    )
+    return float(math.ceil(diagnostics.n * times)) if judge(grown).verdict == "ok" else math.inf
 
 
 def resting_on_model(model: str) -> Caveat:
@@ -446,7 +529,7 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
 
 def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What dropping bad rows may have done to the answer."""
-    dropped, do = diagnostics.dropped, ""
+    dropped, do = diagnostics.dropped, "Fix the bad rows in the log, and ask again."
     if diagnostics.has_unknown_rewards:
         text, do = _unknown_rewards(diagnostics), "Find out what they earned: if a missing reward means 0, write a 0."
     elif diagnostics.lost_rewards:

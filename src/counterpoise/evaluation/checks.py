@@ -15,7 +15,6 @@ import polars as pl
 from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.diagnose import of_mean
 from counterpoise.diagnostics.findings import (
-    CHECK_LOGGER,
     LOOKED_AT,
     Misreading,
     Witnesses,
@@ -37,6 +36,7 @@ from counterpoise.diagnostics.seeming import (
 )
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
 from counterpoise.diagnostics.verdict import (
+    CHECK_PROPENSITIES,
     COUNTED,
     MISREAD,
     MISSING,
@@ -597,7 +597,7 @@ def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Co
     more = [] if witnesses.actions else ["the column of actions with `action=`"]
     more += [] if witnesses.parts else ["a segment known before the choice with `segment=`"]
     name = f" To let more checks tell, name {' and '.join(more)}." if more else ""
-    yield Concern(Caveat(REREAD, text, do=f"{CHECK_LOGGER}{name}"))
+    yield Concern(Caveat(REREAD, text, do=f"{CHECK_PROPENSITIES}{name}"))
 
 
 def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from scipy.special import chdtri, stdtrit
 
-from counterpoise.diagnostics import Diagnostics, Verdict, judge
-from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_CLUSTERS, FEW_ROWS
+from counterpoise.diagnostics import Verdict
+from counterpoise.diagnostics.verdict import rows_until_ok
 from counterpoise.display import (
     ROWS,
     Block,
@@ -278,7 +278,9 @@ def plan(
         means = over_good_rows(result.asked(), partial(_means, actions=actions, center=center))
         low, high = map(float, usual_ends(diagnostics.reward_min, diagnostics.reward_max))
         explored = tuple(_explore(Explored(means, center, (low, high), evidence, alike), actions, wish))
-    return replace(known, needs=wish.needs(*evidence), exploration=explored, ok_rows=_ok_rows(diagnostics, verdict))
+    return replace(
+        known, needs=wish.needs(*evidence), exploration=explored, ok_rows=rows_until_ok(diagnostics, verdict)
+    )
 
 
 @dataclass(frozen=True)
@@ -364,29 +366,6 @@ def _grow(evidence: Evidence, rows: int) -> Evidence:
         clusters=evidence.clusters * times,
         leverage=min(evidence.leverage / times, MOST),
     )
-
-
-def _ok_rows(diagnostics: Diagnostics, verdict: Verdict) -> float:
-    """How many rows of the same kind it takes for the verdict to be `ok`."""
-    # some reasons have nothing to do with rows, such as a model's propensities; notes leave the verdict as it is
-    of_all, of_rows = (
-        [each for each in one.caveats if each.severity != "note"] for one in (verdict, judge(diagnostics))
-    )
-    if len(of_all) > len(of_rows):
-        return math.inf
-    few = [FEW_CARRYING / diagnostics.carrying_rows, FEW_ROWS / diagnostics.effective_sample_size]
-    groups, clusters = diagnostics.cluster_groups, diagnostics.effective_clusters
-    if groups is not None and clusters is not None:
-        few += [FEW_CLUSTERS / max(groups, 1), FEW_CLUSTERS / clusters]
-    times = max(few) * (1 + 1e-9)
-    grown = replace(
-        diagnostics,
-        effective_sample_size=diagnostics.effective_sample_size * times,
-        carrying_rows=diagnostics.carrying_rows * times,
-        cluster_groups=None if groups is None else math.ceil(groups * times),
-        effective_clusters=None if clusters is None else clusters * times,
-    )
-    return float(math.ceil(diagnostics.n * times)) if judge(grown).verdict == "ok" else math.inf
 
 
 def _answers(

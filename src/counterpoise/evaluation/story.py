@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from counterpoise.diagnostics import Caveat, Verdict
-from counterpoise.diagnostics.verdict import FEW_CARRYING, MISSING, WHICH_WAY
+from counterpoise.diagnostics.verdict import (
+    CHECK_PROPENSITIES,
+    EXPLORE,
+    FEW_CARRYING,
+    MISREAD,
+    MISSING,
+    ROWS,
+    WHICH_WAY,
+    WORDS,
+    rows_until_ok,
+)
 from counterpoise.display import (
     Name,
     Number,
@@ -49,7 +59,6 @@ DECIDED = ("better", "worse", "higher", "lower")
 SURE = 5.0  # errors above 0 of what ran, from which a share of it has an error that the delta method knows
 POWER = 0.8  # of the test that a next step proposes
 NEARLY_ALL, ALL = 0.9, 0.999  # of what is missing
-NEVER = ("no-overlap", "little-support")  # codes that say that the log lacks all or most of what a target does
 FAR = 1000  # times the rows of this log: nobody will collect so many
 DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([ T]\d{2}:\d{2}.*)?)?")
 
@@ -419,25 +428,43 @@ class Story:
     # -- what to do ----------------------------------------------------------------------------------------------------
 
     def next_steps(self) -> list[str]:
-        """What to do next, most urgent first."""
+        """What to do next: what cures the caveats, the worst first, then what the decision asks for."""
         change = self.best
         caveats = [caveat for caveat in change.verdict.caveats if caveat.severity != "note"]
-        steps = [in_units(caveat.do, self.unit) for caveat in caveats if caveat.do and caveat.code != MISSING]
-        missing = sorted(
-            (caveat for caveat in caveats if caveat.code in (MISSING, *NEVER)), key=lambda x: x.code != MISSING
-        )
-        if missing:
-            steps.append(self._explore(change, missing[0]))
-        elif change.decision == "cannot say":
-            steps += [] if steps else [f"Collect more {self.unit}s, and ask again."]
-        elif change.decision == "worse":
+        codes = {caveat.code for caveat in caveats}
+        if MISREAD in codes:  # which explains weights that are off
+            caveats = [
+                caveat for caveat in caveats if caveat.code == MISREAD or not caveat.cure.startswith(CHECK_PROPENSITIES)
+            ]
+        if MISSING in codes:  # which knows what is missing
+            caveats = [caveat for caveat in caveats if caveat.code == MISSING or caveat.cure != EXPLORE]
+        caveats.sort(key=lambda caveat: -WORDS.index(caveat.severity))
+        steps = [
+            self._explore(change, caveat) if caveat.cure == EXPLORE else in_units(caveat.cure, self.unit)
+            for caveat in caveats
+            if caveat.cure != ROWS
+        ]
+        asked = [caveat.reason for caveat in change.verdict.caveats if caveat.code == WHICH_WAY]
+        if steps and change.decision != "worse":
+            return list(dict.fromkeys([*steps, *asked]))
+        if change.decision == "worse":
             steps.append(f"Keep {self.rival}.")
-        elif change.decision == "better" and change.verdict.verdict == "ok":
-            steps += self._test(change)
         elif change.decision == "not decided" and change.lift is not None:
-            steps.append(self._collect(change.lift))
-        steps += [caveat.reason for caveat in change.verdict.caveats if caveat.code == WHICH_WAY]
+            steps.append(self._collect(change, change.lift))
+        elif caveats:
+            needed = self.ok_rows(change)
+            known = f"about {_rounded(needed):,} {self.unit}s" if math.isfinite(needed) else f"more {self.unit}s"
+            steps.append(f"Collect {known}, and ask again.")
+        elif change.decision == "better":
+            steps += self._test(change)
+        steps += asked
         return list(dict.fromkeys(steps)) or [f"Collect more {self.unit}s before you rely on it."]
+
+    def ok_rows(self, change: Change) -> float:
+        """How many rows like these it takes for the verdict to be `ok`, as in `plan`; infinite if that is not known."""
+        if self.reading.is_comparison:
+            return math.inf
+        return rows_until_ok(self.result.diagnostics(change.target), change.verdict)
 
     def _explore(self, change: Change, missing: Caveat) -> str:
         """What to let the running policy try, where, and for how many rows; or how to ask about the rest."""
@@ -492,16 +519,17 @@ class Story:
         reach = normal_quantile(self.result.level) + normal_quantile(2 * POWER - 1)
         return _rounded(4 * variance * (reach / change.lift.value) ** 2)
 
-    def _collect(self, lift: Estimate) -> str:
-        """How many rows would show a difference of this size."""
+    def _collect(self, change: Change, lift: Estimate) -> str:
+        """How many rows would show a difference of this size, with the verdict `ok`."""
         reach = normal_quantile(self.result.level) + normal_quantile(2 * POWER - 1)
         growth = (reach * lift.stderr / lift.value) ** 2 if lift.value else math.inf
         if not math.isfinite(growth) or growth > FAR:
             earn = "earn" if self.result.minimize is False else "come to"
             return f"Look for a policy that differs more: this one and {self.rival} {earn} about the same."
-        if growth <= 1:
+        rows = max(growth * self.rows, 0.0 if change.verdict.verdict == "ok" else self.ok_rows(change))
+        if rows <= self.rows or not math.isfinite(rows):
             return f"Collect more {self.unit}s before you decide."
-        return f"Collect about {_rounded(growth * self.rows):,} {self.unit}s: that many would show a difference of this size."
+        return f"Collect about {_rounded(rows):,} {self.unit}s: that many would show a difference of this size."
 
 
 def story_of(result: Result) -> Story:
