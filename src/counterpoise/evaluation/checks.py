@@ -40,7 +40,6 @@ from counterpoise.diagnostics.verdict import (
     COUNTED,
     MISREAD,
     MISSING,
-    OWN_ROWS,
     REREAD,
     SURE,
     UNNAMED,
@@ -52,12 +51,12 @@ from counterpoise.display import shortened
 from counterpoise.engines.registry import columns_of, engine_of
 from counterpoise.engines.rows import ID, first_good_rows, first_rows_with, good_rows_of_ids, rows_of_ids
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
+from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns, roots_of
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.parts import LISTS, USUAL, Minimize, ids_among, sampling_among, says_dropped, usual
-from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
-from counterpoise.log.sketches import Lesson, Overlap, row_keys
+from counterpoise.log.parts import USUAL, Minimize, ids_among, sampling_among, says_dropped, usual
+from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Question
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
@@ -111,72 +110,6 @@ class RewardMoments:
         """What the checks say about an answer on these targets."""
         near = [*(concern for concern in self.concerns if concern.places is None), *self._by_place.get(place, ())]
         return [concern.caveat for concern in near if concern.touches(targets, reward)]
-
-
-# -- Whether a learned policy is judged by the rows that it was learned from, which flatter it -------------------------
-
-SAMPLE = 200_000  # rows of a log in Spark
-
-
-def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    """A caveat for every policy that recognizes rows of this log from its training; others are not looked at."""
-    lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
-    if not lessons or not question.log.context or question.log.action is None:
-        return
-    for name, overlap in _overlaps(question, lessons).items():
-        if overlap.is_same:
-            numbers = {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
-            text, do = _told(overlap, lessons[name])
-            yield Concern(Caveat(OWN_ROWS, text, numbers, do), target=name)
-
-
-def _lesson(source: object) -> Lesson | None:
-    """What a target remembers of how it was learned, if it was learned here."""
-    lesson = getattr(source, "lesson_", None)
-    return lesson if isinstance(lesson, Lesson) else None
-
-
-def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overlap]:
-    """How the rows of the log fit what each policy remembers; with several rewards, the best fit counts."""
-    log = question.log.but(
-        propensity=None, key=(), cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None,
-        baseline=None, candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None,
-    ).without(*LISTS)  # fmt: skip
-    lean = Question(log, (), NoWeight(), learning=Learning())
-    watches = {name: {reward: lesson.sketch.watch() for reward in log.reward} for name, lesson in lessons.items()}
-
-    def look(batches: Iterator[pl.DataFrame]) -> None:
-        for batch in batches:
-            good = batch.drop_nulls([str(log.action), *log.reward])
-            context = [good.get_column(name) for name in log.context]
-            for reward in log.reward:
-                keys = row_keys(context, good.get_column(str(log.action)), good.get_column(reward))
-                for mine in watches.values():
-                    mine[reward].add(keys)
-
-    engine = engine_of(log)
-    if engine.is_cluster:
-        look(iter([engine.sampled(lean, SAMPLE)]))
-    else:
-        engine.over_rows(lean, look, None)
-    return {
-        name: max((watch.overlap() for watch in mine.values()), key=lambda overlap: (overlap.is_same, overlap.share))
-        for name, mine in watches.items()
-    }
-
-
-def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
-    """What is wrong with such an answer, and which one to use instead."""
-    share = f"{overlap.share:.0%}".replace("%", " %")
-    text = f"It was learned from these rows: {share} of them were in its training, which flatters it."
-    if lesson.estimate is None:
-        return text, "Evaluate it on other rows."
-    estimate = lesson.estimate
-    text += (
-        f" On rows that it had not seen, learning estimated {estimate['value']:.4g} per row ({estimate['lower']:.4g} to "
-        f"{estimate['upper']:.4g}), with the verdict {estimate['verdict']}."
-    )
-    return text, "Use that, or evaluate it on other rows."
 
 
 # -- What rows say beyond the moments: ids whose rows move together, lists, and misread propensities -------------------

@@ -1,0 +1,273 @@
+"""Whether a policy is judged by the rows that it was learned from, which flatter it.
+
+Policies that were learned here carry a sketch of their training rows. Any other policy that is called is asked what it does in a
+sample of contexts, and tested: does it know more about the reward of each row than rows like it can tell?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from counterpoise.diagnostics import Caveat, Concern
+from counterpoise.diagnostics.verdict import OWN_ROWS
+from counterpoise.engines.registry import engine_of
+from counterpoise.errors import CounterpoiseError
+from counterpoise.features import Encoder
+from counterpoise.log.expressions import columns, of_64_bits
+from counterpoise.log.parts import LISTS
+from counterpoise.log.question import Learning, NoWeight, Question, lean
+from counterpoise.log.sketches import Lesson, Overlap, row_keys
+from counterpoise.log.targets import Target, is_ranker
+from counterpoise.moments import Floats
+from counterpoise.readers.policies import has_table, probabilities, table_of
+from counterpoise.threads import threads
+
+if TYPE_CHECKING:
+    from counterpoise.evaluation.checks import RewardMoments
+
+SAMPLE = 200_000  # rows of a log in Spark
+
+
+def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+    """A caveat for every policy that recognizes rows of this log from its training, or seems to; others are not looked at."""
+    if not question.log.context or question.log.action is None:
+        return
+    lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
+    for name, overlap in (_overlaps(question, lessons) if lessons else {}).items():
+        if overlap.is_same:
+            numbers = {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
+            text, do = _told(overlap, lessons[name])
+            yield Concern(Caveat(OWN_ROWS, text, numbers, do), target=name)
+    others = [target for target in question.policies if target.name not in lessons and not is_ranker(target.source)]
+    if others and question.lists is None:
+        yield from _seeming(question, others, whole)
+
+
+def _lesson(source: object) -> Lesson | None:
+    """What a target remembers of how it was learned, if it was learned here."""
+    lesson = getattr(source, "lesson_", None)
+    return lesson if isinstance(lesson, Lesson) else None
+
+
+def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overlap]:
+    """How the rows of the log fit what each policy remembers; with several rewards, the best fit counts."""
+    log = question.log.but(
+        propensity=None, key=(), cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None,
+        baseline=None, candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None,
+    ).without(*LISTS)  # fmt: skip
+    lean = Question(log, (), NoWeight(), learning=Learning())
+    watches = {name: {reward: lesson.sketch.watch() for reward in log.reward} for name, lesson in lessons.items()}
+
+    def look(batches: Iterator[pl.DataFrame]) -> None:
+        for batch in batches:
+            good = batch.drop_nulls([str(log.action), *log.reward])
+            context = [good.get_column(name) for name in log.context]
+            for reward in log.reward:
+                keys = row_keys(context, good.get_column(str(log.action)), good.get_column(reward))
+                for mine in watches.values():
+                    mine[reward].add(keys)
+
+    engine = engine_of(log)
+    if engine.is_cluster:
+        look(iter([engine.sampled(lean, SAMPLE)]))
+    else:
+        engine.over_rows(lean, look, None)
+    return {
+        name: max((watch.overlap() for watch in mine.values()), key=lambda overlap: (overlap.is_same, overlap.share))
+        for name, mine in watches.items()
+    }
+
+
+def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
+    """What is wrong with such an answer, and which one to use instead."""
+    share = f"{overlap.share:.0%}".replace("%", " %")
+    text = f"It was learned from these rows: {share} of them were in its training, which flatters it."
+    if lesson.estimate is None:
+        return text, "Evaluate it on other rows."
+    estimate = lesson.estimate
+    text += (
+        f" On rows that it had not seen, learning estimated {estimate['value']:.4g} per row ({estimate['lower']:.4g} to "
+        f"{estimate['upper']:.4g}), with the verdict {estimate['verdict']}."
+    )
+    return text, "Use that, or evaluate it on other rows."
+
+
+# -- A policy that remembers rewards: it departs from what it does in similar contexts, and each time is right ---------
+
+ROWS = 4000  # that a policy is asked about
+FEWEST = 500  # of which a test can tell anything
+ACTIONS = 20  # the most frequent ones; rows of others are left out
+REPEATED = 5  # rows per context, from which on a policy cannot know a single one
+TREES, LEAF = 40, 5
+
+
+def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments) -> Iterator[Concern]:
+    """The caveats for policies that seem to know the rewards of this log's own rows."""
+    try:
+        from sklearn.ensemble import ExtraTreesRegressor  # noqa: F401
+    except ImportError:  # what was fitted elsewhere brings it along
+        return
+    rows = _sample(question, whole)
+    if rows is None:
+        return
+    for target in targets:
+        for reward in question.log.reward:
+            with suppress(CounterpoiseError, TypeError, ValueError, pl.exceptions.PolarsError):
+                memory = _memory(target, rows, question, reward, whole.rows)
+                if memory is not None and memory.is_seen:
+                    yield Concern(memory.caveat(target.name), target=target.name, reward=reward)
+
+
+def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
+    """Some rows with the most frequent actions; None if they are too few, or if contexts repeat so often that no row stands out."""
+    log, action = question.log, str(question.log.action)
+    plain = lean(question)
+    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=log.context, groups=1, contrasts=())
+    rows = of_64_bits(engine_of(log).drawn(plain, ROWS, max(whole.rows + whole.moments[0].dropped, 1)), plain)
+    frequent = rows.get_column(action).drop_nulls().value_counts(sort=True).get_column(action).head(ACTIONS)
+    rows = rows.filter(pl.col(action).is_in(frequent.implode()))
+    if rows.height < FEWEST or rows.select(columns(log.context)).n_unique() * REPEATED < rows.height:
+        return None
+    return rows
+
+
+def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str, whole: int) -> Memory | None:
+    """What a policy seems to remember of the rewards of some rows, in a log of so many."""
+    log, action = question.log, str(question.log.action)
+    r = rows.get_column(reward).cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
+    p = _propensities(rows, question)
+    good = np.isfinite(r) & (p > 0) & (p <= 1)
+    if good.sum() < FEWEST:
+        return None
+    rows, r, p = rows.filter(pl.Series(good)), r[good], p[good]
+    logged = rows.get_column(action)
+    actions = logged.unique().sort()
+    codes = logged.replace_strict(actions, np.arange(len(actions)), return_dtype=pl.Int64).to_numpy()
+    table = _answers(target, rows, question, actions)
+    return memory_of(Encoder.of(rows, log.context).plain(rows), codes, table, r, p, whole)
+
+
+def _propensities(rows: pl.DataFrame, question: Question) -> Floats:
+    """The logged propensities; where they have no column of their own, how often each action was taken."""
+    named = str(question.log.propensity)
+    if named in rows.columns and question.propensity_model is None:
+        return rows.get_column(named).cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
+    counts = rows.select((pl.len().over(pl.col(str(question.log.action))) / pl.len()).alias("share"))
+    return counts.get_column("share").to_numpy()
+
+
+def _answers(target: Target, rows: pl.DataFrame, question: Question, actions: pl.Series) -> Floats:
+    """A policy's probabilities of these actions in every row."""
+    if has_table(target.source):
+        answer = table_of(target.source, rows, question)
+        places = {name: k for k, name in enumerate(answer.actions.tolist())}
+        table = np.zeros((rows.height, len(actions)))
+        for k, name in enumerate(actions.to_list()):
+            if name in places:
+                table[:, k] = answer.probabilities[:, places[name]]
+        return table
+    name = str(question.log.action)
+    asked = (rows.with_columns(pl.lit(value, rows.schema[name]).alias(name)) for value in actions)
+    return np.stack([probabilities(target.source, each, question, target.name, "a sample") for each in asked], axis=1)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a policy seems to remember of the rewards: what that adds to its value, and how sure that is."""
+
+    flattery: float  # per row
+    error: float  # of the value
+    z: float
+    gain: float  # over the logging policy, per row, by anything else
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether it is there beyond chance and matters, and the policy's other merits do not explain it.
+
+        A policy that rightly knows most of the rewards, such as a classifier that saw all labels, knows some that rows like them hide.
+        """
+        return self.z > SURE and self.flattery > max(MATTERS * self.error, BESIDE * self.gain)
+
+    def caveat(self, name: str) -> Caveat:
+        """What to say of it."""
+        text = (
+            f"It seems to have been fitted on these rows: it knows more about the rewards of single rows than rows like them can tell, "
+            f"which flatters it by about {self.flattery:.2g} per row, where the standard error is {self.error:.2g}."
+        )
+        do = "Evaluate it on other rows; or name the rows that it was fitted on with `trained_on=`."
+        numbers = {"flattery": self.flattery, "error": self.error, "z": self.z}
+        return Caveat(OWN_ROWS, text, numbers, do)
+
+
+SURE, MATTERS, BESIDE = 3.5, 0.5, 0.25  # by simulation, benchmarks/verdicts.py own-rows
+
+
+def memory_of(context: Floats, action: NDArray[np.int64], table: Floats, r: Floats, p: Floats, rows: int) -> Memory:
+    r"""How much a policy knows about the reward of each row beyond what it shows in similar rows, and beyond what those earned.
+
+    For each row, rows like it (a forest's, without the row itself) say what the policy would do, :math:`\hat\pi_i`, and what the
+    action earns, :math:`\hat r_i`. A policy departs from the former where it knows better, or by the chance of its own training. If that
+    was on other rows, its departures have nothing to do with the noise in this reward; if it was on this row, they follow it:
+
+    .. math:: \frac1n \sum_i \frac{\pi(a_i \mid x_i) - \hat\pi_i}{p_i} (r_i - \hat r_i)
+
+    is what the policy gains by its departures. What it rightly knows and rows like these don't show fades as there are more of
+    them: seen from a quarter of the rows, it is larger. We subtract how much larger, if it is; what is left is memory.
+    """
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    n, every = len(r), np.arange(len(r))
+    scale = context.std(axis=0)
+    x = (context - context.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+    taken = np.eye(table.shape[1])[action]
+    known = np.stack([table[every, action], r], axis=1)
+    spread = np.where(known.std(axis=0) > 0, known.std(axis=0), 1.0)
+
+    def predictions(some: NDArray[np.int64]) -> Floats:
+        """What some rows say about the policy's choice and the reward of every row, none about itself."""
+        scores = _linear(x, table, some)
+        mine, others = scores[every, action], np.where(taken > 0, -np.inf, scores).max(axis=1)
+        z = np.column_stack([x, taken, mine, mine - others])
+        forest: Any = ExtraTreesRegressor(
+            TREES, min_samples_leaf=LEAF, max_features=0.7, bootstrap=True, oob_score=len(some) == n, random_state=0
+        ).fit(z[some], (known / spread)[some])
+        return np.asarray(forest.oob_prediction_ if len(some) == n else forest.predict(z)) * spread
+
+    def gains(predicted: Floats) -> Floats:
+        departure, surprise = (known - predicted).T
+        return departure / p * (surprise - surprise.mean())
+
+    with threads(n * x.shape[1]):
+        full = gains(predictions(every))
+        part = np.random.default_rng(0).permutation(n) % 4
+        quarters = np.zeros(n)
+        for k in (0, 1):
+            quarters[part != k] += gains(predictions(np.flatnonzero(part == k)))[part != k]
+        quarters /= 2 - (part < 2)
+    forms = [(float(terms.mean()), float(terms.std()) / math.sqrt(n)) for terms in (full, 2 * full - quarters)]
+    flattery, z = min(mean for mean, _ in forms), min(mean / max(error, 1e-300) for mean, error in forms)
+    w = known[:, 0] / p
+    error = float(np.std(w * (r - r.mean()))) / math.sqrt(max(rows, 1))
+    return Memory(flattery, error, z, float(((w - 1) * (r - r.mean())).mean()) - flattery)
+
+
+def _linear(x: Floats, table: Floats, some: NDArray[np.int64]) -> Floats:
+    """A ridge regression of a policy's probabilities on the context; each row is predicted without itself."""
+    wide = np.column_stack([np.ones(len(x)), x])
+    own = wide[some]
+    hat = np.linalg.solve(own.T @ own + RIDGE * np.eye(wide.shape[1]), own.T)
+    scores = wide @ (hat @ table[some])
+    leverage = np.minimum((own.T * hat).sum(axis=0), 0.99)
+    scores[some] = table[some] - (table[some] - scores[some]) / (1 - leverage)[:, None]
+    return np.asarray(scores)
+
+
+RIDGE = 3.0
