@@ -169,6 +169,17 @@ def test_watch_exits_3_if_an_alert_is_so(watched):
         assert "2026-11-20" in done.stdout
 
 
+def test_watch_exits_3_where_rows_are_missing(watched):
+    for more, code in (
+        (["--alert", "rows < 1000"], 3),
+        (["--alert", "rows < 100"], 0),
+        (["--as-of", "2026-11-26", "--alert", "age > 2 days"], 0),
+        (["--as-of", "2026-11-28", "--alert", "age > 2 days"], 3),
+        (["--as-of", "2026-11-28", "--alert", "changed since 2026-11-26"], 3),
+    ):
+        assert invoke("watch", watched, *more).exit_code == code, more
+
+
 def test_watch_prints_json_and_writes_a_page(watched, tmp_path):
     done = invoke("watch", watched, "--json", "--html", tmp_path / "watch.html", "--alert", "changed")
     assert done.exit_code == 3
