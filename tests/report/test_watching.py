@@ -22,7 +22,7 @@ def watched():
     log = pl.DataFrame({"day": day, "r": (random.random(9000) < rate) * 1.0, "p": 0.5, name: np.where(shown, 0.8, 0.2)})
     target = {name: np.where(shown, 0.8, 0.2)}
     columns = {"reward": log["r"].to_numpy(), "propensity": np.full(9000, 0.5), "target": target}
-    return cp.watch(**columns, day=day, alert=["changed", "lift < 0"])
+    return cp.watch(**columns, day=day, alert=["changed", "lift < 0"], as_of="2026-12-01")
 
 
 @pytest.fixture(scope="module")
