@@ -1,6 +1,11 @@
 """`counterpoise state show` prints what a state holds, and the answer once more."""
 
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import jsonschema
 import polars as pl
@@ -169,6 +174,17 @@ def test_watch_exits_3_if_an_alert_is_so(watched):
         assert "2026-11-20" in done.stdout
 
 
+def test_watch_exits_3_where_rows_are_missing(watched):
+    for more, code in (
+        (["--as-of", "2026-11-26", "--alert", "rows < 1000"], 3),
+        (["--as-of", "2026-11-26", "--alert", "rows < 100"], 0),
+        (["--as-of", "2026-11-26", "--alert", "age > 2 days"], 0),
+        (["--as-of", "2026-11-28", "--alert", "age > 2 days"], 3),
+        (["--as-of", "2026-11-28", "--alert", "changed since 2026-11-26"], 3),
+    ):
+        assert invoke("watch", watched, *more).exit_code == code, more
+
+
 def test_watch_prints_json_and_writes_a_page(watched, tmp_path):
     done = invoke("watch", watched, "--json", "--html", tmp_path / "watch.html", "--alert", "changed")
     assert done.exit_code == 3
@@ -197,3 +213,34 @@ def test_watch_refuses_a_question_to_a_state_and_what_it_cannot_read(watched, tm
         refused = invoke("watch", *arguments)
         assert refused.exit_code == 2
         assert said in refused.stderr
+
+
+# -- the line for cron ----------------------------------------------------------------------------------------------------
+
+
+def test_the_cron_line_of_the_documentation_mails_what_happened_today(tmp_path):
+    """With a `mail` that writes to a file: nothing in a quiet morning, today's error if `evaluate` fails, today's alarm if one fired."""
+    text = (Path(__file__).parents[2] / "docs" / "daily.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^15 6 \* \* \*  (.+)$", text, re.MULTILINE)
+    shop_, mailed = tmp_path / "shop", tmp_path / "mailed"
+    (shop_ / "logs").mkdir(parents=True)
+    (shop_ / "counterpoise.toml").write_text('reward = "click"\npropensity = "p"\n')
+    line = line.replace("/srv/shop", str(shop_)).replace("/var/www/watch.html", str(tmp_path / "watch.html"))
+    for name, body in (("mail", f"cat > {mailed}"), ("counterpoise", f'{sys.executable} -m counterpoise "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+
+    def morning():
+        mailed.unlink(missing_ok=True)
+        path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+        subprocess.run(["sh", "-c", line], env=os.environ | path, cwd=tmp_path, check=False)
+        return mailed.read_text() if mailed.exists() else None
+
+    write_days(shop_ / "logs", range(1, 4))
+    assert morning() is None
+    (shop_ / "logs" / "2026-11-04.parquet").write_text("this is no Parquet file")
+    assert "2026-11-04.parquet" in morning()
+    (shop_ / "logs" / "2026-11-04.parquet").unlink()
+    assert morning() is None
+    write_days(shop_ / "logs", range(4, 27), change=20)
+    assert "alarm" in morning()

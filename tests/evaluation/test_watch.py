@@ -1,6 +1,7 @@
 """`watch`: quiet months stay quiet, lasting changes are found and dated, and every way in gives the same days."""
 
 import json
+from dataclasses import replace
 from datetime import date, timedelta
 
 import numpy as np
@@ -169,8 +170,8 @@ def test_the_answer_shows_itself_in_fewer_than_forty_lines_and_in_plain_values(a
     assert len(lines) < 40
     document = json.loads(as_text(answer.document()))
     assert document["alarms"][0]["since"] == dated(19)
-    assert [len(series["days"]) for series in document["series"]] == [30] * 5
-    assert answer.table().height == 150
+    assert [len(series["days"]) for series in document["series"]] == [30] * 6
+    assert answer.table().height == 180
     assert "rose from" in answer._repr_html_()
 
 
@@ -262,7 +263,7 @@ def test_a_column_of_days_files_and_a_state_give_the_same_days(tmp_path, more):
         mine, theirs = numbers(by_column), numbers(other)
         assert mine.keys() == theirs.keys()
         for key, values in mine.items():
-            assert theirs[key] == pytest.approx(values, rel=1e-9, abs=1e-12), key
+            assert theirs[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key
     assert "10 days so far: alarms begin once a reference of 14 days is complete" in str(again)
 
 
@@ -314,7 +315,8 @@ def day_of(name, value, rows=100, **more):
 
 def test_batches_of_one_day_count_as_one_and_days_are_in_order():
     made = watch_days([day_of("2026-06-02", 3.0), day_of("2026-06-01", 1.0, rows=300), day_of("2026-06-01", 2.0)])
-    (series,) = made.series
+    series, rows = made.series
+    assert rows.values.tolist() == [400, 100]
     assert series.days == ("2026-06-01", "2026-06-02")
     assert series.values.tolist() == [1.25, 3.0]
     assert series.errors[0] == pytest.approx(np.hypot(0.75, 0.25) * 0.1)
@@ -360,11 +362,107 @@ def test_several_loggers_and_a_model_are_watched():
     several = cp.watch(
         part, reward="click", propensity={"a": "p", "b": "pi_old"}, logger="who", target="pi_new", day="day"
     )
-    assert [series.kind for series in several.series] == ["value", "lift", "weight", "propensities", "reward"]
+    assert [series.kind for series in several.series] == ["value", "lift", "weight", "propensities", "reward", "rows"]
     with_columns = part.with_columns(q=pl.lit(0.2), v=pl.lit(0.2))
     modelled = cp.watch(with_columns, **COLUMNS, model_reward="q", model_value="v", day="day")
     result = cp.evaluate(with_columns.filter(day=dated(0)), **COLUMNS, model_reward="q", model_value="v")
     assert modelled.series[0].values[0] == pytest.approx(result["pi_new", result.best].value)
+
+
+# -- rows that are missing -----------------------------------------------------------------------------------------------
+
+
+def visits(days=30, rows=1000, spread=0.15, lost=(), share=0.05, absent=(), closed=(), seed=0):
+    """Days whose numbers of rows differ by far more than Poisson's, and their values by chance alone."""
+    random = np.random.default_rng(seed)
+    week = np.exp(random.uniform(-0.3, 0.3, 7))
+    made = []
+    for k in range(days):
+        n = int(rows * week[k % 7] * np.exp(spread * random.normal()) * (share if k in lost else 1))
+        day = day_of(dated(k), float(random.normal(1.0, 0.1)), rows=n)
+        if k not in absent and day.date.weekday() not in closed:
+            made.append(day)
+    return made
+
+
+def of_rows(answer):
+    return [alarm for alarm in answer.alarms if alarm.series == "rows"]
+
+
+def test_rows_of_quiet_months_raise_no_alarm_though_days_differ_by_more_than_chance():
+    random, watched, months, alarmed = np.random.default_rng(0), Watched(14, 6, 0.05), 400, 0
+    for month in range(months):
+        spread, week = (0.05, 0.2, 0.5)[month % 3], random.uniform(-0.5, 0.5, 7)
+        rows = random.poisson(2000 * np.exp(week[WEEK] + spread * random.normal(size=30))) + 1.0
+        alarmed += bool(watched.count_changes(rows, WEEK)[0])
+    assert alarmed <= 11  # a sixth of 5 % is 3.3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_week_with_a_twentieth_of_its_rows_is_noticed_on_its_first_days(seed):
+    found = of_rows(watch_days(visits(lost=range(19, 26), seed=seed), as_of=dated(30)))
+    assert found[0].since == dated(19)
+    assert found[0].noticed <= dated(20)
+    assert found[0].after < 0.2 * found[0].before
+    assert "rows fell from" in f"{found[0].what} {found[0].text}"
+
+
+def test_rows_that_come_twice_are_noticed():
+    (alarm,) = of_rows(watch_days(visits(lost=range(19, 30), share=2.5, spread=0.05), as_of=dated(30)))
+    assert (alarm.since, alarm.after > 2 * alarm.before) == (dated(19), True)
+
+
+def test_days_without_rows_are_alarms_of_their_own_and_days_of_the_answer():
+    made = watch_days(visits(absent=(20, 21, 25)), as_of=dated(30), alert="changed")
+    assert [(alarm.since, alarm.after) for alarm in of_rows(made)] == [(dated(20), 0.0), (dated(25), 0.0)]
+    assert "none on 2 days, 2026-06-21 to 2026-06-22" in made.alarms[0].text
+    assert made.fired
+    assert [(day.name, day.rows) for day in made.days if not day.rows] == [(dated(k), 0) for k in (20, 21, 25)]
+    (document,) = [each for each in made.document()["series"] if each["series"] == "rows"]
+    assert [day["value"] for day in document["days"]][20] == 0
+    empty = [replace(day, rows=0) if k == 22 else day for k, day in enumerate(visits())]
+    assert [alarm.since for alarm in of_rows(watch_days(empty, as_of=dated(30)))] == [dated(22)]
+
+
+def test_the_last_days_are_missing_two_days_later_and_nobody_waits_for_more_than_four_weeks():
+    ended = visits(days=25)
+    for asked, since in ((25, []), (26, []), (27, [dated(25)]), (40, [dated(25)]), (52, [dated(25)]), (53, [])):
+        made = watch_days(ended, as_of=dated(asked), alert="age > 2 days")
+        assert [alarm.since for alarm in of_rows(made)] == since, asked
+        assert (made.age, made.fired) == (asked - 24, asked - 24 > 2)
+    assert "The newest day with rows was 29 days ago." in str(made)
+    assert made.document()["age"] == 29
+    assert watch_days(ended, as_of=date.fromisoformat(dated(27))).age == 3
+    assert watch_days(ended).age == (date.today() - date(2026, 6, 25)).days if date.today() > date(2026, 6, 25) else 0
+
+
+def test_a_day_that_is_not_over_is_not_counted():
+    morning = visits(lost=[29])
+    assert of_rows(watch_days(morning, as_of=dated(29), alert="rows < 200")) == []
+    assert not watch_days(morning, as_of=dated(29), alert="rows < 200").fired
+    assert [alarm.since for alarm in of_rows(watch_days(morning, as_of=dated(30)))] == [dated(29)]
+    later = watch_days(morning, as_of=dated(30), alert=["rows < 200", "rows >= 200 rows"])
+    assert [alert.fired for alert in later.alerts] == [True, False]
+
+
+def test_closed_weekdays_and_months_as_days_are_not_missing():
+    assert of_rows(watch_days(visits(days=45, closed=(5, 6)), as_of=dated(46))) == []
+    assert [a.since for a in of_rows(watch_days(visits(days=45, closed=(5, 6), absent=[37]), as_of=dated(46)))] == [
+        dated(37)
+    ]
+    months = [day_of(f"20{20 + k // 12}-{k % 12 + 1:02}-01", 1.0) for k in range(24)]
+    assert len(watch_days(months, as_of="2021-12-02").days) == 24
+    held = watch_days(visits(absent=[5]), as_of=dated(30))
+    assert held.notes[0] == "The reference has no rows on 2026-06-06."
+    assert of_rows(held) == []
+
+
+def test_days_without_dates_are_counted_and_have_no_age():
+    days = [WatchedDay(f"day {k}", None, day.rows, day.summaries) for k, day in enumerate(visits(lost=[20, 21, 22]))]
+    made = watch_days(days, alert=["age > 2 days", "changed"])
+    assert made.age is None
+    assert [alert.fired for alert in made.alerts] == [False, True]
+    assert "have no dates" in made.alerts[0].text
 
 
 def test_a_day_that_lacks_a_number_is_left_out_of_its_series():
@@ -396,6 +494,9 @@ def test_a_later_reference_forgets_the_change_before_it(log):
 REFUSED = {
     "neither 'changed' nor a comparison": {"alert": "lift"},
     "Compare one of value, lift, reward, weight, propensities": {"alert": "lift < x"},
+    "Compare one of value, lift, reward, weight, propensities, rows, age": {"alert": "lift < 3 days"},
+    "neither 'changed' nor": {"alert": "age < 3 rows"},
+    "is not a day": {"as_of": "yesterday"},
     "there is no day 'tuesday'": {"alert": "changed since tuesday"},
     "needs more than a week": {"reference": 7},
     "has 3 days": {"reference": f"{dated(0)}:{dated(2)}"},

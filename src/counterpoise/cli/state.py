@@ -141,8 +141,16 @@ def watch(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help="Exit 3 if this is so: changed, changed since DAY, or a comparison such as 'lift < 0', which then the whole band is. May "
-            "be repeated.",
+            help="Exit 3 if this is so: changed, changed since DAY, or a comparison such as 'lift < 0' (which then the whole band is), "
+            "'rows < 1000' or 'age > 2 days'. May be repeated.",
+            rich_help_panel=ANSWERED,
+        ),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DAY",
+            help="The day on which this is asked, today by default: it is not over, and days that should have come by then are missing.",
             rich_help_panel=ANSWERED,
         ),
     ] = None,
@@ -176,7 +184,7 @@ def watch(
             question["target"] = chosen
     else:
         question = typed.question()
-    answer = cp.watch(typed.data, **question, day=day, reference=reference, alert=alert)
+    answer = cp.watch(typed.data, **question, day=day, reference=reference, alert=alert, as_of=as_of)
     show_answer(typed, answer)
     if html is not None:
         answer.report(html, command=command_line())

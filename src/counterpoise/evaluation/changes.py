@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from counterpoise.intervals.method import degrees_of_freedom
-from counterpoise.intervals.student import heavier_factors
+from counterpoise.intervals.student import heavier, heavier_factors
 from counterpoise.moments import Floats
 
 MONTH = 30  # days, over which the chance of a false alarm is spread
@@ -20,6 +20,7 @@ POOLED = 30.0  # degrees of freedom with which the whole reference period speaks
 # Times the variance of quiet days. A change of three errors that N rows carry makes it 1 + 3/√N times as large, and few rows know it badly;
 # a single row that makes it three times as large moves the mean by √2 errors, which raises no alarm.
 WILD = 3.0
+SURE = 1e9  # rows that carry a number whose tails the limit has already
 DISPERSED = 0.01  # how unlikely the spread of the reference days must be before it is believed
 
 
@@ -96,6 +97,18 @@ def dispersion(values: Floats, errors: Floats, weekdays: Sequence[int]) -> float
     if freedom < 1 or chdtrc(freedom, square) > DISPERSED:
         return 1.0
     return math.sqrt(square / freedom)
+
+
+def count_error(rows: Floats, weekdays: Sequence[int]) -> tuple[float, int]:
+    """By how much the logarithm of a day's rows differs from that of other days of the same weekday, and its degrees of freedom.
+
+    The rows of days differ by far more than counts of independent visits would, so only days tell by how much.
+    """
+    of_day = np.eye(7)[np.asarray(weekdays)]
+    logs, n = np.log(rows), of_day.sum(axis=0)
+    left = logs - of_day @ ((logs @ of_day) / np.maximum(n, 1))
+    freedom = max(len(rows) - int((n > 0).sum()), 1)
+    return math.sqrt(max(float(left @ left) / freedom, 1 / float(rows.mean()))), freedom
 
 
 def quiet_errors(errors: Floats, carrying: Floats, rows: Floats, weekdays: Sequence[int], reference: slice) -> Floats:
@@ -184,21 +197,43 @@ class Watched:
         self, values: Floats, errors: Floats, carrying: Floats, rows: Floats, weekdays: Sequence[int]
     ) -> tuple[list[Shift], float]:
         """All changes of a series, one after another, and how much more its reference days differ than their rows explain."""
-        start, changes, extra = 0, list[Shift](), 1.0
-        while len(values) - start > self.reference:
-            part = slice(start, None)
-            reference = slice(0, self.reference)
-            week = weekdays[start:]
+        extra, reference = 1.0, slice(0, self.reference)
+
+        def shifts(start: int) -> Iterator[Shift]:
+            nonlocal extra
+            part, week = slice(start, None), weekdays[start:]
             own = quiet_errors(errors[part], carrying[part], rows[part], week, reference)
             if not (own > 0).all():
-                break
+                return iter(())
             wider = dispersion(values[part][reference], own[reference], week[: self.reference])
             own, extra = own * wider, max(extra, wider)
             spread = weekday_spread(values[part][reference], own[reference], week[: self.reference])
-            shifts = scan(values[part], own, carrying[part], week, spread, self.reference, self.limit)
-            shift = next((each for each in shifts if abs(each.errors) > each.limit), None)
+            return scan(values[part], own, carrying[part], week, spread, self.reference, self.limit)
+
+        return self._one_after_another(shifts, len(values)), extra
+
+    def count_changes(self, rows: Floats, weekdays: Sequence[int]) -> tuple[list[Shift], float]:
+        """All changes of the logarithm of a day's rows, and how much quiet days differ: by the spread of the reference, with its tails."""
+        quiet = 0.0
+
+        def shifts(start: int) -> Iterator[Shift]:
+            nonlocal quiet
+            logs, week = np.log(rows[start:]), weekdays[start:]
+            error, freedom = count_error(rows[start:][: self.reference], week[: self.reference])
+            quiet, errors = error, np.full(len(logs), error)
+            spread = weekday_spread(logs[: self.reference], errors[: self.reference], week[: self.reference])
+            sure = np.full(len(logs), SURE)
+            return scan(logs, errors, sure, week, spread, self.reference, lambda day: heavier(self.limit(day), freedom))
+
+        return self._one_after_another(shifts, len(rows)), quiet
+
+    def _one_after_another(self, shifts: Callable[[int], Iterator[Shift]], days: int) -> list[Shift]:
+        """Every first alarm of `shifts` from some day on; the days since a change are the next reference."""
+        start, changes = 0, list[Shift]()
+        while days - start > self.reference:
+            shift = next((each for each in shifts(start) if abs(each.errors) > each.limit), None)
             if shift is None:
                 break
             changes.append(replace(shift, noticed=start + shift.noticed, first=start + shift.first))
-            start += shift.first  # a new reference begins here
-        return changes, extra
+            start += shift.first
+        return changes

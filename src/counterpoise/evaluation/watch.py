@@ -1,7 +1,7 @@
 """`watch`: a log day by day, with bands that hold at all times, and an alarm where a day stops being like the days before it.
 
 A change is looked for in every number that a day's summary has: the targets' values and lifts, the mean reward of what ran, the mean of
-the weights, and the spread of the weights, which moves with the propensities.
+the weights, and the spread of the weights, which moves with the propensities; and in the rows of a day, which may be too few, or none.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from os import PathLike
 from pathlib import Path
@@ -37,7 +38,7 @@ from counterpoise.display import (
     signed,
 )
 from counterpoise.errors import OptionError
-from counterpoise.evaluation.changes import MONTH, SETTLED, Shift, Watched
+from counterpoise.evaluation.changes import MONTH, SETTLED, WIDEST, Shift, Watched
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.summaries import (
@@ -77,12 +78,15 @@ if TYPE_CHECKING:
 REFERENCE = 14  # days: every weekday twice
 
 KINDS = (VALUE, LIFT, REWARD, WEIGHT, PROPENSITIES)
+COUNT, AGE = "rows", "age"  # of a day, and of the newest day: they are not numbers of a summary
+LATE = timedelta(days=2)  # how old a day must be before its absence counts: yesterday's rows may still be on their way
 NAMES = {
     VALUE: "value",
     LIFT: "lift",
     REWARD: "mean reward of what ran",
     WEIGHT: "mean weight",
     PROPENSITIES: "effective share of rows",
+    COUNT: "rows",
 }
 CAUSES = {
     VALUE: "If the mean reward of what ran has an alarm, too, the world changed; if not, look at what the target does.",
@@ -90,6 +94,7 @@ CAUSES = {
     REWARD: "Other visitors, other items, another meaning of the reward, or rows that are missing: look at the log first.",
     WEIGHT: "Propensities or the target's probabilities no longer fit the actions that were taken: check the logger.",
     PROPENSITIES: "The running policy or the target spreads its choices differently: a new version, or other candidates.",
+    COUNT: "Rows that are missing, or that came twice: look at the export before you believe anything else.",
 }
 
 
@@ -138,6 +143,11 @@ class Series:
         """Whether it is a difference."""
         return self.kind == LIFT
 
+    @property
+    def is_count(self) -> bool:
+        """Whether it counts rows, and is no mean."""
+        return self.kind == COUNT
+
 
 @dataclass(frozen=True)
 class Alarm:
@@ -177,6 +187,7 @@ class WatchedLog(Display):
     level: float
     source: str = ""
     notes: tuple[str, ...] = field(default=())
+    age: int | None = None  # of the newest day with rows, in days, if days have dates
 
     @property
     def fired(self) -> bool:
@@ -237,7 +248,7 @@ class WatchedLog(Display):
         rows: list[dict[str, Cell]] = []
         for day in self.days:
             row: dict[str, Cell] = {"day": Name(day.name), "rows": day.rows}
-            for series in self.series:
+            for series in (each for each in self.series if not each.is_count):
                 known = series.days.index(day.name) if day.name in series.days else None
                 row[series.words(several)] = (
                     None
@@ -258,6 +269,8 @@ class WatchedLog(Display):
         yield ""
         yield self.overview()
         yield f"The bands of “all days” hold on all days at once ({level_of(self.level)} each), however often you look."
+        if self.age is not None and self.age > LATE.days:
+            yield f"The newest day with rows was {counted(self.age, 'day')} ago."
         yield from self.notes
 
     def document(self) -> dict[str, object]:
@@ -267,6 +280,7 @@ class WatchedLog(Display):
                 "days": [{"day": day.name, "rows": day.rows} for day in self.days],
                 "reference": list(self.reference),
                 "watched_days": self.watched_days,
+                "age": self.age,
                 "level": self.level,
                 "alarms": list(self.alarms),
                 "alerts": list(self.alerts),
@@ -327,6 +341,7 @@ def watch(
     state: str | PathLike[str] | None = None,
     reference: int | str = REFERENCE,
     alert: str | Sequence[str] | None = None,
+    as_of: str | date | None = None,
     level: float = 0.95,
     progress: bool | None = None,
     **parts: Unpack[LogFields],
@@ -336,7 +351,7 @@ def watch(
     Alarms compare the last days with the days before them, weekday by weekday. In a quiet month, any false alarm at all, of any
     series, has a chance of at most 1 − level (5 %); a lasting shift of three daily standard errors is found within four days
     in nine cases of ten, and later where a few large or rare rewards decide. After an alarm, the days since the change are the new
-    reference.
+    reference. The rows of a day are watched, too: too few, too many, or none where the reference has some on that weekday.
 
     Parameters
     ----------
@@ -353,7 +368,10 @@ def watch(
     alert
         ``"changed"`` is so if there is an alarm, ``"changed since 2026-11-21"`` if there is one from that day or later. ``"lift < 0"``
         is so once the whole band of the lift so far, of any target, is below 0; where less is better, ``"lift > 0"`` says that it is worse.
-        `value`, `lift`, `reward`, `weight` and `propensities` can be compared with a number.
+        `value`, `lift`, `reward`, `weight` and `propensities` can be compared with a number. ``"rows < 1000"`` is about the newest day that
+        is over, and ``"age > 2 days"`` about how long ago the newest day with rows was.
+    as_of
+        The day on which this is asked, today by default: it is not over yet, and days that should have come by then are missing.
     level
         The level of the bands; 1 − level is the chance of a false alarm in a month.
 
@@ -364,7 +382,7 @@ def watch(
     >>> day = np.repeat([f"2026-11-{k:02}" for k in range(1, 31)], 1000)
     >>> rate = np.where(shown, 0.3, 0.2) + 0.1 * (day >= "2026-11-20")
     >>> log = {"day": day, "r": (rng.random(30_000) < rate) * 1.0, "p": np.full(30_000, 0.5), "new": np.where(shown, 0.8, 0.2)}
-    >>> watched = watch(log, reward="r", propensity="p", target="new", day="day")
+    >>> watched = watch(log, reward="r", propensity="p", target="new", day="day", as_of="2026-12-01")
     >>> sorted({(alarm.series, alarm.since) for alarm in watched.alarms})
     [('reward', '2026-11-20'), ('value', '2026-11-20')]
     """
@@ -397,6 +415,7 @@ def watch(
         notes=notes,
         reference=reference,
         alert=alert,
+        as_of=as_of,
         level=level,
         source=_source(place),
         ways=ways,
@@ -514,6 +533,7 @@ def watch_days(
     notes: Sequence[str] = (),
     reference: int | str = REFERENCE,
     alert: str | Sequence[str] | None = None,
+    as_of: str | date | None = None,
     level: float = 0.95,
     source: str = "",
     ways: Ways | None = None,
@@ -524,7 +544,7 @@ def watch_days(
     """
     if not days:
         raise OptionError("there are no days to watch.", do="Add a first batch with `evaluate` and `state=`.")
-    ways = ways or {}
+    ways, today = ways or {}, _day(as_of)
     said = [
         f"Less {reward} is better." if way else which_way(reward).reason
         for reward, way in ways.items()
@@ -532,8 +552,9 @@ def watch_days(
     ]
     said += notes
     ordered = _in_order(days, said)
+    start, length = _reference(reference, [day.name for day in ordered])
+    ordered, absent = _with_absent(ordered, start, length, today, said)
     names = [day.name for day in ordered]
-    start, length = _reference(reference, names)
     weekdays = [k if day.date is None else day.date.weekday() for k, day in enumerate(ordered)]
     weekdays = [each % 7 for each in weekdays]
     rows = np.array([float(day.rows) for day in ordered])
@@ -543,7 +564,9 @@ def watch_days(
         key: (known := np.isfinite(values))[start:].sum() >= length and bool((errors[known] > 0).any())
         for key, (values, errors, _) in raw.items()
     }
-    watched = Watched(length, max(sum(enough.values()), 1), 1 - level)
+    over = [k for k, day in enumerate(ordered) if day.date is None or day.date < today]
+    counts = [k for k in over if k >= start and ordered[k].rows]
+    watched = Watched(length, max(sum(enough.values()) + (len(counts) > length), 1), 1 - level)
     series, alarms = [], list[Alarm]()
     several = len({reward for reward, _, _ in raw}) > 1
     for key, (values, errors, carrying) in raw.items():
@@ -568,12 +591,97 @@ def watch_days(
         )
         series.append(made)
         alarms += [_alarm(made, each, [names[k] for k in inside], several) for each in changes]
+    shifts, spread = list[Shift](), 0.0
+    if len(counts) > length:
+        shifts, spread = watched.count_changes(rows[counts], [weekdays[k] for k in counts])
+    if over:
+        series.append(_counted(next(iter(raw), ("",))[0], names, rows, over, spread))
+        alarms += [_alarm(series[-1], _in_rows(each), [names[k] for k in counts], several) for each in shifts]
+        alarms += _missing(series[-1], names, absent)
     if any(made.extra > 1 for made in series):
         said.append(_dispersed(series, several))
     alarms.sort(key=lambda each: (names.index(each.noticed), -abs(each.standard_errors)))
     quiet = tuple(names[start : start + length]) if len(names) >= start + length else ()
-    judged = tuple(_judge(each, series, alarms, names, several) for each in alerts)
-    return WatchedLog(tuple(ordered), tuple(series), tuple(alarms), judged, quiet, level, source, tuple(said))
+    newest = max((day.date for day in ordered if day.rows and day.date is not None), default=None)
+    age = None if newest is None or any(day.date is None for day in ordered) else max((today - newest).days, 0)
+    judged = tuple(_judge(each, series, alarms, names, several, age) for each in alerts)
+    return WatchedLog(tuple(ordered), tuple(series), tuple(alarms), judged, quiet, level, source, tuple(said), age)
+
+
+# -- Rows that are missing -----------------------------------------------------------------------------------------------
+
+
+def _day(as_of: str | date | None) -> date:
+    """The day on which this is asked."""
+    if as_of is None:
+        return date.today()
+    if isinstance(as_of, datetime):
+        return as_of.date()
+    if isinstance(as_of, date):
+        return as_of
+    try:
+        return date.fromisoformat(as_of)
+    except (TypeError, ValueError):
+        raise OptionError(f"`as_of={as_of!r}` is not a day.", do="Pass `as_of='2026-11-14'`.") from None
+
+
+def _with_absent(
+    days: list[WatchedDay], start: int, length: int, today: date, notes: list[str]
+) -> tuple[list[WatchedDay], list[str]]:
+    """The days with those that should have come after the reference and did not, and the names of these.
+
+    A weekday is expected if the reference has rows on all of them. Days at the end count until two days ago, unless the log ended
+    more than four weeks ago, when nobody is waiting for more.
+    """
+    dates = [day.date for day in days if day.date is not None]
+    if len(dates) < len(days) or len(days) < start + length:
+        return days, []
+    present = {day.date for day in days if day.date is not None and day.rows}
+    quiet = _dates(dates[start], dates[start + length - 1])
+    some = {day.weekday() for day in quiet if day in present}
+    holes = [day for day in quiet if day.weekday() in some and day not in present]
+    if 0 < len(holes) < length / 2:
+        more = f" and {counted(len(holes) - 1, 'other day')}" if len(holes) > 1 else ""
+        notes.append(f"The reference has no rows on {holes[0]}{more}.")
+    usual = some - {day.weekday() for day in holes}
+    newest = max(dates)
+    last = max(newest, today - LATE) if (today - newest).days <= WIDEST else newest
+    later = _dates(quiet[-1] + timedelta(days=1), last)
+    absent = [day for day in later if day.weekday() in usual and day not in present and day < today]
+    by_date = {day: WatchedDay(day.isoformat(), day, 0, {}) for day in absent}
+    by_date |= {day.date: day for day in days if day.date is not None}
+    return [by_date[day] for day in sorted(by_date)], [by_date[day].name for day in absent]
+
+
+def _dates(first: date, last: date) -> list[date]:
+    return [first + timedelta(days=k) for k in range((last - first).days + 1)]
+
+
+def _counted(reward: str, names: Sequence[str], rows: Floats, over: Sequence[int], spread: float) -> Series:
+    """The rows of every day that is over, and their mean so far, which has no band: nobody promises anything about it."""
+    values = rows[over]
+    running = np.cumsum(values) / np.arange(1, len(over) + 1)
+    no_band = np.full(len(over), np.nan)
+    errors = np.maximum(values * spread, np.sqrt(values))
+    days = tuple(names[k] for k in over)
+    return Series(reward, "", COUNT, days, values, errors, running, errors, no_band, no_band, is_watched=spread > 0)
+
+
+def _in_rows(change: Shift) -> Shift:
+    """A change of the logarithm as one of rows."""
+    return replace(change, before=math.exp(change.before), after=math.exp(change.after))
+
+
+def _missing(series: Series, names: Sequence[str], absent: Sequence[str]) -> Iterator[Alarm]:
+    """An alarm for every run of days without rows."""
+    places = [names.index(name) for name in absent]
+    begins = [k for k, place in enumerate(places) if k == 0 or place > places[k - 1] + 1]
+    usual = float(np.median(series.values[series.values > 0]))
+    for first, end in pairwise([*begins, len(places)]):
+        run = absent[first:end]
+        when = f"on {run[0]}" if len(run) == 1 else f"on {counted(len(run), 'day')}, {_span(run)}"
+        text = f"are missing: there are none {when}, where other such days have about {usual:,.0f}. {CAUSES[COUNT]}"
+        yield Alarm(NAMES[COUNT], series.reward, "", COUNT, run[0], run[0], usual, 0.0, -math.inf, 0.0, text)
 
 
 def _in_order(days: Sequence[WatchedDay], notes: list[str]) -> list[WatchedDay]:
@@ -725,7 +833,7 @@ def _place(name: str, days: Sequence[str]) -> int:
 def _alarm(series: Series, change: Shift, days: Sequence[str], several: bool) -> Alarm:
     """A change in words."""
     what, error = series.words(several), abs(change.after - change.before) / max(abs(change.errors), 1e-12)
-    write = signed if series.is_signed else number
+    write = _whole if series.is_count else signed if series.is_signed else number
     since, noticed = days[change.first], days[change.noticed]
     verb = "rose" if change.after > change.before else "fell"
     text = (
@@ -736,6 +844,11 @@ def _alarm(series: Series, change: Shift, days: Sequence[str], several: bool) ->
         what, series.reward, series.target, series.kind, since, noticed, change.before, change.after,
         change.errors, change.limit, text,
     )  # fmt: skip
+
+
+def _whole(value: float, error: float) -> str:
+    """A number of rows, which has no digits after the point."""
+    return f"{value:,.0f}"
 
 
 def _dispersed(series: Sequence[Series], several: bool) -> str:
@@ -749,7 +862,10 @@ def _dispersed(series: Sequence[Series], several: bool) -> str:
 # -- Alerts ------------------------------------------------------------------------------------------------------------
 
 _CHANGED = re.compile(r"\s*changed(?:\s+since\s+(.+?))?\s*")
-_CONDITION = re.compile(rf"\s*({'|'.join(KINDS)})\s*(<=|>=|<|>)\s*([-−+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
+_CONDITION = re.compile(
+    rf"\s*({'|'.join((*KINDS, COUNT, AGE))})\s*(<=|>=|<|>)\s*([-−+]?[\d.]+(?:[eE][-+]?\d+)?)(?:\s*(rows?|days?))?\s*"
+)
+_UNITS = {COUNT: "row", AGE: "day"}  # what may stand behind a number
 
 
 @dataclass(frozen=True)
@@ -760,6 +876,15 @@ class Condition:
     kind: str
     sign: str
     number: float
+
+    def holds(self, lower: float, upper: float) -> bool:
+        """Whether all numbers between these two compare so."""
+        return {
+            "<": upper < self.number,
+            "<=": upper <= self.number,
+            ">": lower > self.number,
+            ">=": lower >= self.number,
+        }[self.sign]
 
 
 @dataclass(frozen=True)
@@ -779,10 +904,10 @@ def _parsed(alert: str | Sequence[str] | None, days: Sequence[str]) -> list[Cond
             if changed[1]:
                 _check_day(changed[1], days)
             parsed.append(ChangedSince(str(text).strip(), _place(changed[1], days) if changed[1] else 0))
-        elif match is None:
+        elif match is None or not (match[4] or "").startswith(_UNITS.get(match[1], " ") if match[4] else ""):
             raise OptionError(
                 f"`alert={text!r}` is neither 'changed' nor a comparison such as 'lift < 0'.",
-                do=f"Compare one of {', '.join(KINDS)} with a number.",
+                do=f"Compare one of {', '.join((*KINDS, COUNT, AGE))} with a number.",
             )
         else:
             parsed.append(Condition(str(text).strip(), match[1], match[2], float(match[3].replace("−", "-"))))
@@ -795,12 +920,20 @@ def _judge(
     alarms: Sequence[Alarm],
     days: Sequence[str],
     several: bool,
+    age: int | None,
 ) -> Alert:
     """Whether an alert is so."""
     if isinstance(alert, ChangedSince):
         noticed = list(dict.fromkeys(each.what for each in alarms if days.index(each.noticed) >= alert.day))
         return Alert(alert.text, bool(noticed), f"{', '.join(noticed)}." if noticed else "nothing has changed.")
+    if alert.kind == AGE:
+        if age is None:
+            return Alert(alert.text, False, "there is no age here: days have no dates.")
+        return Alert(alert.text, alert.holds(age, age), f"the newest day with rows was {counted(age, 'day')} ago.")
     concerned = [made for made in series if made.kind == alert.kind and len(made.days)]
+    if alert.kind == COUNT and concerned:
+        last = float(concerned[0].values[-1])
+        return Alert(alert.text, alert.holds(last, last), f"{concerned[0].days[-1]} has {last:,.0f} rows.")
     if not concerned:
         return Alert(alert.text, False, f"there is no {alert.kind} here.")
     hit = [made for made in concerned if _is_so(alert, made)]
@@ -821,13 +954,7 @@ def _news(series: Series) -> str:
 
 
 def _is_so(alert: Condition, series: Series) -> bool:
-    lower, upper = float(series.lower[-1]), float(series.upper[-1])
-    return {
-        "<": upper < alert.number,
-        "<=": upper <= alert.number,
-        ">": lower > alert.number,
-        ">=": lower >= alert.number,
-    }[alert.sign]
+    return alert.holds(float(series.lower[-1]), float(series.upper[-1]))
 
 
 def _written(series: Series, ends: Floats | None = None) -> str:

@@ -139,6 +139,8 @@ def _method(watched: WatchedLog) -> Safe:
         f"Each day, the latest days (up to {WIDEST} of them) are compared with the days before, back to the reference period, weekday by "
         f"weekday. An alarm takes so many standard errors that in a quiet month, the chance of any false alarm in any of the series is "
         f"{chance} at most. After an alarm, the days since the change are the new reference, and alarms pause until it is complete.",
+        "The rows of a day are compared by their logarithm, and the days of the reference tell how much they differ anyway. A day without "
+        "rows is an alarm if the reference has rows on every such weekday.",
         "The effective share of rows is (Σw)²/(n·Σw²): it moves if propensities, or a target's probabilities, are spread differently.",
     )
     return join(el("p", sentence) for sentence in said)
