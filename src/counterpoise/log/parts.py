@@ -115,7 +115,6 @@ class BareLogFields(TypedDict, total=False):
         Part(
             "the reward of which less is better, such as a cost or a waiting time",
             "option",
-            panel="log",
             in_python="several by name, or True for all; False says that more is better, whatever the name sounds like",
         ),
     ]
