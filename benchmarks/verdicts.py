@@ -7,6 +7,7 @@ python benchmarks/verdicts.py support --runs 1000 --processes 16
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ import polars as pl
 from bench import Suite, head, in_processes, row, share, slack, split
 from numpy.typing import NDArray
 from scipy.special import bdtr
-from worlds import CONTEXTS, REWARDS, Clicks, Floats, Table, fixed, greedy, softmax, worlds
+from worlds import CONTEXTS, REWARDS, Clicks, Floats, Table, fixed, greedy, pairs, softmax, worlds
 
 import counterpoise as cp
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight
@@ -28,6 +29,7 @@ from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import beta_ips
 from counterpoise.evaluation.changes import SETTLED, WIDEST, alarm_limit
+from counterpoise.evaluation.story import story_of
 from counterpoise.log.sketches import Keys, Sketch, row_keys
 from counterpoise.moments import Powers
 
@@ -1272,6 +1274,105 @@ def check_labels(*, runs: int = 200, seed: int = 0, processes: int = 2) -> bool:
 
 
 # -- costs ------------------------------------------------------------------------------------------------------------------
+
+
+GAINS = (
+    "clicked", "booked", "order_value", "minutesWatched", "tips", "upvotes", "signup", "installs", "add_to_cart", "lifetime_value",
+    "nps", "accuracy", "savings", "quality_score", "downloads", "resolved_by_bot", "fraud_caught", "costEffectiveness", "streams",
+    "errors_fixed", "open_rate", "distance_run", "yield", "throughput", "units_sold", "lossless_share", "on_time", "no_refund",
+)  # fmt: skip
+COST_NAMES = (
+    "cost", "unit_cost", "shippingCosts", "p95_latency", "churned_30d", "refund_amount", "num_errors", "bounced", "complaints", "loss",
+    "time_to_resolution", "wait_time", "is_fraud", "cancellations", "unsubscribed", "delay_minutes", "failureRate", "crash",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CostRun:
+    """A log: whether a gain was taken for a cost, whether answers mirror, and what was said of a policy that costs more."""
+
+    asked: bool  # about the reward with a gain's name
+    unasked: bool  # about that with a cost's
+    mirrored: bool
+    costs_more: bool  # by the truth
+    better: bool  # said of it, whether or not `minimize=` was
+    advised: bool  # to be tested live
+
+
+def all_said(log: pl.DataFrame, reward: str, minimize: bool | None) -> tuple[object, ...]:
+    """What every verb decides: each target's decision and verdict, the order, the best, the ranking and the plan."""
+    asked: dict[str, Any] = {"reward": reward, "propensity": "p", "minimize": minimize}
+    names = [name for name in log.columns if re.fullmatch(r"t\d", name)]
+    story = story_of(cp.evaluate(log, **asked, target=names))
+    plan = cp.plan(log, **asked, target=names[0], difference=0.1)
+    return (
+        [(change.target, change.decision, change.verdict.verdict) for change in story.changes],
+        story.best.target,
+        [(one.target, one.decision) for one in cp.rank(log, **asked, target=names)],
+        plan.needs,
+        plan.ok_rows,
+        [str(step)[:10] for step in story.next_steps()],
+    )
+
+
+def cost_runs(job: tuple[int, int], sizes: tuple[int, ...] = (300, 3_000, 20_000)) -> list[CostRun]:
+    """Logs of worlds in turn, whose reward is once a gain and once a cost."""
+    runs, seed = job
+    random, made = np.random.default_rng([seed, 606]), []
+    places, rewards = [*worlds().values(), *pairs().values()], list(REWARDS.values())
+    for _ in range(runs):
+        place, reward = places[random.integers(len(places))], rewards[random.integers(len(rewards))]
+        columns, effect = place.draw(random, int(random.choice(sizes)))
+        gain, cost = str(random.choice(GAINS)), str(random.choice(COST_NAMES))
+        r = reward.draw(random, effect)
+        log = pl.DataFrame(columns | {gain: r, cost: r, "mirror": -r})
+        logged, *values = place.expect(reward.mean)
+        target = f"t{int(np.argmax(values))}"
+        of_gain, of_cost, of_cost_said = (
+            cp.evaluate(log, reward=name, propensity="p", target=target, minimize=minimize)
+            for name, minimize in ((gain, None), (cost, None), (cost, True))
+        )
+        stories = [story_of(result) for result in (of_cost, of_cost_said)]
+        made.append(
+            CostRun(
+                asked=of_gain.minimize is None or of_gain.verdict() != of_cost_said.verdict(),
+                unasked=of_cost.minimize is not None,
+                mirrored=all_said(log, cost, True) == all_said(log, "mirror", None),
+                costs_more=max(values) > logged,
+                better=any(story.best.decision == "better" for story in stories),
+                advised=any(str(step).startswith("Test it") for story in stories for step in story.next_steps()),
+            )
+        )
+    return made
+
+
+@SUITE.experiment("costs", runs=40)
+def check_costs(*, runs: int = 300, seed: int = 0, processes: int = 2) -> bool:
+    """Is a policy that costs more ever called better, are gains taken for costs, and do a cost and its negative get mirrored answers?
+
+    The target is the one that raises the reward most, by the truth. Under the name of a gain, nobody may be asked which way is better.
+    Under the name of a cost it may not be called better, nor be advised to be tested live, more often than an interval misses; neither
+    with `minimize=`, nor before anybody said. A log with a cost to be minimized and one with its negative get the same decisions,
+    verdicts, order, ranking, plan and next steps.
+    """
+    jobs = [(size, 1000 * seed + k) for k, size in enumerate(split(runs, 4 * processes if processes > 1 else 1))]
+    found = [run for part in in_processes(cost_runs, jobs, processes) for run in part]
+    wrong = [run for run in found if run.costs_more]
+    head(
+        "logs",
+        "gains asked about",
+        "costs not asked about",
+        "mirrored",
+        "cost more",
+        "called better",
+        "to be tested live",
+    )
+    asked, unasked, mirrored = (sum(getattr(run, name) for run in found) for name in ("asked", "unasked", "mirrored"))
+    better, advised = (sum(getattr(run, name) for run in wrong) for name in ("better", "advised"))
+    shares = (share(better, len(wrong)), share(advised, len(wrong)))
+    row(len(found), share(asked, runs), share(unasked, runs), share(mirrored, runs), len(wrong), *shares)
+    rare = max(better, advised) / max(len(wrong), 1) <= 0.05
+    return asked <= 0.01 * runs and not unasked and mirrored == len(found) and rare
 
 
 # -- rows that are missing from days ----------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ def test_a_command_offers_what_its_verb_takes_and_nothing_else(command):
         "unit",
         "target_action",
         "no_cluster",
+        "no_minimize",
         "propensity_model",
         "tuned_for",
         "max_weight",
@@ -208,7 +209,7 @@ def test_every_option_that_commands_share_becomes_an_argument_of_the_library():
     shared = {**dict.fromkeys(PARTS), **dict.fromkeys(FURTHER)}
     values = Typed(shared | {"no_cluster": True, "interval": "anytime", "tuned_for": 7.0}).arguments()
     of_commands = {"log", "json", "all", "unit", "only_new", "strict", "check_coverage", "coverage_runs", "sensitivity"}
-    assert set(shared) - set(values) - of_commands == {"no_cluster", "tuned_for", "max_weight"}
+    assert set(shared) - set(values) - of_commands == {"no_cluster", "no_minimize", "tuned_for", "max_weight"}
     assert values["cluster"] is False
     assert values["interval"].tuned_for == 7.0
     with pytest.raises(OptionError, match="--no-cluster"):

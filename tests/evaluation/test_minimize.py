@@ -66,7 +66,7 @@ def test_a_policy_that_costs_more_is_worse_and_is_not_to_be_tested_live():
 
 
 @pytest.mark.parametrize(
-    "name", ["cost", "total_cost", "latencyMs", "churned", "refunds", "error_rate", "is_bounced", "time_to_answer"]
+    "name", ["cost", "total_cost", "latencyMs", "churned", "refunds", "error_rate", "is_bounced", "time_to_resolution"]
 )
 def test_a_name_that_sounds_like_a_cost_makes_a_question_and_no_decision(name):
     log = LOG.rename({"cost": name})

@@ -51,7 +51,7 @@ def frame(seed):
         }
     )  # fmt: skip
     chosen = np.exp(np.outer(made["y"], np.arange(3)) / 2)
-    made = made.with_columns(t=(chosen / chosen.sum(axis=1, keepdims=True))[np.arange(N), action], leak=pl.col("r") * 2)
+    made = made.with_columns(t=(chosen / chosen.sum(axis=1, keepdims=True))[np.arange(N), action], leak=pl.col("r") * 2, cost=pl.col("a") * pl.col("y"))
     return made.with_columns(
         seen=pl.col("x").gather(pl.arange(0, N) // 3 * 3),
         shown=pl.col("y").gather(pl.arange(0, N) // 3 * 3),
@@ -100,6 +100,7 @@ CELLS = {
     "propensity_of": (LISTS, "item_given_above", "item_at_position"),
     "discount": (LISTS, None, "dcg"),
     "per": (PLAIN, None, "s + 0.5"),
+    "minimize": (PLAIN | {"reward": "cost"}, None, "cost"),
     "episode": (EPISODES, "list", "query"),
     "step": (EPISODES, "place", "4 - place"),
     "gamma": (EPISODES, None, 0.5),
@@ -158,7 +159,8 @@ def of_distribution(log, **parts):
 
 
 def of_sensitivity(log, **parts):
-    return repr(cp.sensitivity(log, **parts).table())
+    found = cp.sensitivity(log, **parts)
+    return repr((found.table(), found.document()))
 
 
 def of_sql(log, target, **parts):
@@ -248,6 +250,7 @@ INDEPENDENT = {
         "reward_bounds": HOW, "drop_bad_rows": "bad rows are what it looks for",
     },
     "ab_test": FOR_POLICIES,
+    "backtest": {"minimize": "whether signs agree does not depend on which is better"},
     "sql": FOR_POLICIES,
     "PolicyLearner": NOT_COUNTED | GOOD,
     "learn_policy": NOT_COUNTED | GOOD,

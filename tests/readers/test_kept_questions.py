@@ -155,6 +155,7 @@ REFUSED = {
 HARMLESS = {
     "shares": ("a day's own: what a row weighs that day", LOGGERS | {"shares": {"A": 1, "B": 1}}, {"shares": {"A": 2, "B": 1}}),
     "rows_before": ("a day's own", BASE | {"keep": "p2", "rows_before": 400}, {"rows_before": 401}),
+    "minimize": ("what the sums mean, and no part of them", BASE, {"minimize": "r"}),
     "table": ("where the rows are", BASE, {}),
     "query": ("where the rows are", BASE, {}),
     "external_access": ("how the rows are read", BASE, {}),

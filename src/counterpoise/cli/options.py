@@ -180,7 +180,7 @@ FURTHER = {
             "no_minimize",
             bool,
             help="More is better, although the reward's name sounds like a cost.",
-            panel="log",
+            panel="rows",
         ),
         _option(
             "always",

@@ -115,7 +115,6 @@ class BareLogFields(TypedDict, total=False):
         Part(
             "the reward of which less is better, such as a cost or a waiting time",
             "option",
-            panel="log",
             in_python="several by name, or True for all; False says that more is better, whatever the name sounds like",
         ),
     ]
@@ -574,21 +573,23 @@ def sampling_among(columns: Collection[str], taken: Collection[str | None] = ())
 
 
 # words of which less is usually better, and those beside which they say nothing: cost_saving, error_free, weight_loss
-_COSTS = (
-    r"costs?|expenses?|latency|latencies|delays?|downtime|timeouts?|churn|churned|attrition|refunds?|refunded|chargebacks?|errors?|failures?|"
-    r"failed|crash|crashes|crashed|defects?|mistakes?|bounces?|bounced|complaints?|complained|unsubscribes?|unsubscribed|uninstalls?|"
-    r"uninstalled|cancellations?|cancell?ed|abandoned|abandonment|loss|losses|regret|penalty|penalties|dislikes?|fraud|mortality|deaths?|"
-    r"readmissions?|readmitted|toxicity|hallucinations?|violations?|rmse"
+_COST = re.compile(
+    r"costs?|expenses?|latency|latencies|delays?|lateness|tardiness|downtime|timeouts?|waits?|churn|churned|attrition|refunds?|refunded|"
+    r"chargebacks?|errors?|bugs?|fails?|failed|failures?|crash|crashes|crashed|defects?|mistakes?|bounces?|bounced|complaints?|complained|"
+    r"unsubscribes?|unsubscribed|uninstalls?|uninstalled|cancellations?|cancell?ed|abandon|abandoned|abandonment|loss|losses|regret|"
+    r"penalty|penalties|dislikes?|spam|fraud|stockouts?|spoilage|mortality|deaths?|injury|injuries|readmissions?|readmitted|toxicity|"
+    r"hallucinations?|violations?|rmse"
 )
-_NOT_COSTS = (
-    r"no|not|non|without|free|savings?|saved?|avoided|avoidance|reductions?|reduced|prevented|prevention|resolved|resolution|fixed|recovered|"
-    r"recovery|less|minus|neg|negative|negated|inverse|inv|effective|effectiveness|improvements?|improved|gains?|decreases?|detected|detection|"
-    r"caught|covered|weight|stop|success|benefits?|adjusted|after|net|profits?|revenue|margin|rewards?|utility|handled|won|back"
+_NOT_COST = re.compile(
+    r"no|not|non|without|free|savings?|saved?|avoided|avoidance|reductions?|reduced|prevented|prevention|resolved|resolution|fixed|"
+    r"recovered|recovery|less|minus|neg|negative|negated|inverse|inv|effective|effectiveness|improvements?|improved|gains?|decreases?|"
+    r"detected|detection|caught|covered|weight|stop|success|benefits?|adjusted|after|net|profits?|revenue|margin|rewards?|utility|handled|"
+    r"won|back"
 )
-_COST, _NOT_COST = re.compile(_COSTS), re.compile(_NOT_COSTS)
-_WAIT = re.compile(
-    r"(time|days|hours|minutes|seconds)_to_.+|(.*_)?(wait|waiting|response|load|loading|idle)_times?(_[a-z]+)?"
-)
+_WAIT = re.compile(r"(.*_)?(waiting|response|load|loading|idle|queue)_(times?|days|hours|minutes|seconds)(_[a-z]+)?")
+_UNTIL = re.compile(
+    r"(?:time|days|hours|minutes|seconds)_to_(.+)"
+)  # and the longer it takes to something bad, the better
 
 
 @lru_cache(maxsize=10_000)
@@ -601,6 +602,8 @@ def sounds_like_cost(name: str) -> bool:
     if not re.fullmatch(r"[^\W\d][\w .-]*", name) or " - " in name:
         return False
     plain = "_".join(re.findall(r"[^\W\d_]+", _in_words(name)))
+    if until := _UNTIL.fullmatch(plain):
+        return not sounds_like_cost(until[1]) and until[1] != "live"
     words = plain.partition("_per_")[0].split("_")  # clicks_per_cost are clicks
     if any(map(_NOT_COST.fullmatch, words)):
         return False
