@@ -10,11 +10,15 @@ import time
 import planted
 import polars as pl
 import pytest
+from command_line import invoke, shop
 from polars.testing import assert_frame_equal
 
 import counterpoise as cp
 from counterpoise.engines import compiled, registry
 from counterpoise.engines import streaming as largest
+from counterpoise.engines.registry import columns_of
+from counterpoise.errors import ColumnError
+from counterpoise.log.log import Log
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers import files, progress
 from counterpoise.readers.files import scan
@@ -520,3 +524,57 @@ def test_a_csv_with_commas_is_read_as_ever(tmp_path, text):
 def test_a_comma_is_decimal_only_where_nothing_speaks_against_it(tmp_path, cells, kind):
     (tmp_path / "log.csv").write_text("x;n\n" + "".join(f"{cell};1\n" for cell in cells * 3))
     assert scan(tmp_path / "log.csv").collect().schema["x"] == (kind or pl.Float64)
+
+
+QUOTED = {"click": 'cl"ick', "p": '"p"', "pi_new": 'pi ""new""', "country": "coun\"try, o'clock", "user_id": '"'}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "parquet"])
+def test_quotes_in_names_are_read_as_they_were_written(ending, tmp_path):
+    log = shop(400).rename(QUOTED)
+    name = tmp_path / f"log.{ending}"
+    if ending == "parquet":
+        log.write_parquet(name)
+    else:
+        text = log.write_csv(separator="\t" if ending == "tsv" else ",")
+        name.write_bytes(gzip.compress(text.encode()) if ending == "csv.gz" else text.encode())
+    assert columns_of(Log(name)) == log.columns
+    quoted = '"' + QUOTED["country"].replace('"', '""') + '"'
+    parts = {
+        "reward": QUOTED["click"],
+        "propensity": QUOTED["p"],
+        "target": QUOTED["pi_new"],
+        "cluster": QUOTED["user_id"],
+    }
+    asked = {**parts, "segment": QUOTED["country"], "where": f"{quoted} = 'DE' OR {quoted} IS NULL"}
+    mine, theirs = (cp.evaluate(data, **asked).to_dict()["estimates"] for data in (name, log))
+    assert mine == theirs
+    found = invoke("evaluate", name, "--json", *(word for part, text in parts.items() for word in (f"--{part}", text)))
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout)["n"] == 400
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ('"x""y",p', ['x"y', "p"]),
+        ('x""y,p', ['x""y', "p"]),  # without quotes around it, a quote is only a quote
+        ('"""x""",p', ['"x"', "p"]),
+        ('\ufeff"x""y";"p;"', ['x"y', "p;"]),
+        ('"x""\ny",p', ['x"\ny', "p"]),
+        ('"x""y",', ['x"y', ""]),
+    ],
+)
+def test_a_header_is_read_as_any_row_is(header, names, tmp_path):
+    file = tmp_path / "log.csv"
+    file.write_text(f"{header}\n" + ("1;2\n" if ";" in header else "1,2\n"), encoding="utf-8")
+    assert columns_of(Log(file)) == names
+
+
+def test_names_that_only_quotes_tell_apart_are_two_names(tmp_path):
+    file = tmp_path / "log.csv"
+    file.write_text('"x""y",x""y,p\n1,2,0.5\n')
+    assert columns_of(Log(file)) == ['x"y', 'x""y', "p"]
+    file.write_text('"x""y","x""y",p\n1,2,0.5\n')
+    with pytest.raises(ColumnError, match="2 columns called 'x\"y'"):
+        columns_of(Log(file))

@@ -262,6 +262,8 @@ def _open(
             return pl.scan_ipc(_escape(names), hive_partitioning=False)
         case "csv" | "tsv":
             separator, decimal_comma = _signs(files[0], kind)
+            header = _header(files[0], separator, stamp_of(files[0]))
+            has_quotes = any('"' in name for name in header)  # which polars leaves doubled in names, and nowhere else
             return pl.scan_csv(
                 names,
                 glob=False,
@@ -269,6 +271,7 @@ def _open(
                 decimal_comma=decimal_comma,
                 schema_overrides=known,
                 infer_schema_length=inferred,
+                with_column_names=partial(_unquoted, header) if has_quotes else None,
             )
         case _:
             return pl.scan_ndjson(_escape(names), schema_overrides=known, infer_schema_length=inferred)
@@ -311,6 +314,21 @@ def _first(lines: pl.LazyFrame, count: int) -> list[str]:
     except UNREADABLE:  # which the reader itself will explain
         return []
     return [(text or "").removeprefix("\ufeff") + "\n" for text in texts]
+
+
+@lru_cache(maxsize=10_000)  # files
+def _header(path: Path, separator: str, stamp: tuple[int, ...] | None) -> tuple[str, ...]:
+    """The names in the first row of a text file, read as any other row; none if it cannot be read."""
+    try:
+        row = scan_texts(engine_name(path), separator=separator).head(1).collect(engine="streaming").row(0)
+    except UNREADABLE:  # which the reader itself will explain
+        return ()
+    return tuple(name or "" for name in row)
+
+
+def _unquoted(header: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The names that polars found, those with quotes in them as the header's row has them."""
+    return [true if '""' in name else name for name, true in zip(names, header, strict=True)]
 
 
 def _escape(names: Sequence[str]) -> list[str]:
@@ -358,8 +376,7 @@ def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None
 def _check_header(path: Path, kind: str) -> None:
     """Check that no two columns of a CSV file have the same name, because polars would rename the second."""
     separator, _ = _signs(path, kind)
-    first = scan_texts(engine_name(path), separator=separator).head(1).collect(engine="streaming")
-    names = [name for name in first.row(0) if name]  # spreadsheets leave columns unnamed
+    names = [name for name in _header(path, separator, stamp_of(path)) if name]  # spreadsheets leave columns unnamed
     name, count = next(iter(Counter(names).most_common(1)), ("", 0))
     if count > 1:
         raise ColumnError(f"{shown(path)!r} has {count} columns called {name!r}. {_RENAME}")
