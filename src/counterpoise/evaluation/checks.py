@@ -16,6 +16,7 @@ from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.findings import (
     FEW_VALID,
     LOOKED_AT,
+    about_densities,
     about_episodes,
     about_lists,
     about_misread,
@@ -528,7 +529,8 @@ def _misread(question: Question, lacking: Container[str | None] = ()) -> tuple[s
 
     Targets that take actions the log lacks cannot tell.
     """
-    frame = first_rows_with(question, FIRST, ())
+    action = question.log.action
+    frame = first_rows_with(question, FIRST, () if action is None else (action,))
     known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     named = str(question.log.propensity)
     judges = [target for target in question.targets if target.column in known and target.name not in lacking]
@@ -536,6 +538,10 @@ def _misread(question: Question, lacking: Container[str | None] = ()) -> tuple[s
         return None
     targets = {target.name: target.column for target in judges}
     tried = try_readings(frame.lazy(), named, targets)
+    own = {target.name: target.column for target in question.targets if target.is_column and target.column in known}
+    densities = about_densities(frame, named, own if len(own) == len(question.targets) else {}, action)
+    if densities is not None:
+        return densities.message, tried[0].valid
     if tried[0].valid >= FEW_VALID and not tried[0].is_off:  # a few bad rows among good ones
         return None
     said = about_misread(named, tried)

@@ -20,6 +20,7 @@ from counterpoise.diagnostics.findings import (
     RewardSummary,
     Severity,
     about_bad_rows,
+    about_densities,
     about_episodes,
     about_lists,
     about_meaning,
@@ -373,7 +374,15 @@ def misread_propensities(patient: Patient) -> list[Finding]:
     """Propensities that seem to be something else."""
     if patient.propensities is None or patient.log.keep is not None:
         return []
-    tried = try_readings(patient.frame, patient.propensity, {name: name for name in patient.usable}, patient.actions)
+    targets = {name: name for name in patient.usable}
+    if patient.propensities.impossible and patient.action is not None:
+        first = patient.frame.head(SAMPLED).select(
+            columns(dict.fromkeys([str(patient.propensity), patient.action, *targets]))
+        )
+        densities = about_densities(collect(first), str(patient.propensity), targets, patient.action)
+        if densities is not None:
+            return [densities]
+    tried = try_readings(patient.frame, patient.propensity, targets, patient.actions)
     return about_misread(patient.propensity, tried)
 
 
