@@ -457,22 +457,3 @@ def test_a_missing_reward_names_the_proxy_that_cures_it(source, missing, tmp_pat
         cp.evaluate(a_log(), **ASK)["new", "beta_ips"].value, rel=1e-9
     )
     assert cp.evaluate(data, **ask, **more, drop_bad_rows=True).verdict().verdict != "ok"
-
-
-def test_an_infinite_reward_is_not_called_unlabeled():
-    log = a_log().with_columns(reward=pl.lit(np.inf))
-    with pytest.raises(LogError) as error:
-        cp.evaluate(log, reward="reward", propensity="p", target="new")
-    assert "proxy=" not in str(error.value)
-
-
-def test_what_cannot_have_a_proxy_is_told_of_the_condition_alone():
-    log = a_log().with_columns(action=pl.int_range(N) % 3)
-    ask = {"reward": "reward", "propensity": "p"}
-    pytest.importorskip("torch")
-    with pytest.raises(LogError) as error:
-        cp.learn_policy(log, **ask, action="action", context="x")
-    assert "where=" in str(error.value)
-    assert "proxy=" not in str(error.value)
-    found = cp.learn_policy(log, **ask, action="action", context="x", where="labeled", minutes=0.01, contenders=["ips"])
-    assert found.result.n <= int(log["labeled"].sum())

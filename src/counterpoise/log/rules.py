@@ -49,7 +49,6 @@ class Rule:
     is_of_lists: bool = False  # whether it is judged list by list, and shows the list's id
     unit: str = "list"  # or what else rows are made into
     if_whole: str = ""  # what else may be wrong where the first value is a whole number above 1
-    if_missing: str = ""  # what it may mean that the first value is missing
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,6 @@ class Problem:
         broken = f"in {rows} it is not" if rule.expected.startswith("be ") else f"{rows} {do} not"
         where = f"one has {shown}" if self.row is None else f"the first is row {self.row:,} with {shown}"
         said = f"{called} must {rule.expected}: {broken}; {where}. {rule.advice}"
-        is_missing = self.value is None or self.value != self.value
-        if rule.if_missing and is_missing:
-            return f"{said} {rule.if_missing}"
         is_whole = isinstance(self.value, int | float) and self.value > 1 and self.value % 1 == 0
         return f"{said} {rule.if_whole}." if rule.if_whole and is_whole else said
 
@@ -121,13 +117,10 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
         called, advice = (", ".join(map(str, loggers)), _LOGGERS) if loggers else (str(log.propensity), _PROPENSITY)
         rules.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
     for name, column in zip(names.rewards, log.reward, strict=True):
-        good, advice = is_number(nw.col(name)), _DROP
+        good, advice = is_number(nw.col(name)), _DROP if question.lists is not None else f"{_DROP} {_UNLABELED}"
         if log.proxy is not None:
             good, advice = good | ~(nw.col(OBSERVED) == 1).fill_null(False), _LABELED
-        missing = _UNLABELED if question.learning is None else _LEARNED_UNLABELED
-        rules.append(
-            Rule("reward", column, FINITE, good, name, advice, if_missing=missing if log.proxy is None else "")
-        )
+        rules.append(Rule("reward", column, FINITE, good, name, advice))
     for name, target in zip(names.targets, question.targets, strict=True):
         rules += _rules_of_target(name, target, question)
     if question.learning is not None:
@@ -362,10 +355,9 @@ _PROPENSITY = (
 _KEEP = f"It is the probability that the row was kept, and it was: fix the sampler{_OR_DROP}"
 _LABELED = f"Where `observed=` is 0, it may be anything; these rows say that they are labeled: fix the labels{_OR_DROP}"
 _UNLABELED = (
-    "If only some rows are labeled by design, don't drop the others: pass `proxy=`, a number near the reward that every row has, and "
-    "`observed=`, the column of who was labeled."
+    "If rows are unlabeled by design, keep them: `evaluate`, `compare` and `rank` take `proxy=`, a number near the reward in every row, "
+    "and `observed=`, the column of who was labeled."
 )
-_LEARNED_UNLABELED = "If only some rows are labeled by design, whatever was chosen, learn from those: pass `where=` with the column of who was labeled."
 _LABEL_PROPENSITY = (
     "It is the probability that the row is labeled, and rows that never are cannot be judged: fix it, or leave such rows out with "
     f"`where=`{_OR_DROP}"
