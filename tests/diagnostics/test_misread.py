@@ -175,3 +175,88 @@ def test_another_column_that_holds_the_propensities_is_named():
     (one,) = [x for x in cp.evaluate(log, **asked, propensity="of_best").verdict().caveats if "propensity=" in x.do]
     assert "propensity='p'" in one.do
     assert "propensity='p'" in cp.doctor(log, **asked, propensity="of_best").findings[0].message
+# -- continuous actions, whose densities may be above 1 ----------------------------------------------------------------
+
+
+def prices(n=4000, seed=0, spread=0.2):
+    """A price drawn around a mean that depends on the context; the target charges 0.1 more. Sales fall with the price."""
+    g = np.random.default_rng(seed)
+    x = g.normal(size=n)
+    price = g.normal(1 + 0.3 * x, spread)
+
+    def density(mean):
+        return np.exp(-0.5 * ((price - mean) / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
+
+    bought = (g.random(n) < 1 / (1 + np.exp(2 * (price - 1)))).astype(float)
+    return pl.DataFrame(
+        {"x": x, "price": price, "bought": bought, "p": density(1 + 0.3 * x), "t": density(1.1 + 0.3 * x)}
+    )
+
+
+ASK = {"reward": "bought", "propensity": "p", "target": "t", "action": "price"}
+
+
+def density_error(log, **parts):
+    with pytest.raises(cp.CounterpoiseError) as error:
+        cp.evaluate(log, **(ASK | parts))
+    return str(error.value)
+
+
+def test_densities_are_told_from_probabilities_by_actions_that_are_continuous():
+    said = density_error(prices())
+    assert "continuous" in said
+    assert "propensity='p / 100'" in said
+    assert "target={'t': 't / 100'}" in said
+    (finding,) = [one for one in cp.doctor(prices(), **ASK).findings if "continuous" in one.message]
+    assert finding.severity == "fix"
+    assert not [
+        one for one in cp.doctor(prices(), **ASK).findings if "seems to hold" in one.message or "range" in one.message
+    ]
+
+
+def test_densities_in_other_units_are_propensities():
+    """What the error says to do, done: the ratio of two densities is the weight, whatever their unit."""
+    biases = []
+    for seed in range(40):
+        log = prices(seed=seed)
+        cured = cp.evaluate(log, reward="bought", action="price", propensity="p / 100", target={"t": "t / 100"})
+        g = np.random.default_rng(1000)
+        x = g.normal(size=200_000)
+        truth = (1 / (1 + np.exp(2 * (g.normal(1.1 + 0.3 * x, 0.2) - 1)))).mean()
+        estimate = cured["t", "beta_ips"]
+        biases.append((estimate.value - truth) / estimate.stderr)
+        weights = (log["t"] / log["p"]).to_numpy()
+        assert cured["t", "ips"].value == pytest.approx((weights * log["bought"].to_numpy()).mean(), rel=1e-9)
+    assert abs(np.mean(biases)) < 4 / np.sqrt(40)
+    assert np.std(biases) < 1 + 4 / np.sqrt(2 * 40)
+    # and where the densities are wrong, the mean weight still says so
+    wrong = cp.evaluate(prices(), reward="bought", action="price", propensity="p / 100", target={"t": "t / 200"})
+    assert wrong.verdict().verdict != "ok"
+
+
+def test_policies_of_single_values_are_told_to_choose_among_groups():
+    said = density_error(prices(), target={"one": cp.Always(1.0)})
+    assert "continuous" in said
+    assert "groups" in said
+    # the cure: a few groups, and the logging policy's probability of the logged one
+    from scipy import stats
+
+    log = prices()
+    cuts = np.array([-np.inf, 0.9, 1.1, np.inf])
+    group = np.digitize(log["price"].to_numpy(), cuts[1:-1])
+    upper, lower = (stats.norm.cdf(cuts[group + k], 1 + 0.3 * log["x"].to_numpy(), 0.2) for k in (1, 0))
+    log = log.with_columns(group=pl.Series(group), chance=pl.Series(upper - lower))
+    cured = cp.evaluate(log, reward="bought", propensity="chance", action="group", target={"low": cp.Always(0)})
+    assert cured["low", "ips"].value == pytest.approx(
+        ((group == 0) / (upper - lower) * log["bought"].to_numpy()).mean(), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("expression", ["p / 100", "1 / p"])
+def test_other_readings_of_few_actions_are_not_called_densities(expression):
+    for action in ("action", "score"):
+        log = a_log(WRITTEN[expression]).with_columns(score=pl.col("action") / 7 + 0.1)
+        with pytest.raises(cp.CounterpoiseError) as error:
+            cp.evaluate(log, reward="reward", propensity="p", target="pi_new", action=action)
+        assert "continuous" not in str(error.value)
+        assert f"propensity={expression!r}" in str(error.value)

@@ -531,3 +531,34 @@ def test_ranking_and_weights_that_trade_bias_take_a_proxy():
     assert [one.target for one in ranked] == ["new", "old"]
     clipped = cp.evaluate(log, **ASK, weight=cp.weights.Clip(1.2))
     assert clipped["new", "snips"].value < cp.evaluate(log, **ASK)["new", "snips"].value
+
+
+# -- rewards that are missing, where nobody has said that some rows are unlabeled --------------------------------------
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+@pytest.mark.parametrize("source", ["frame", "arrays", "file", "duckdb"])
+def test_a_missing_reward_names_the_proxy_that_cures_it(source, missing, tmp_path):
+    log = a_log().with_columns(pl.when("labeled").then("reward").otherwise(pl.lit(missing, pl.Float64)).alias("reward"))
+    ask, more = {name: part for name, part in ASK.items() if name not in LABELS}, {}
+    data = log
+    if source == "arrays":
+        data = {name: log[name].to_numpy() for name in log.columns}
+    elif source == "file":
+        data = tmp_path / "log.parquet"
+        log.write_parquet(data)
+    elif source == "duckdb":
+        duckdb = pytest.importorskip("duckdb")
+        data, more = tmp_path / "log.duckdb", {"table": "log"}
+        with duckdb.connect(str(data)) as connection:
+            rows = log.to_arrow()  # noqa: F841
+            connection.execute("CREATE TABLE log AS SELECT * FROM rows")
+    with pytest.raises(LogError) as error:
+        cp.evaluate(data, **ask, **more)
+    said = str(error.value)
+    assert all(f"{part}=" in said for part in (*LABELS, "drop_bad_rows"))
+    cured = cp.evaluate(data, **ask, **more, **LABELS)
+    assert cured["new", "beta_ips"].value == pytest.approx(
+        cp.evaluate(a_log(), **ASK)["new", "beta_ips"].value, rel=1e-9
+    )
+    assert cp.evaluate(data, **ask, **more, drop_bad_rows=True).verdict().verdict != "ok"

@@ -618,6 +618,43 @@ def _by_range(named: str, possible: Sequence[PropensityReading]) -> Misreading:
     return Misreading(f"going by their range, values of {named!r} could be {holds}.", f"Pass {options}.")
 
 
+# -- Densities, where actions are continuous ---------------------------------------------------------------------------
+
+VARIED = 100  # so many values of an action, some with a fraction, are no list to choose from
+
+
+def about_densities(rows: pl.DataFrame, named: str, targets: Mapping[str, str], action: str | None) -> Misreading | None:
+    """What to do about propensities above 1 that are densities, because actions are continuous; targets are columns, or none are."""
+    actions = None if action is None else rows.get_column(action).drop_nulls()
+    if actions is None or not actions.dtype.is_float():
+        return None
+    values = actions.n_unique()
+    numbers = rows.select(
+        column(name).cast(pl.Float64).fill_nan(None) for name in dict.fromkeys([named, *targets.values()])
+    )
+    highest = max((top for top in numbers.max().row(0) if top is not None), default=0.0)
+    share = (numbers.get_column(named) > 0).mean()
+    is_continuous = values >= max(min(VARIED, len(actions) / 2), ENOUGH) and bool((actions % 1 != 0).any())
+    if not is_continuous or not isinstance(share, float) or share < VALID or not 1.0 < highest < math.inf:
+        return None
+    said = f"{action!r} has {values:,} different values in {rows.height:,} rows, so actions look continuous, and {named!r} is a density."
+    if not targets:
+        return Misreading(said, _IN_GROUPS)
+    scale = f"/ {10 ** (math.ceil(math.log10(highest)) + 1)}"  # with room for rows that were not looked at
+    shown = {target: f"{sql_name(source)} {scale}" for target, source in targets.items()}
+    made = f"{sql_name(named)} {scale}"
+    return Misreading(
+        said,
+        f"Only ratios of densities count, so give all of them in another unit: pass `propensity={made!r}` and `target={shown!r}`.",
+    )
+
+
+_IN_GROUPS = (
+    "No single value has a probability: cut the actions into a few groups, pass the group as `action=`, and the logging policy's "
+    "probability of the logged group as `propensity=`."
+)
+
+
 # -- Columns of the context that leak the reward -----------------------------------------------------------------------
 
 LEAKS = 0.95  # a column that explains this share of the variance is too good to have been known before the choice

@@ -18,6 +18,7 @@ from counterpoise.diagnostics.findings import (
     LOOKED_AT,
     Misreading,
     Witnesses,
+    about_densities,
     about_episodes,
     about_lists,
     about_misread,
@@ -587,10 +588,12 @@ def _misread(question: Question, lacking: Container[str | None] = ()) -> tuple[M
     """
     named = str(question.log.propensity)
     witnesses, _ = _witnesses(question, named, lacking)
-    # a few bad rows among good ones need no other reading
-    if witnesses is None or (witnesses.plain.is_in_range and not witnesses.plain.is_off):
+    if witnesses is None:
         return None
-    said = about_misread(named, witnesses)
+    said = _densities(question)
+    # a few bad rows among good ones need no other reading
+    if said is None and (not witnesses.plain.is_in_range or witnesses.plain.is_off):
+        said = about_misread(named, witnesses)
     return None if said is None else (said, witnesses.plain.valid)
 
 
@@ -629,6 +632,18 @@ def _witnesses(
     )
     made = _numbers(frame, str(log.propensity)) if log.propensity in known else None
     return witnesses, made
+
+
+def _densities(question: Question) -> Misreading | None:
+    """What to do about propensities that are densities, by the first rows."""
+    action = question.log.action
+    if action is None:
+        return None
+    frame = first_rows_with(question, FIRST, (action,))
+    known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
+    named = str(question.log.propensity)
+    own = {target.name: target.column for target in question.targets if target.is_column and target.column in known}
+    return about_densities(frame, named, own if len(own) == len(question.targets) else {}, action)
 
 
 def _has_own_propensities(question: Question) -> bool:

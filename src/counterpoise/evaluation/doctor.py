@@ -21,6 +21,7 @@ from counterpoise.diagnostics.findings import (
     Severity,
     Witnesses,
     about_bad_rows,
+    about_densities,
     about_episodes,
     about_lists,
     about_meaning,
@@ -394,7 +395,14 @@ def misread_propensities(patient: Patient) -> list[Finding]:
     """Propensities that seem to be something else."""
     if patient.propensities is None or patient.log.keep is not None:
         return []
-    misread = about_misread(str(patient.propensity), patient.witnesses)
+    misread = None
+    if patient.propensities.impossible and patient.action is not None:
+        targets = {name: name for name in patient.usable}
+        first = patient.frame.head(SAMPLED).select(
+            columns(dict.fromkeys([str(patient.propensity), patient.action, *targets]))
+        )
+        misread = about_densities(collect(first), str(patient.propensity), targets, patient.action)
+    misread = misread or about_misread(str(patient.propensity), patient.witnesses)
     return [] if misread is None else [Finding("fix", str(patient.propensity), misread.message)]
 
 

@@ -117,7 +117,7 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
         called, advice = (", ".join(map(str, loggers)), _LOGGERS) if loggers else (str(log.propensity), _PROPENSITY)
         rules.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
     for name, column in zip(names.rewards, log.reward, strict=True):
-        good, advice = is_number(nw.col(name)), _DROP
+        good, advice = is_number(nw.col(name)), _DROP if question.lists is not None else f"{_DROP} {_UNLABELED}"
         if log.proxy is not None:
             good, advice = good | ~(nw.col(OBSERVED) == 1).fill_null(False), _LABELED
         rules.append(Rule("reward", column, FINITE, good, name, advice))
@@ -354,6 +354,10 @@ _PROPENSITY = (
 )
 _KEEP = f"It is the probability that the row was kept, and it was: fix the sampler{_OR_DROP}"
 _LABELED = f"Where `observed=` is 0, it may be anything; these rows say that they are labeled: fix the labels{_OR_DROP}"
+_UNLABELED = (
+    "If rows are unlabeled by design, keep them: `evaluate`, `compare` and `rank` take `proxy=`, a number near the reward in every row, "
+    "and `observed=`, the column of who was labeled."
+)
 _LABEL_PROPENSITY = (
     "It is the probability that the row is labeled, and rows that never are cannot be judged: fix it, or leave such rows out with "
     f"`where=`{_OR_DROP}"
