@@ -175,6 +175,8 @@ def test_another_column_that_holds_the_propensities_is_named():
     (one,) = [x for x in cp.evaluate(log, **asked, propensity="of_best").verdict().caveats if "propensity=" in x.do]
     assert "propensity='p'" in one.do
     assert "propensity='p'" in cp.doctor(log, **asked, propensity="of_best").findings[0].message
+
+
 # -- continuous actions, whose densities may be above 1 ----------------------------------------------------------------
 
 

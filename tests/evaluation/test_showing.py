@@ -470,9 +470,14 @@ def test_an_answer_has_the_same_digits_printed_in_a_notebook_on_the_command_line
     page = unescape(re.sub(r"<[^>]+>", " ", render(result)))
     written = [str(result.table()), " ".join(Card(result.table()._repr_html_()).words), invoke(*typed, "--all").stdout]
     document = json.loads(invoke(*typed, "--json").stdout)
+    numbers = {row["segment"]: [caveat["numbers"] for caveat in row["caveats"]] for row in document["verdicts"]}
+    # an error that a handful of rows carry is not written
+    few = {place: any(min(said.values(), default=7) < 7 for said in all_said) for place, all_said in numbers.items()}
+    assert any(few.values()) == (rows == 40)
     for row in document["estimates"]:
         value, error, low, high = numbers_of(row, is_signed=row["estimator"] == "lift")
-        cells = [row["segment"] or "(all)", row["estimator"], value, error, low, high]
+        errors = [] if few[row["segment"]] else [error]
+        cells = [row["segment"] or "(all)", row["estimator"], value, *errors, low, high]
         pattern = r"\s+".join(map(re.escape, cells))
         for text in written:
             assert re.search(pattern, text), (cells, text)
@@ -491,7 +496,7 @@ def test_an_answer_has_the_same_digits_printed_in_a_notebook_on_the_command_line
     ]
     for row in document["changes"]:
         value, error, _, _ = values[row["segment"]]
-        cells = [row["segment"] or "pi_new", value, f"± {error}"]
+        cells = [row["segment"] or "pi_new", value, *([] if few[row["segment"]] else [f"± {error}"])]
         if row["segment"] is not None:
             cells += [number(row["logged"], row["difference"]["stderr"])]
         cells += change_of(row)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from counterpoise.diagnostics.verdict import CHECK_PROPENSITIES
 from counterpoise.display import shortened
 from counterpoise.errors import Sentence, verbatim
-from counterpoise.log.expressions import sql_name
+from counterpoise.log.expressions import column, sql_name
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
@@ -623,7 +623,9 @@ def _by_range(named: str, possible: Sequence[PropensityReading]) -> Misreading:
 VARIED = 100  # so many values of an action, some with a fraction, are no list to choose from
 
 
-def about_densities(rows: pl.DataFrame, named: str, targets: Mapping[str, str], action: str | None) -> Misreading | None:
+def about_densities(
+    rows: pl.DataFrame, named: str, targets: Mapping[str, str], action: str | None
+) -> Misreading | None:
     """What to do about propensities above 1 that are densities, because actions are continuous; targets are columns, or none are."""
     actions = None if action is None else rows.get_column(action).drop_nulls()
     if actions is None or not actions.dtype.is_float():

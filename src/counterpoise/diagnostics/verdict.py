@@ -269,6 +269,12 @@ class Verdict:
         """Why it is not `ok`, and what else you should know, in plain words."""
         return tuple(caveat.reason for caveat in self.caveats)
 
+    @property
+    def rests_on_few(self) -> bool:
+        """Whether so few rows carry the answer that its standard error is no more than a guess."""
+        counts = (caveat.numbers.get(name) for caveat in self.caveats for name in ("effective_rows", "carrying_rows"))
+        return any(count is not None and count < FEW_CARRYING for count in counts)
+
     def __str__(self) -> str:
         return self.verdict + (": " + " ".join(self.reasons) if self.caveats else "")
 

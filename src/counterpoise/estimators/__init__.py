@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from counterpoise.estimators.auto import auto, auto_without
-from counterpoise.estimators.estimate import Estimate, gradient, linear, unstack
+from counterpoise.estimators.estimate import Estimate, estimate_of, gradient, linear, unstack
 from counterpoise.estimators.model import difference_dr, dm, dr, optimal_dr, sndr
 from counterpoise.estimators.weighted import (
     beta_ips,
@@ -68,6 +68,40 @@ class Estimator:
         return np.stack([np.asarray(self.function(groups[..., rest]).value) for rest in others], axis=-1)
 
 
+def above_logging(estimator: Estimator) -> Estimator:
+    r"""An estimator of values less the mean reward: the lift that belongs to it, with the error of the pair, from the same sums.
+
+    .. math:: \operatorname{Var}(\hat V - \bar r) = \operatorname{Var}(\hat V) + \operatorname{Var}(\bar r) -
+        2 \operatorname{Cov}(\hat V, \bar r)
+
+    The covariance is that of the delta method, with the slopes of the value.
+
+    >>> log = Moments.of(weight=[0.5, 2.0, 1.5], reward=[0, 1, 4])
+    >>> mine, known = above_logging(ESTIMATORS["ips"])(log), lift(log, baseline=0.0)
+    >>> round(mine.value - known.value, 9), round(mine.stderr / known.stderr, 9)
+    (0.0, 1.0)
+    """
+
+    def function(moments: Moments) -> Estimate:
+        made, rows = estimator(moments), _over_groups(moments) if estimator.needs == "groups" else moments
+        s, n = rows.columns.index("s"), np.maximum(np.asarray(rows.n), 1)
+        own, spread = np.square(np.asarray(made.stderr) * n), rows.scatter[..., s, s]
+        square = own + spread - 2.0 * (gradient(estimator, moments) * rows.scatter[..., s]).sum(axis=-1)
+        root = np.sqrt(np.where(square > 1e-10 * (own + spread), square, 0.0))  # a smaller one is rounding
+        value = np.asarray(made.value) - rows.center - rows.average("s")
+        return estimate_of("lift", value, root, made.n, baseline=made.baseline)
+
+    def without(groups: Moments) -> Floats:
+        others = reduced(groups.others)
+        return np.asarray(estimator.without_each(groups) - others.center - others.average("s"))
+
+    return replace(estimator, function=function, estimand="lift", replicates=without)
+
+
+def _over_groups(groups: Moments) -> Moments:
+    return groups.merge(axis=len(groups.shape) - 1)
+
+
 ESTIMATORS: dict[str, Estimator] = {
     "ips": Estimator(ips, follows_rewards=False),
     "snips": Estimator(snips),
@@ -96,6 +130,7 @@ __all__ = [
     "ESTIMATORS",
     "Estimate",
     "Estimator",
+    "above_logging",
     "auto",
     "beta_ips",
     "constant_dr",

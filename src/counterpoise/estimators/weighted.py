@@ -353,26 +353,6 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     return _difference("lift", moments, baseline, has_overlap(moments))
 
 
-def lift_of_value(moments: Moments) -> Estimate:
-    r"""The value of `beta_ips` (with a context baseline, of `context_ips`) less the mean reward: `lift` with the value's baseline.
-
-    .. math:: \hat V_\beta - \bar r = \frac1n \sum_i u_i (r_i - \beta), \qquad \beta = \frac{\mathrm{Cov}(wr, w)}{\mathrm{Var}(w)}
-
-    For weights whose mean is not 1, such as clipped ones: what they leave out is filled in with the baseline, and the value and
-    the lift would contradict each other if each had its own. `evaluate` and `compare` report it as the lift by such weights.
-
-    >>> from counterpoise.estimators import beta_ips
-    >>> log = Moments.of(weight=[0.5, 1.5, 0.4], reward=[1, 3, 2])
-    >>> round(lift_of_value(log).value, 9) == round(beta_ips(log).value - 2.0, 9)
-    True
-    """
-    around, known = from_mean_reward(moments), has_overlap(moments)
-    if not moments.context:
-        return _above_baseline("lift", around, optimal_baseline(around, "s", "us"), known, fitted=1)
-    regression = context_fit(around, "s", "us")
-    return estimate_from(replace(regression, rest=regression.rest - around.form("s")), "lift", around, 0.0, known)
-
-
 def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     """`lift` over another target: the same formula, with u as the difference of the two weights.
 

@@ -50,7 +50,7 @@ from counterpoise.evaluation.story import Decision
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
-from counterpoise.intervals.method import normal_quantile
+from counterpoise.intervals.method import UNKNOWN, normal_quantile
 from counterpoise.log.log import Log, as_log, column_name
 from counterpoise.log.parts import Column, Data, LogFields, is_minimized, takes_parts
 from counterpoise.log.question import ask
@@ -206,7 +206,9 @@ class ABTest(Display):
         wider = math.sqrt(max(effect.stderr**2 + both * other.stderr**2, 0.0)) / effect.stderr
         made = _stretched(effect, wider)
         lower, upper = (end / other.mean for end in made.interval)
-        interval = replace(made.interval, lower=lower, upper=upper)
+        is_share = made.interval.limits == (-1.0, 1.0) and float(np.fmin.reduce(self.moments.reward_min)) >= 0.0
+        limits = (-1.0, math.inf) if is_share else UNKNOWN
+        interval = replace(made.interval, lower=lower, upper=upper, limits=limits)
         return replace(made, value=share, stderr=wider * effect.stderr / other.mean, interval=interval)
 
     @property

@@ -40,7 +40,7 @@ from counterpoise.evaluation.estimates import IntervalOptions, View, choose, dia
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.table import Frame, frame
 from counterpoise.intervals import Interval, Method, check_level
-from counterpoise.intervals.method import normal_quantile
+from counterpoise.intervals.method import UNKNOWN, normal_quantile
 from counterpoise.log.log import Log, as_log, logged_propensity
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
@@ -292,7 +292,7 @@ class Distribution(Display):
         means = {j: self._mean(name, cut) for j, cut in cuts.items()}
         best = means[k]
         upper = max(estimate.interval.upper for estimate in means.values())
-        made = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside)
+        made = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside, limits=UNKNOWN)
         # if all of the worst rewards equal the lowest one, the quantile may be in doubt
         is_lowest = curve.highest[k] == curve.lowest[0]
         verdict = self._judged(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])

@@ -15,13 +15,12 @@ from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, Weight
 from counterpoise.diagnostics.diagnose import of_mean
 from counterpoise.diagnostics.verdict import Labels, Uneven, after_choice, judge_labels, labeled_shares
 from counterpoise.errors import OptionError
-from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, above_logging, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
-from counterpoise.estimators.weighted import lift_of_value
 from counterpoise.intervals import Anytime, Evidence, Interval, Method, check_level, strategy
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
-from counterpoise.intervals.method import Unseen, Unvaried, unvaried
+from counterpoise.intervals.method import UNKNOWN, Unseen, Unvaried, bounds_by_kind, unvaried, wilson
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
@@ -67,18 +66,61 @@ from counterpoise.moments.spread import (
 # the estimator that answers, if present: the README's advice, then your own, then a model alone, then differences
 PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
 FILLED_IN = "dr"  # the one that answers if a model fills in what weights leave out
+AS_THEY_ARE = ("ips", "snips")  # those that answer if a weight is what it is, and nothing is left out
 
 
-def foremost(names: Iterable[str], registry: Mapping[str, Estimator], *, mean_is_one: bool = True) -> str:
-    """The estimator that answers, of several; one that is not registered (any more) counts as one of values."""
+def foremost(names: Iterable[str], registry: Mapping[str, Estimator], *, first: Sequence[str] = ()) -> str:
+    """The estimator that answers, of several; one that is not registered (any more) counts as one of values.
+
+    Those that come `first` do so because of what is known of the weights: see `right_for`.
+    """
+    preferred = (*first, *PREFERRED)
 
     def order(name: str) -> tuple[bool, bool, int]:
-        place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
-        place = -1 if name == FILLED_IN and not mean_is_one else place
+        place = preferred.index(name) if name in preferred else len(preferred)
         known = registry.get(name)
         return (False, False, place) if known is None else (known.is_difference, not known.uses_rewards, place)
 
     return min(names, key=order)
+
+
+def right_for(log: LogMoments) -> tuple[str, ...]:
+    """The estimators that come first because the weights of a log need not average 1.
+
+    What a clipped weight leaves out is filled in: by a reward model if there is one, or else by the baseline. Of weights that are none of
+    ours nobody knows what their mean should be; where it is not 1, by more than luck, a baseline would be added or taken off that often.
+    """
+    if log.weight.mean_is_one:
+        return ()
+    return (FILLED_IN, *AS_THEY_ARE) if log.weight.is_own and do_not_average_1(log) else (FILLED_IN,)
+
+
+def do_not_average_1(log: LogMoments) -> bool:
+    """Whether weights whose mean need not be 1 have another, for any target."""
+    if log.weight.mean_is_one:
+        return False
+    return any(_is_off(View(replace(log, segment_columns=()), contrast)) for contrast in log.moments)
+
+
+def _is_off(view: View) -> bool:
+    """Whether the mean excess is not 0, by more than luck: a limit that cuts next to nothing changes next to nothing."""
+    mean, spread = float(view.whole.average("u")[0]), float(view.whole.covariance("u", "u")[0])
+    return mean**2 > LUCK**2 * spread / max(int(view.whole.n[0]), 1)
+
+
+def lift_of(name: str, log: LogMoments) -> Estimator:
+    """The estimator of the lift that belongs to one of values.
+
+    That of the one with the same control variates is `lift`, whose baseline is the best for a difference; that of any other, and of all
+    where weights do not average 1, is its value less the mean reward.
+    """
+    columns = next(iter(log.moments.values())).columns
+    if set(MODEL) <= set(columns):
+        own: tuple[str, ...] = ("optimal_dr",)
+    else:
+        own = ("optimal_dr", "context_ips") if has_context(columns) else ("optimal_dr", "beta_ips", "constant_dr")
+    is_lift = name not in ESTIMATORS or (name in own and not do_not_average_1(log))
+    return ESTIMATORS["lift"] if is_lift else above_logging(ESTIMATORS[name])
 
 
 def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -443,6 +485,7 @@ Number = TypeVar("Number", float, Floats)
 
 MOST = 0.6  # share of its own fit that we attribute to a heavy row
 LUCK = 3.0  # errors of the mean weight
+BEYOND_DOUBT = 0.9999  # the level of what the logging policy may earn, where the ends of a lift depend on it
 
 
 @dataclass(frozen=True)
@@ -452,6 +495,7 @@ class IntervalOptions:
     level: float
     method: Method
     reward_bounds: tuple[float, float] | None = None
+    ends_with_rewards: bool = True  # whether intervals end where rewards do
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -533,6 +577,7 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Interval
     seen_by = cache(partial(_unvaried, view, options))
     unseen = cache(lambda estimand: _unseen(view, estimand, seen_by))
     estimators = {name: _consistent(view, estimator) for name, estimator in estimators.items()}
+    limits = cache(lambda estimand: limits_of(view, estimand, options))
     own = cache(lambda name: _own(view, estimators[name], options))
     evidence = cache(lambda name: _evidence(view, *own(name), estimators[name]))
     ends = cache(lambda name: options.method.ends(evidence(name), options.level))
@@ -547,6 +592,7 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Interval
             interval = _interval(replace(_at(evidence(name), k), smoothed=view.smoothed[k]), hidden, options)
         else:
             interval = Interval(float(together[0][k]), float(together[1][k]), options.level, options.method.name)
+        interval = replace(interval, limits=limits(estimator.estimand)(k))
         return replace(unstack(own(name)[0], k), name=name, interval=interval)
 
     target = view.contrast[0]
@@ -556,8 +602,47 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Interval
     return table
 
 
+def reward_limits(view: View, reward_bounds: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The bounds of the rewards, and so of every policy's mean reward, by what was promised or by their kind; None where there are none.
+
+    A sum over the rows of a list or an episode has no such bounds, nor does a ratio, nor what weights of one's own add up to.
+    """
+    log = view.log
+    if log.per or log.weight.unit != "row" or log.weight.is_own:
+        return None
+    low, high = view.reward_range
+    return reward_bounds or bounds_by_kind(float(low[0]), float(high[0]))
+
+
+def logged_range(view: View, k: int, rewards: tuple[float, float]) -> tuple[float, float]:
+    """What the logging policy may earn in a place, beyond doubt, if rewards have these bounds."""
+    (low, high), rows = rewards, float(view.clusters[k])
+    rows = min(rows, *(float(known[k]) for known in (view.whole.n * view.labeled, view.effective) if known is not None))
+    share = (float(np.asarray(view.whole.center + view.whole.average("s"))[k]) - low) / (high - low)
+    least, most = wilson(min(max(share, 0.0), 1.0), rows, BEYOND_DOUBT)
+    return low + least * (high - low), low + most * (high - low)
+
+
+def limits_of(view: View, estimand: str, options: IntervalOptions) -> Callable[[int], tuple[float, float]]:
+    """What the rewards' bounds leave possible in a place: of a value, those bounds; of a difference, theirs less what the other earns."""
+    rewards = reward_limits(view, options.reward_bounds) if options.ends_with_rewards else None
+    if rewards is None:
+        return lambda _: UNKNOWN
+    low, high = rewards
+    if estimand == "value":
+        return lambda _: rewards
+    if view.contrast[1] not in ("", LOGGING):
+        return lambda _: (low - high, high - low)
+
+    def of_place(k: int) -> tuple[float, float]:
+        least, most = logged_range(view, k, rewards)
+        return low - most, high - least
+
+    return of_place
+
+
 def interval_at(view: View, estimator: Estimator, options: IntervalOptions) -> Callable[[float], Interval]:
-    """The interval of the whole log as a function of its level."""
+    """The interval of the whole log as a function of its level, wherever rewards end: a p-value does not depend on that."""
     evidence = evidence_of(view, estimator, options)
     unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))
     return lambda level: _interval(evidence, unseen[0], replace(options, level=level))
@@ -570,18 +655,19 @@ def evidence_of(view: View, estimator: Estimator, options: IntervalOptions) -> E
 
 
 def _consistent(view: View, estimator: Estimator) -> Estimator:
-    """The estimator itself; a lift over the logging policy has the baseline of the value where the mean weight is not 1.
+    """The estimator itself; where the mean weight is not 1, a lift over the logging policy is the value less the mean reward.
 
-    Only if the kind of weight allows that, and by more than luck: a limit that cuts next to nothing changes next to nothing.
+    What weights leave out is filled in with the baseline, and the value and the lift would contradict each other if each had its own. Only
+    if the kind of weight allows that, and by more than luck.
     """
     whole, is_of_logging = view.whole, view.contrast[1] in ("", LOGGING)
     if view.log.weight.mean_is_one or not is_of_logging or whole.ranks:
         return estimator
-    if estimator not in (ESTIMATORS["lift"], DIFFERENCES["beta_ips"], DIFFERENCES["context_ips"]):
+    if estimator not in (ESTIMATORS["lift"], DIFFERENCES["beta_ips"], DIFFERENCES["context_ips"]) or not _is_off(view):
         return estimator
-    mean, spread = float(whole.average("u")[0]), float(whole.covariance("u", "u")[0])
-    is_off = mean**2 > LUCK**2 * spread / max(int(whole.n[0]), 1)
-    return replace(estimator, function=lift_of_value) if is_off else estimator
+    if view.log.weight.is_own and estimator == ESTIMATORS["lift"]:
+        return above_logging(ESTIMATORS["snips" if view.log.per else "ips"])
+    return above_logging(ESTIMATORS["context_ips" if whole.context else "beta_ips"])
 
 
 def _own(view: View, estimator: Estimator, options: IntervalOptions) -> tuple[Estimate, Floats]:

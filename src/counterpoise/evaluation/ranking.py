@@ -93,7 +93,7 @@ class Driver:
 def ranking_of(comparison: Result) -> Ranking:
     """The candidates of a comparison, best first; `rank` says how they are corrected for their number."""
     names = comparison.targets
-    differences = [(comparison.estimates[name, comparison.best, None], _at_level(comparison, name)) for name in names]
+    differences = [(comparison.stated(name, comparison.best), _at_level(comparison, name)) for name in names]
     known = [comparison.verdicts[name, None].verdict == "ok" for name in names]
     together = 1 - (1 - comparison.level) / len(differences)
     p_values = holm([_p_value(at) if known[k] else 1.0 for k, (_, at) in enumerate(differences)])
@@ -101,7 +101,13 @@ def ranking_of(comparison: Result) -> Ranking:
     for name, (estimate, at), p in zip(names, differences, p_values, strict=True):
         sure = p <= 1 - comparison.level
         way = direction(is_above=estimate.value > 0, minimize=comparison.minimize)
-        ranked.append(Ranked(name, estimate.value, estimate.stderr, at(together), p, way if sure else "undecided"))
+        interval = at(together)
+        if not estimate.identified:  # bounds, or nothing
+            interval = (
+                interval if all(map(math.isfinite, estimate.interval)) else replace(estimate.interval, level=together)
+            )
+        interval = replace(interval, limits=estimate.interval.limits)
+        ranked.append(Ranked(name, estimate.value, estimate.stderr, interval, p, way if sure else "undecided"))
     order = 1.0 if comparison.minimize else -1.0
     best_first = sorted(ranked, key=lambda policy: math.inf if math.isnan(policy.value) else order * policy.value)
     return Ranking(best_first)
@@ -178,7 +184,7 @@ def _earned(rows: Moments, baseline: Baseline) -> tuple[float, float]:
 
 def _at_level(comparison: Result, target: str) -> Callable[[float], Interval]:
     """The interval of a difference as a function of its level, made in the same way as the comparison's own."""
-    estimate = comparison.estimates[target, comparison.best, None]
+    estimate = comparison.stated(target, comparison.best)
     bounds = estimate.interval
     is_finite = all(map(math.isfinite, bounds))
     if not estimate.identified and not is_finite:
@@ -186,7 +192,7 @@ def _at_level(comparison: Result, target: str) -> Callable[[float], Interval]:
     options = IntervalOptions(comparison.level, comparison.interval_method, comparison.reward_bounds)
     at = interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES[comparison.best], options)
     plain = at(comparison.level)
-    if not is_finite or tuple(plain) == tuple(bounds):
+    if not is_finite or tuple(replace(plain, limits=bounds.limits)) == tuple(bounds):
         return at
 
     def moved(level: float) -> Interval:  # as far as the actions that the log lacks move the interval itself

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from counterpoise.display import counted, level_of
-from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.estimates import FILLED_IN, IntervalOptions, View, estimates
+from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
+from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.evaluation.ranking import Ranked, ranking_of
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 
@@ -46,9 +46,9 @@ class Reading:
         return _lifts(self.result, self.result.targets, self.lift_estimator)
 
     @property
-    def lift_estimator(self) -> str:
-        """The estimator of differences from the logging policy."""
-        return self.primary if self.is_difference else LIFT
+    def lift_estimator(self) -> Estimator:
+        """The estimator of differences from the logging policy that belongs to the primary one."""
+        return self.result.lift_of_best
 
     def lift(self, target: str) -> Estimate | None:
         """The lift of one target, as in `lifts`; None if no interval of the result's kind exists."""
@@ -108,7 +108,7 @@ class Reading:
 
     def best(self) -> str:
         """The target with the best estimate, or worse bound where there are only bounds."""
-        goods = {target: self.good(self.result[target, self.primary]) for target in self.result.targets}
+        goods = {target: self.good(self.result.stated(target, self.primary)) for target in self.result.targets}
         known = [target for target, good in goods.items() if not math.isnan(good) and self.is_known(target)]
         return max(known, key=goods.__getitem__) if known else self.result.targets[0]
 
@@ -130,7 +130,7 @@ class Reading:
         return tuple(sorted(targets, key=order.__getitem__)[:limit])
 
     def _order(self, target: str) -> float:
-        good = self.good(self.result[target, self.primary])
+        good = self.good(self.result.stated(target, self.primary))
         return -good if self.is_known(target) and not math.isnan(good) else math.inf
 
     def is_known(self, target: str) -> bool:
@@ -143,27 +143,28 @@ def read(result: Result) -> Reading:
     return Reading(result)
 
 
-def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, Estimate]:
-    """The lifts of these targets, from their moments; none where no interval of the result's kind exists.
+def _lifts(result: Result, targets: Sequence[str], estimator: Estimator) -> dict[str, Estimate]:
+    """The lifts of these targets, from their moments; none where no interval of the result's kind exists, nor by a model alone.
 
     Each interval is made for 1 − (1 − level)/m, where m is the number of all targets, so that all hold at once: the headline is about
     the best one, and the best of many equal targets looks better than it is.
     """
-    is_reported = estimator in result.estimators
-    if not is_reported and not result.moments.weight.mean_is_one and FILLED_IN in result.estimators:
+    names = (result.best, LIFT)  # in the result, if it is among its estimators
+    reported = next((name for name in names if name in result.estimators and ESTIMATORS.get(name) is estimator), None)
+    if result.against or result.is_model_only(result.best):
         return {}
-    if result.against or (not is_reported and not result.interval_method.allows_differences):
+    if reported is None and not result.interval_method.allows_differences:
         return {}
-    if is_reported and len(result.targets) == 1:
-        return {target: result[target, estimator] for target in targets}
+    if reported is not None and len(result.targets) == 1:
+        return {target: result[target, reported] for target in targets}
     together = 1 - (1 - result.level) / len(result.targets)
     options = IntervalOptions(together, result.interval_method, result.reward_bounds)
     whole = replace(result.moments, segment_columns=())  # there may be thousands of segments
-    lift = {estimator: ESTIMATORS[estimator]}
-    lifts = {target: estimates(View(whole, (target, "")), lift, options)[target, estimator, None] for target in targets}
+    own = {LIFT: estimator}
+    lifts = {target: estimates(View(whole, (target, "")), own, options)[target, LIFT, None] for target in targets}
     rewards = rewards_of(result.moments, result.reward_bounds)
     gaps = {target: gap_of(result.verdict(target).caveats) for target in targets}
-    return {target: bounded(estimate, lift[estimator], rewards, gaps[target]) for target, estimate in lifts.items()}
+    return {target: bounded(estimate, estimator, rewards, gaps[target]) for target, estimate in lifts.items()}
 
 
 def _logged(result: Result) -> tuple[float, float]:

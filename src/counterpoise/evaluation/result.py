@@ -15,11 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, cast
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
-from counterpoise.display import ESTIMATE, ROWS, Block, Cell, Display, Name, Table, above, checked_unit, estimate_cells
+from counterpoise.display import (
+    ESTIMATE,
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Name,
+    Table,
+    Worded,
+    above,
+    checked_unit,
+    estimate_cells,
+)
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.estimators.estimate import Baseline
-from counterpoise.evaluation.estimates import foremost, has_context
+from counterpoise.evaluation.estimates import foremost, has_context, lift_of, right_for
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
@@ -238,7 +250,14 @@ class Result(Display):
     @cached_property
     def best(self) -> str:
         """The estimator behind the headline: with a reward model if there is one, or else with a baseline that depends on the context."""
-        return foremost(self.estimators, self.registry, mean_is_one=self.moments.weight.mean_is_one)
+        return foremost(self.estimators, self.registry, first=right_for(self.moments))
+
+    @cached_property
+    def lift_of_best(self) -> Estimator:
+        """The estimator of how much more a target earns than the logging policy that belongs to the one behind the headline."""
+        if self.is_difference(self.best):
+            return self.registry[self.best]
+        return lift_of(self.best, self.moments)
 
     def is_difference(self, estimator: str) -> bool:
         """Whether an estimator is about differences between two policies. One that is not registered (any more) counts as one of values."""
@@ -249,6 +268,14 @@ class Result(Display):
         """Whether an estimator rests on a reward model alone, which the verdict on the log's weights does not cover."""
         known = self.registry.get(estimator)
         return known is not None and not known.uses_rewards
+
+    def stated(self, target: str, estimator: str, segment: Segment = None) -> Estimate:
+        """An estimate as answers show it: without a number where the verdict is `not identified`, but for bounds and a model's own."""
+        estimate = self.estimates[target, estimator, segment]
+        if not estimate.identified or self.verdict_on(target, estimator, segment) != "not identified":
+            return estimate
+        nowhere = replace(estimate.interval, lower=-math.inf, upper=math.inf)
+        return replace(estimate, value=math.nan, stderr=math.inf, interval=nowhere)
 
     def verdict_on(self, target: str, estimator: str, segment: Segment = None) -> str:
         """The verdict on one estimate, in a word or two."""
@@ -294,8 +321,9 @@ class Result(Display):
         return frame(Table([row for ladder in self.ladders.values() for row in ladder.rows()]))
 
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Cell]:
-        estimate = self.estimates[target, estimator, segment]
-        baseline = estimate.baseline
+        estimate = self.stated(target, estimator, segment)
+        baseline, verdict = estimate.baseline, self.verdicts[target, segment]
+        is_guess = verdict.rests_on_few and not self.is_model_only(estimator)
         place = {"segment": Name(WHOLE if segment is None else segment_text(segment))}
         is_difference = self.is_difference(estimator)
         return {
@@ -303,6 +331,7 @@ class Result(Display):
             **(place if self.moments.segment_columns else {}),
             "estimator": estimator,
             **estimate_cells(estimate.value, estimate.stderr, estimate.interval, is_signed=is_difference),
+            **({"stderr": Worded(estimate.stderr, "")} if is_guess else {}),
             "verdict": self.verdict_on(target, estimator, segment),
             "n": estimate.n,
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
@@ -336,8 +365,9 @@ class Result(Display):
                 name = _tracked((*place, target), tags)
                 tags[f"verdict {name}"] = answer.verdict(target).verdict
                 for what, estimator in (("", answer.best), ("lift ", "lift")):
-                    estimate = answer.estimates.get((target, estimator, None))
-                    if estimate is not None:
+                    is_apart = estimator != answer.best and answer.lift_of_best is not ESTIMATORS["lift"]
+                    if (target, estimator, None) in answer.estimates and not is_apart:
+                        estimate = answer.stated(target, estimator)
                         ends = {"lower": estimate.interval.lower, "upper": estimate.interval.upper}
                         numbers = {"value": estimate.value, "stderr": estimate.stderr, **ends}
                         metrics |= {f"{name}/{what}{part}": x for part, x in numbers.items() if math.isfinite(x)}

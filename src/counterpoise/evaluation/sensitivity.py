@@ -37,7 +37,7 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.asking import Stored, known_target, read, with_errors
 from counterpoise.evaluation.distribution import bin_sql, thresholds_of
-from counterpoise.evaluation.estimates import IntervalOptions, View, diagnostics, estimates, options_of
+from counterpoise.evaluation.estimates import IntervalOptions, View, diagnostics, estimates, limits_of, options_of
 from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.table import frame
@@ -157,9 +157,9 @@ class Sensitivity(Display):
             name,
             float(gamma),
             (low.value, high.value),
-            Interval(low.reach, high.reach, self.level, self.options.method.name),
+            Interval(low.reach, high.reach, self.level, self.options.method.name, limits=self._limits(name, VALUE)),
             (least.value, most.value),
-            Interval(least.reach, most.reach, self.level, self.options.method.name),
+            Interval(least.reach, most.reach, self.level, self.options.method.name, limits=self._limits(name, LIFT)),
         )
 
     @property
@@ -248,6 +248,18 @@ class Sensitivity(Display):
         error, _ = jackknife_error(np.asarray(which(groups.others).value), groups.n)
         return float(whole.value), float(error)
 
+    def _limits(self, name: str, which: Which) -> tuple[float, float]:
+        """What the rewards' bounds leave possible, whatever the propensities are."""
+        log = self._view(name).log
+        if which is VALUE:
+            return limits_of(View(log, (name, "")), "value", self.options)(0)
+        return limits_of(View(log, (name, self.against)), "lift", self.options)(0)
+
+    @property
+    def _endless(self) -> IntervalOptions:
+        """How intervals are made whose reach, in errors, is looked at: wherever rewards end."""
+        return replace(self.options, ends_with_rewards=False)
+
     @cached_property
     def _stretches(self) -> dict[tuple[str, Which], tuple[float, float]]:
         """How many errors the interval reaches to either side: as many as that of `evaluate`, and at Γ = 1 at least as far.
@@ -268,7 +280,8 @@ class Sensitivity(Display):
     def _plain(self, name: str, which: Which) -> Estimate:
         """The estimate of `evaluate` whose interval reaches as far, in errors."""
         estimator = _LIKE[which]
-        return estimates(self._view(name), {estimator: ESTIMATORS[estimator]}, self.options)[name, estimator, None]
+        view = self._view(name)
+        return estimates(view, {estimator: ESTIMATORS[estimator]}, self._endless)[name, estimator, None]
 
     @cached_property
     def _bins(self) -> dict[str, OddsBins]:
@@ -411,7 +424,7 @@ class DifferenceSensitivity(Sensitivity):
         if which is VALUE:
             return super()._plain(name, which)
         view, estimators = View(self.log, (name, self.against)), {"beta_ips": DIFFERENCES["beta_ips"]}
-        return estimates(view, estimators, self.options)[name, "beta_ips", None]
+        return estimates(view, estimators, self._endless)[name, "beta_ips", None]
 
     def _view(self, name: str) -> View:
         return View(self.log, (name, ""))

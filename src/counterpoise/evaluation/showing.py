@@ -153,7 +153,7 @@ def change_cells(story: Story, change: Change) -> dict[str, Cell]:
         size, relative, known = "", None, None
     return {
         "value": Worded(None, low) if change.is_bounds else Number(_known(value), value.stderr, is_signed),
-        "error": Worded(None, f"to {high}") if change.is_bounds else _plus_minus(value),
+        "error": Worded(None, f"to {high}") if change.is_bounds else _plus_minus(story, change),
         "change": size if relative is None else Percent(_known(relative), change.points),
         "interval": "" if known is None else change.span,
         "decision": change.decision,
@@ -167,10 +167,12 @@ def _known(estimate: Estimate) -> float | None:
     return estimate.value if estimate.identified else None
 
 
-def _plus_minus(estimate: Estimate) -> Cell:
-    if not estimate.identified or not math.isfinite(estimate.stderr):
+def _plus_minus(story: Story, change: Change) -> Cell:
+    """The error of a value; none where too few rows carry it, and the interval alone says how far off it may be."""
+    error, is_of_rows = change.value.stderr, not story.result.is_model_only(story.reading.primary)
+    if not change.value.identified or not math.isfinite(error) or (is_of_rows and change.verdict.rests_on_few):
         return ""
-    return Worded(estimate.stderr, f"± {Number(estimate.stderr, estimate.stderr)}")
+    return Worded(error, f"± {Number(error, error)}")
 
 
 def _trust(story: Story, change: Change) -> str:
@@ -409,8 +411,8 @@ def _compared(result: Result) -> dict[str, object]:
             "target": policy.target,
             "difference": policy.value,
             "stderr": policy.stderr,
-            "lower": result.estimates[policy.target, result.best, None].interval.lower,
-            "upper": result.estimates[policy.target, result.best, None].interval.upper,
+            "lower": result.stated(policy.target, result.best).interval.lower,
+            "upper": result.stated(policy.target, result.best).interval.upper,
             "corrected_lower": policy.interval.lower,
             "corrected_upper": policy.interval.upper,
             "corrected_p": policy.p,
@@ -457,8 +459,8 @@ def _changed(change: Change) -> dict[str, object]:
         "segment": _segment(change.segment),
         "n": change.rows,
         "logged": change.ran,
-        "difference": _ends(change.lift),
-        "relative": _ends(change.relative),
+        "difference": None if change.is_silent else _ends(change.lift),
+        "relative": None if change.is_silent else _ends(change.relative),
         "elsewhere": None if change.elsewhere is None else _elsewhere(change.elsewhere),
         "decision": change.decision,
         "verdict": change.verdict.verdict,

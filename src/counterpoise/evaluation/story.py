@@ -37,14 +37,20 @@ from counterpoise.display import (
     shortened,
 )
 from counterpoise.errors import Sentence, in_units, verbatim
-from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient
+from counterpoise.estimators import ESTIMATORS, Estimate, Estimator, gradient
 from counterpoise.estimators.estimate import estimate_of
-from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
+from counterpoise.evaluation.estimates import (
+    IntervalOptions,
+    View,
+    estimates,
+    logged_range,
+    reward_limits,
+)
 from counterpoise.evaluation.ranking import Direction, direction
 from counterpoise.evaluation.reading import LIFT, Reading, read
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.intervals.jackknife import jackknife_error
-from counterpoise.intervals.method import normal_quantile
+from counterpoise.intervals.method import UNKNOWN, normal_quantile
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Segment, segment_text
@@ -112,6 +118,11 @@ class Change:
     def is_bounds(self) -> bool:
         """Whether only bounds are known."""
         return not self.value.identified and all(map(math.isfinite, self.value.interval))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the log has no number for it."""
+        return self.decision == "cannot say" or not (self.value.identified or self.is_bounds)
 
     @property
     def points(self) -> float | None:
@@ -242,20 +253,20 @@ class Story:
 
     def _changes(self, target: str, level: float, *, is_whole: bool) -> list[Change]:
         """The changes by one target: over the whole log, or in each of its segments."""
-        result, name = self.result, self.reading.lift_estimator
+        result, estimator = self.result, self.reading.lift_estimator
         contrast = (target, result.against)
         log = replace(result.moments, segment_columns=()) if is_whole else result.moments
-        view, estimator = View(log, contrast), (DIFFERENCES if result.against else ESTIMATORS).get(name)
+        view = View(log, contrast)
         places = view.places if is_whole else view.places[1:]
         is_model_only = result.is_model_only(self.reading.primary)  # of which no difference is a part
-        lifts = None if estimator is None or is_model_only else self._lifts(view, name, estimator, level)
-        shares = None if lifts is None else _shares(view, estimator or ESTIMATORS[LIFT])
+        lifts = None if is_model_only else self._lifts(view, estimator, level)
+        shares = None if lifts is None else _shares(view, estimator, result.reward_bounds)
         ran = view.whole.center + view.whole.average("s")
         changes = []
         for place in places:
             k, verdict = view.place(place), result.verdict(target, place)
-            value = result.estimates[target, self.reading.primary, place]
-            lift = None if lifts is None else self._lift(target, place, lifts(place), estimator or ESTIMATORS[LIFT])
+            value = result.stated(target, self.reading.primary, place)
+            lift = None if lifts is None else self._lift(target, place, lifts(place), estimator)
             rows, mean = int(view.whole.n[k]), float(ran[k])
             relative = None if lift is None or shares is None or self.rival != "what ran" else shares(lift, k)
             decision = self._decision(target, lift, verdict, place)
@@ -275,17 +286,18 @@ class Story:
         options = IntervalOptions(level, result.interval_method, result.reward_bounds)
         lift = estimates(view, {LIFT: ESTIMATORS[LIFT]}, options)[target, LIFT, None]
         looked_at = int(lacks[0].numbers["rows"])
-        return KnownPart(lacks[0].rest, known.n, looked_at, lift, _shares(view, ESTIMATORS[LIFT])(lift, 0))
+        share = _shares(view, ESTIMATORS[LIFT], result.reward_bounds)(lift, 0)
+        return KnownPart(lacks[0].rest, known.n, looked_at, lift, share)
 
-    def _lifts(self, view: View, name: str, estimator: Estimator, level: float) -> Callable[[Segment], Estimate] | None:
+    def _lifts(self, view: View, estimator: Estimator, level: float) -> Callable[[Segment], Estimate] | None:
         """The differences of a view by place; None where no interval of the result's kind exists."""
         result = self.result
         is_whole = not view.log.segment_columns
         if not result.against and is_whole and self.reading.lift(view.contrast[0]) is None:
             return None
         options = IntervalOptions(level, result.interval_method, result.reward_bounds)
-        made = estimates(view, {name: estimator}, options)
-        return lambda place: made[view.contrast[0], name, place]
+        made = estimates(view, {LIFT: estimator}, options)
+        return lambda place: made[view.contrast[0], LIFT, place]
 
     def _lift(self, target: str, place: Segment, lift: Estimate, estimator: Estimator) -> Estimate:
         """A difference, as bounds where the log lacks some of what the target does."""
@@ -316,7 +328,7 @@ class Story:
         """The sentence, in its parts."""
         change, many = self.best, len(self.result.targets)
         judged = sum(each.decision != "cannot say" for each in self.changes)
-        if change.decision == "cannot say" or not (change.value.identified or change.is_bounds):
+        if change.is_silent:
             which: Part = Name(change.target) if many == 1 else f"any of the {many:,} policies"
             log = [f"This log of {counted(self.rows, self.unit)} cannot say how ", which]
             return AnswerParts([], [*log, f" compares with {self.rival}."])
@@ -586,14 +598,18 @@ def _rounded(rows: float) -> int:
     return int(math.ceil(rows / scale) * scale)
 
 
-def _shares(view: View, estimator: Estimator) -> Callable[[Estimate, int], Estimate | None]:
+def _shares(
+    view: View, estimator: Estimator, reward_bounds: tuple[float, float] | None
+) -> Callable[[Estimate, int], Estimate | None]:
     r"""What makes a difference in one place a share of what ran there, with the error of both.
 
     .. math:: \operatorname{Var}(\hat\Delta / \bar r) \approx \operatorname{Var}(\hat\Delta - \rho \bar r) / \bar r^2, \qquad
         \rho = \hat\Delta / \bar r
 
-    The interval of the difference is stretched by what that adds to its error, so that it keeps its kind and its level.
+    The interval of the difference is stretched by what that adds to its error, so that it keeps its kind and its level. Where rewards have
+    bounds, it ends where they do: nobody earns less than nothing.
     """
+    rewards = reward_limits(view, reward_bounds)
     ran = view.whole.center + view.whole.average("s")
     with np.errstate(invalid="ignore", over="ignore"):  # a place all of whose rows are in one group has no others
         alone, ratio = (_spread(view, estimator, is_share=is_share) for is_share in (False, True))
@@ -610,7 +626,11 @@ def _shares(view: View, estimator: Estimator) -> Callable[[Estimate, int], Estim
             lower, upper = middle - stretch * (middle - ends.lower), middle + stretch * (ends.upper - middle)
         else:
             lower, upper = ends
-        interval = replace(ends, lower=lower / mean, upper=upper / mean)
+        limits = UNKNOWN
+        if rewards is not None:
+            least, most = (end if end > 0 else mean for end in logged_range(view, k, rewards))
+            limits = min(rewards[0] / least, rewards[0] / most) - 1, max(rewards[1] / least, rewards[1] / most) - 1
+        interval = replace(ends, lower=lower / mean, upper=upper / mean, limits=limits)
         return replace(
             lift, name="relative", value=middle / mean, stderr=stretch * lift.stderr / mean, interval=interval
         )

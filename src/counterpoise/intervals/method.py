@@ -20,15 +20,39 @@ from counterpoise.moments.spread import UNSMOOTHED, Smoothed, at_an_end, effecti
 # -- `Interval`: two ends, the level they hold at, and how they were made ----------------------------------------------
 
 
+UNKNOWN = (-math.inf, math.inf)  # where nothing bounds rewards
+
+
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval, and how it was made."""
+    """A confidence interval, and how it was made.
+
+    `limits` are what is possible at all, such as 0 and 1 for the value of clicks: ends beyond them are moved there, whoever moved the
+    ends. An interval that lies beyond them as a whole says nothing, and becomes all that is possible.
+
+    >>> tuple(Interval(-0.2, 0.4, 0.95, "normal", limits=(0.0, 1.0)))
+    (0.0, 0.4)
+    """
 
     lower: float
     upper: float
     level: float
     method: str
     note: str = ""
+    limits: tuple[float, float] = field(default=UNKNOWN, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        low, high = self.limits
+        if self.lower >= low and self.upper <= high:
+            return
+        rounding = 1e-9 * (high - low)
+        if self.lower > high + rounding or self.upper < low - rounding:
+            ends: tuple[float, ...] = low, high
+            object.__setattr__(self, "note", "the estimate lies outside of what rewards allow: the weights are wrong")
+        else:  # an end that says nothing still does
+            ends = tuple(min(max(end, low), high) if math.isfinite(end) else end for end in self)
+        for name, end in zip(("lower", "upper"), ends, strict=True):
+            object.__setattr__(self, name, end)
 
     def __iter__(self) -> Iterator[float]:
         """Both ends, for `lower, upper = interval`."""
@@ -123,9 +147,6 @@ def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
 # -- What rewards that never vary leave open: how far a value or a difference may lie from what its rows show ----------
 
 
-UNKNOWN = (-math.inf, math.inf)  # where nothing bounds rewards
-
-
 @dataclass(frozen=True)
 class Unvaried:
     """The rewards that one policy's weights see, if all are equal: that reward, its bounds, and how many rows they are worth."""
@@ -206,6 +227,17 @@ class Unseen:
         )
 
 
+def bounds_by_kind(low: float, high: float) -> tuple[float, float] | None:
+    """The bounds of rewards that end at exactly 0 and 1, as clicks do and as shares and scores do that reach both; None of others.
+
+    Amounts that happen to lie between 0 and 1 hardly ever end at both.
+
+    >>> bounds_by_kind(0.0, 1.0), bounds_by_kind(0.0, 0.83)
+    ((0.0, 1.0), None)
+    """
+    return (0.0, 1.0) if {low, high} <= {0.0, 1.0} else None
+
+
 def unvaried(
     moments: Moments,
     reward_range: tuple[Floats, Floats],
@@ -226,7 +258,7 @@ def unvaried(
     effective = np.minimum(effective_sample_size(moments), np.inf if clusters is None else clusters)
     for k in np.flatnonzero(at_low | at_high).tolist():
         ends = float(low[k]), float(high[k])
-        usual = (0.0, 1.0) if set(ends) <= {0.0, 1.0} else ends if ends[0] < ends[1] else UNKNOWN
+        usual = bounds_by_kind(*ends) or (ends if ends[0] < ends[1] else UNKNOWN)
         rewards[k] = Unvaried(ends[0] if at_low[k] else ends[1], reward_bounds or usual, float(effective[k]))
     return rewards
 

@@ -55,6 +55,15 @@ class Weighed:
         return _UNITS.get(self.how, "row")
 
     @property
+    def is_own(self) -> bool:
+        """Whether nothing is known of the weight: its mean need not be 1, and it is none of ours, which stand for one whose mean is.
+
+        >>> Weighed("Own()", mean_is_one=False).is_own, Weighed("Clip(most=10)", mean_is_one=False).is_own
+        (True, False)
+        """
+        return not self.mean_is_one and self.how.partition("(")[0] not in _BIASED
+
+    @property
     def is_running(self) -> bool:
         """Whether weights are products down a list, with one at every position."""
         return self.how in ("Cascade()", "PerDecision()")
@@ -95,6 +104,17 @@ def _is_number(value: object) -> TypeGuard[Real]:
 
 _UNITS = dict.fromkeys(("Independent()", "Cascade()", "Standard()", "PseudoInverse()"), "list") | dict.fromkeys(
     ("PerDecision()", "Trajectory()"), "episode"
+)
+_BIASED = (
+    "Clip",
+    "Shrink",
+    "Switch",
+    "Harmonic",
+    "ExponentialSmoothing",
+    "ImplicitExploration",
+    "Odds",
+    "AllOdds",
+    "Slope",
 )
 PLAIN = Weighed("Ratio()")  # the importance weight
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from counterpoise.display import level_of
 from counterpoise.errors import in_units, masked
+from counterpoise.estimators import ESTIMATORS
+from counterpoise.evaluation.reading import LIFT
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.story import Story
 from counterpoise.log.question import Question
@@ -22,7 +24,7 @@ def words(story: Story) -> Safe:
     """The glossary."""
     reading = story.reading
     names = list(dict.fromkeys(name for _, name, _ in reading.result.estimates))
-    names += [reading.lift_estimator] if reading.lifts and reading.lift_estimator not in names else []
+    names += [LIFT] if reading.lifts and reading.lift_estimator is ESTIMATORS[LIFT] and LIFT not in names else []
     return join(
         [
             el("p", "What every number on this page means. Click a term to open it.", class_="lead"),

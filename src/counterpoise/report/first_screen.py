@@ -134,14 +134,9 @@ def scale_of(changes: Sequence[Change]) -> Scale:
     return "difference" if any(change.lift is not None for change in changes) else "value"
 
 
-def is_silent(change: Change) -> bool:
-    """Whether the log has no number for a change."""
-    return change.decision == "cannot say" or not (change.value.identified or change.is_bounds)
-
-
 def on_scale(change: Change, scale: Scale) -> Estimate | None:
     """The estimate that is drawn of a change; None where the log has no number for it."""
-    if is_silent(change):
+    if change.is_silent:
         return None
     return {"share": change.relative, "difference": change.lift, "value": change.value}[scale]
 
@@ -221,7 +216,7 @@ def opening_of(story: Story, dates: str = "") -> Opening:
 def title_of(story: Story) -> str:
     """The title of the page's tab: "Clicks +78 %: pi_best on clicks.csv"."""
     change, scale = story.best, scale_of([story.best])
-    said = "cannot say" if is_silent(change) else written(on_scale(change, scale), scale)[0]
+    said = "cannot say" if change.is_silent else written(on_scale(change, scale), scale)[0]
     rival = "" if story.rival == "what ran" else f" against {story.rival}"
     reward, of = story.reward[:1].upper() + story.reward[1:], f" on {story.log}" if story.log else ""
     return f"{reward} {said}: {change.target}{rival}{of}"
@@ -231,7 +226,7 @@ def _words(story: Story) -> Safe:
     """What else is known where the log has no single number for the answer's target."""
     known = story.known_part()
     ran = f"What ran earned {story.amount(*story.reading.logged_digits)} per {story.units}."
-    if is_silent(story.best):
+    if story.best.is_silent:
         return Safe(ran)
     return Safe("") if known is None else phrase(known)
 
@@ -312,7 +307,7 @@ def _caption(story: Story, scale: Scale) -> Safe:
 
 
 def _picture_row(story: Story, change: Change, scale: Scale) -> PictureRow:
-    has_value = change.value.identified and not story.reading.is_difference and not is_silent(change)
+    has_value = change.value.identified and not story.reading.is_difference and not change.is_silent
     earns = story.amount(change.value.value, change.value.stderr) if has_value else ""
     estimate, trust = on_scale(change, scale), trust_word(story, change)
     return PictureRow(change.target, estimate, *written(estimate, scale), earns, change.decision, trust)

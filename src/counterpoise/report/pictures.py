@@ -70,7 +70,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     """
     reading = read(result)
     name = result.targets[0] if target is None else target
-    whole = result[name, reading.primary]  # raises for a target that is not there
+    result[name, reading.primary]  # raises for a target that is not there
     places = [place for target, place in result.verdicts if target == name and place is not None]
     if not places:
         raise OptionError("this result has no segments.", do="Evaluate the log with `segment=COLUMN`.")
@@ -81,7 +81,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     lines = [
         ForestLine(
             segment_text(place),
-            result.estimates[name, reading.primary, place],
+            result.stated(name, reading.primary, place),
             result.verdict_on(name, reading.primary, place),
             logged=None if reading.is_difference else means[place],
         )
@@ -89,6 +89,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     ]
     by = shortened(", ".join(result.moments.segment_columns), 40)
     title = f"{_what(reading)} of {shortened(name, 40)} in each {by}, by {reading.primary}"
+    whole = result.stated(name, reading.primary)
     marks = {"whole log": whole.value} if whole.identified else {}
     return _forest(reading, lines, title, ax, marks, left=len(places) - len(shown))
 
@@ -287,7 +288,7 @@ def _label(check: Check) -> str:
 
 def _line(reading: Reading, target: str, estimator: str, name: str) -> ForestLine:
     verdict = reading.result.verdict_on(target, estimator)
-    return ForestLine(name, reading.result[target, estimator], verdict, estimator == reading.primary)
+    return ForestLine(name, reading.result.stated(target, estimator), verdict, estimator == reading.primary)
 
 
 def _what(reading: Reading) -> str:

@@ -75,7 +75,7 @@ def checks_gist(story: Story) -> str:
 
 def estimates_gist(reading: Reading, target: str) -> str:
     """Whether the estimators agree: whether each lies in the interval of the one behind the headline."""
-    own = {name: reading.result[target, name] for name in reading.estimators}
+    own = {name: reading.result.stated(target, name) for name in reading.estimators}
     main = own.pop(reading.primary)
     if not main.identified or not own:
         return reading.primary
@@ -90,7 +90,7 @@ def estimates(story: Story) -> Safe:
     reading, result = story.reading, story.result
     is_long = len(result.targets) > TARGETS_WITH_ALL_ESTIMATORS and len(reading.estimators) > 1
     names = (reading.primary,) if is_long else reading.estimators
-    rows = {target: [result[target, name] for name in names] for target in reading.foremost(TARGETS_LISTED)}
+    rows = {target: [result.stated(target, name) for name in names] for target in reading.foremost(TARGETS_LISTED)}
     lead = (
         f"How much more each target would have earned per {story.unit} than the policy it is compared with. The dashed line marks no "
         "difference."
