@@ -573,10 +573,14 @@ class Misreading:
     said: str
     do: str
 
+    def __post_init__(self) -> None:
+        for part in ("said", "do"):
+            object.__setattr__(self, part, Sentence(getattr(self, part)))
+
     @property
     def message(self) -> str:
         """Both."""
-        return f"{self.said} {self.do}"
+        return Sentence(f"{verbatim(self.said)} {verbatim(self.do)}")
 
 
 def about_misread(named: str, witnesses: Witnesses) -> Misreading | None:

@@ -74,7 +74,7 @@ CODES: Mapping[str, Code] = {
     "biased-weights": Code(
         "caution",
         "Clipped, shrunk and other such weights have a bias that no interval covers.",
-        cure="For an answer without that bias, leave out `weight=`.",
+        cure="For an answer without that bias, name a `target=` and leave out `weight=`.",
     ),
     "mean-weight-off": Code(
         "caution", "Weights should average 1; these do not, so some probability is wrong.", cure=CHECK_PROPENSITIES

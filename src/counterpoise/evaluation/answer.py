@@ -124,6 +124,9 @@ def _parts(
     def verdict(target: str, place: Segment) -> Verdict:
         contrast = target, other
         judged = _judge(views[contrast], place, diagnoses)
+        if options.reward_bounds is not None:  # there is no need to ask for them
+            kept = (replace(caveat, do="") if caveat.code == "equal-rewards" else caveat for caveat in judged.caveats)
+            judged = Verdict(tuple(kept))
         premises = [] if log.estimated is None else [resting_on_model(log.estimated.model)]
         premises += [*looked, *(miscount if place is None else [])]
         if climbed is not None:

@@ -195,6 +195,12 @@ def doctor(
     schema = frame.collect_schema()
     names = schema.names()
     check_digits(schema, names)
+    logged = logged_propensity(whole)
+    if (
+        logged is not None and logged not in names and not logged.isidentifier()
+    ):  # an expression, which may be what the doctor said
+        frame = computed(frame, [logged])
+        schema = frame.collect_schema()
     reward, propensity, action = next(iter(whole.reward), None), logged_propensity(whole), whole.action
     named = [*segments, day, *columns_of(distribution), reward, propensity, action, *targets, *whole.key]
     check_columns(schema, [name for name in named if name])
