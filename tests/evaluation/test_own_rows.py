@@ -7,8 +7,8 @@ import pytest
 import counterpoise as cp
 
 pytest.importorskip("sklearn")
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor  # noqa: E402
-from sklearn.neighbors import KNeighborsRegressor  # noqa: E402
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
+from sklearn.neighbors import KNeighborsRegressor
 
 CODE = "own-training-rows"
 ACTIONS = np.array(["tea", "jam", "milk"])
@@ -131,3 +131,61 @@ def test_functions_are_asked_about_every_action():
 def test_where_contexts_repeat_no_policy_knows_a_single_row():
     log = world(3000, 6).with_columns(pl.col("x", "y").sign())
     assert not caveats(cp.evaluate(log, **PARTS, target={"new": FITS["forest"](log)}))
+
+
+# -- `trained_on=` settles it ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def log():
+    return world(2000, 7)
+
+
+@pytest.fixture(scope="module")
+def own(log):
+    return FITS["forest"](log)
+
+
+def test_what_the_message_says_settles_it(log, own):
+    """`trained_on=` with these rows keeps the doubt and says how many; other rows, or False, end it."""
+    evaluate = lambda **more: cp.evaluate(log, **PARTS, target={"new": own}, **more)  # noqa: E731
+    assert "trained_on=False" in caveats(evaluate())[0].do
+    (caveat,) = caveats(evaluate(trained_on=log[:1000]))
+    assert caveat.numbers["share"] == pytest.approx(0.5, abs=0.05)
+    assert not caveats(evaluate(trained_on=world(2000, 8)))
+    assert not caveats(evaluate(trained_on=False))
+
+
+@pytest.mark.parametrize("form", ["mapping", "file", "files", "pandas", "lazy"])
+def test_training_rows_come_in_any_form_and_are_matched_by_key_if_there_is_one(form, log, own, tmp_path):
+    ids = log[:500].select("id")
+    data = {
+        "mapping": lambda: {"id": ids["id"].to_list()},
+        "file": lambda: (ids.write_csv(tmp_path / "ids.csv"), tmp_path / "ids.csv")[1],
+        "files": lambda: (ids.write_parquet(tmp_path / "ids.parquet"), [tmp_path / "ids.parquet"])[1],
+        "pandas": lambda: pytest.importorskip("pandas").DataFrame({"id": ids["id"].to_list()}),
+        "lazy": ids.lazy,
+    }[form]()
+    (caveat,) = caveats(cp.evaluate(log, **PARTS, key="id", target={"new": own}, trained_on=data))
+    assert caveat.numbers["share"] == pytest.approx(0.25, abs=0.05)
+    others = {"id": [10**9, 10**9 + 1]}
+    assert not caveats(cp.evaluate(log, **PARTS, key="id", target={"new": own}, trained_on=others))
+
+
+def test_columns_of_probabilities_are_settled_too(log, own):
+    scored = log.with_columns(pi=pl.Series(as_function(own)(log.to_arrow().combine_chunks().to_batches()[0])))
+    assert not caveats(cp.evaluate(scored, **PARTS, target={"new": "pi"}))  # a column is not asked about other rows
+    assert caveats(cp.evaluate(scored, **PARTS, target={"new": "pi"}, trained_on=log))
+
+
+def test_every_verb_uses_it_or_refuses_it_in_words(log, own):
+    target = {"new": own}
+    assert caveats(cp.compare(log, **PARTS, target=target, trained_on=log))
+    assert {one.decision for one in cp.rank(log, **PARTS, target=target, trained_on=log)} == {"undecided"}
+    for refuse in (cp.sensitivity, cp.distribution):
+        with pytest.raises(cp.OptionError, match="trained_on"):
+            refuse(log, **PARTS, target=target, trained_on=log)
+    with pytest.raises(cp.OptionError, match="nothing says by what"):
+        cp.evaluate(log, reward="reward", propensity="propensity", target="propensity", trained_on=log)
+    with pytest.raises(cp.OptionError, match="trained_on= cannot be read: no column 'kind'"):
+        cp.evaluate(log, **PARTS, target=target, trained_on=log.drop("kind"))

@@ -80,6 +80,7 @@ METAVARS = {
     "format": "NAME",
     "model": "NAME",
     "items": "FILE",
+    "trained_on": "FILE",
     "value_samples": "M",
     "groups": "G",
     "max_segments": "N",
@@ -105,6 +106,7 @@ MORE = {
     "table": "shop.logs is logs in the schema shop.",
     "model": "For targets that say how they choose among all actions, with --context and --action; needs the extra models.",
     "items": "The file's first column is the action's id.",
+    "trained_on": "none says that none of this log's rows were among them.",
     "model_value": "In the order of the targets.",
     "reward_bounds": "For bernstein, and where all rewards are the same.",
 }  # what to add about a part on the command line
@@ -548,6 +550,7 @@ def numbers(option: str, values: dict[str, str] | None) -> dict[str, float] | No
 _READ: dict[str, Callable[[Any], object]] = {
     "table": table_path,
     "items": table_of,
+    "trained_on": lambda text: False if text.lower() in ("none", "false") else text,
     "weight": weight_of,
     "control": lambda texts: numbers("control", pairs("control", texts)),
     "propensity_of": lambda meaning: meaning.replace("-", "_"),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Click = Any  # its contexts, groups and options, which newer versions of Typer bring along under names of their own
 NAME = "counterpoise.toml"
-PATHS = ("log", "items", "state", "html", "out", "target")  # relative to the file's own folder
+PATHS = ("log", "items", "trained_on", "state", "html", "out", "target")  # relative to the file's own folder
 WRITTEN = ("state", "html", "out")
 TYPED_ONLY = ("external_access", "import", "imports", "force", "overwrite", "replace", "config")
 SECRET = re.compile(r"passw|pwd|secret|token|credential|api_?key", re.IGNORECASE)

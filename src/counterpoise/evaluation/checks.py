@@ -142,7 +142,7 @@ def with_concerns(whole: RewardMoments) -> RewardMoments:
 
 def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments], Iterator[Concern]]]:
     """The checks for what a log has."""
-    if question.policies:
+    if question.policies or not (question.log.trained_on is None or question.log.trained_on is False):
         yield check_training_rows
     if any(target.tells_actions for target in question.targets):
         yield missing_actions

@@ -7,7 +7,7 @@ sample of contexts, and tested: does it know more about the reward of each row t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.verdict import OWN_ROWS
 from counterpoise.engines.registry import engine_of
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import columns, of_64_bits
-from counterpoise.log.parts import LISTS
+from counterpoise.log.log import Log
+from counterpoise.log.parts import LISTS, Data
 from counterpoise.log.question import Learning, NoWeight, Question, lean
-from counterpoise.log.sketches import Lesson, Overlap, row_keys
-from counterpoise.log.targets import Target, is_ranker
+from counterpoise.log.sketches import Keys, Lesson, Overlap, Sketch, row_keys
+from counterpoise.log.targets import Always, Target, is_ranker
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import has_table, probabilities, table_of
 from counterpoise.threads import threads
@@ -37,18 +38,35 @@ SAMPLE = 200_000  # rows of a log in Spark
 
 
 def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Concern]:
-    """A caveat for every policy that recognizes rows of this log from its training, or seems to; others are not looked at."""
-    if not question.log.context or question.log.action is None:
-        return
+    """A caveat for every policy that recognizes rows of this log from its training, or seems to."""
+    log = question.log
     lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
-    for name, overlap in (_overlaps(question, lessons) if lessons else {}).items():
-        if overlap.is_same:
-            numbers = {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
-            text, do = _told(overlap, lessons[name])
-            yield Concern(Caveat(OWN_ROWS, text, numbers, do), target=name)
-    others = [target for target in question.policies if target.name not in lessons and not is_ranker(target.source)]
-    if others and question.lists is None:
-        yield from _seeming(question, others, whole)
+    others = [target for target in question.policies if target.name not in lessons]
+    if lessons and log.context and log.action is not None:
+        for name, overlap in _overlaps(question, {name: lesson.sketch for name, lesson in lessons.items()}).items():
+            if overlap.is_same:
+                text, do = _told(overlap, lessons[name])
+                yield Concern(Caveat(OWN_ROWS, text, _numbers_of(overlap), do), target=name)
+    if log.trained_on is None:
+        if question.lists is None and log.context:
+            yield from _seeming(question, [target for target in others if not is_ranker(target.source)], whole)
+    elif log.trained_on is not False:
+        overlap = _overlap_with(question, log.trained_on)
+        share = f"{overlap.share:.0%}".replace("%", " %")
+        caveat = Caveat(
+            OWN_ROWS,
+            f"It was trained on {share} of these rows, which flatters it.",
+            _numbers_of(overlap),
+            "Evaluate it on other rows.",
+        )
+        fixed = [target for target in question.targets if not isinstance(target.source, Always)]
+        for target in others if question.policies else fixed:
+            if overlap.is_same:
+                yield Concern(caveat, target=target.name)
+
+
+def _numbers_of(overlap: Overlap) -> dict[str, float]:
+    return {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
 
 
 def _lesson(source: object) -> Lesson | None:
@@ -57,33 +75,71 @@ def _lesson(source: object) -> Lesson | None:
     return lesson if isinstance(lesson, Lesson) else None
 
 
-def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overlap]:
+def _overlaps(question: Question, sketches: Mapping[str, Sketch]) -> dict[str, Overlap]:
     """How the rows of the log fit what each policy remembers; with several rewards, the best fit counts."""
-    log = question.log.but(
-        propensity=None, key=(), cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None,
-        baseline=None, candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None,
-    ).without(*LISTS)  # fmt: skip
-    lean = Question(log, (), NoWeight(), learning=Learning())
-    watches = {name: {reward: lesson.sketch.watch() for reward in log.reward} for name, lesson in lessons.items()}
+    watches = {name: {reward: sketch.watch() for reward in question.log.reward} for name, sketch in sketches.items()}
 
-    def look(batches: Iterator[pl.DataFrame]) -> None:
-        for batch in batches:
-            good = batch.drop_nulls([str(log.action), *log.reward])
-            context = [good.get_column(name) for name in log.context]
-            for reward in log.reward:
-                keys = row_keys(context, good.get_column(str(log.action)), good.get_column(reward))
-                for mine in watches.values():
-                    mine[reward].add(keys)
+    def look(reward: str, keys: Keys) -> None:
+        for mine in watches.values():
+            mine[reward].add(keys)
 
-    engine = engine_of(log)
-    if engine.is_cluster:
-        look(iter([engine.sampled(lean, SAMPLE)]))
-    else:
-        engine.over_rows(lean, look, None)
+    _over_keys(question.log.but(key=()), look)
     return {
         name: max((watch.overlap() for watch in mine.values()), key=lambda overlap: (overlap.is_same, overlap.share))
         for name, mine in watches.items()
     }
+
+
+def _overlap_with(question: Question, trained_on: Data) -> Overlap:
+    """How many of the log's rows are among those that a user says policies were trained on: by key, or else by what is in them."""
+    log, sketch = question.log, Sketch()
+    if not log.key and not (log.context and log.action is not None):
+        raise OptionError(
+            "`trained_on=` are rows to find in the log, and nothing says by what.",
+            do="Pass `key=`, what identifies a row; or `context=` and `action=`.",
+        )
+    if log.is_arrays:
+        raise OptionError("`trained_on=` needs a log with named columns.", do="Pass a mapping of arrays as the log.")
+    rows = Log(trained_on, reward=log.reward[0], action=log.action, context=log.context, key=log.key)
+    try:
+        _over_keys(rows, lambda _, keys: sketch.add(keys))
+    except CounterpoiseError as error:
+        raise OptionError(f"`trained_on=` cannot be read: {error}") from error
+    if not sketch.rows:
+        return Overlap(0.0, 0.0, False)
+    if not log.key:
+        return _overlaps(replace(question, log=log.but(reward=log.reward[0])), {"": sketch})[""]
+    watch = sketch.watch()
+    _over_keys(log, lambda _, keys: watch.add(keys))
+    overlap = watch.overlap()
+    return replace(overlap, is_same=overlap.share > 0)  # two rows with one key are one row
+
+
+def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
+    """Show the keys of a log's rows, batch by batch: by its `key` if it has one, or else by context, action and each reward."""
+    bare = log.but(
+        propensity=None, cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None, baseline=None,
+        candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None, proxy=None, observed=None,
+        label_propensity=None, trained_on=None, **(dict.fromkeys(("reward", "context", "action")) if log.key else {}),
+    ).without(*LISTS)  # fmt: skip
+    lean = Question(bare, (), NoWeight(), learning=None if log.key else Learning())
+
+    def of_batch(batches: Iterator[pl.DataFrame]) -> None:
+        for batch in batches:
+            if log.key:
+                none = np.zeros(batch.height)
+                look("", row_keys([batch.get_column(name) for name in log.key], none, none))
+                continue
+            good = batch.drop_nulls([str(log.action), *log.reward])
+            context = [good.get_column(name) for name in log.context]
+            for reward in log.reward:
+                look(reward, row_keys(context, good.get_column(str(log.action)), good.get_column(reward)))
+
+    engine = engine_of(bare)
+    if engine.is_cluster:
+        of_batch(iter([engine.sampled(lean, SAMPLE)]))
+    else:
+        engine.over_rows(lean, of_batch, None)
 
 
 def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
@@ -202,7 +258,10 @@ class Memory:
             f"It seems to have been fitted on these rows: it knows more about the rewards of single rows than rows like them can tell, "
             f"which flatters it by about {self.flattery:.2g} per row, where the standard error is {self.error:.2g}."
         )
-        do = "Evaluate it on other rows; or name the rows that it was fitted on with `trained_on=`."
+        do = (
+            "Evaluate it on other rows, or pass those that it was fitted on as `trained_on=`; `trained_on=False` says that "
+            "these were not among them."
+        )
         numbers = {"flattery": self.flattery, "error": self.error, "z": self.z}
         return Caveat(OWN_ROWS, text, numbers, do)
 

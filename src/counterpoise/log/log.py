@@ -200,6 +200,7 @@ class Log:
     gamma: float | None = None
     done: str | None = None
     where: str | None = None
+    trained_on: Any = None  # rows, as data
     table: str | Sequence[str] | None = None
     query: str | None = None
     external_access: bool = False
@@ -349,11 +350,11 @@ class Log:
         shown = [_describe(self.data)]
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "items" and value is not None:
-                shown.append(f"items={_describe(value)}")
+            if field.name in ("items", "trained_on") and value is not None and value is not False:
+                shown.append(f"{field.name}={_describe(value)}")
             elif field.name == "rows_are_independent" and value:
                 shown.append("cluster=False")
-            elif field.name not in ("data", "items") and value != field.default:
+            elif field.name not in ("data", "items") and value is not field.default and value != field.default:
                 shown.append(f"{field.name}={_single(value)!r}")
         return f"Log({', '.join(shown)})"
 

@@ -244,6 +244,15 @@ class BareLogFields(TypedDict, total=False):
         ),
     ]
     where: Annotated[str | None, Part("an SQL condition: only rows that meet it count", "option", panel="log")]
+    trained_on: Annotated[
+        Data | Literal[False],
+        Part(
+            "the rows that the policies were trained on, matched by key if there is one, and else by context, action and reward; "
+            "policies that saw rows of this log are flattered by them",
+            "option",
+            in_python="a frame, a mapping of columns or files; False says that none of this log's rows were among them",
+        ),
+    ]
     table: Annotated[str | Sequence[str] | None, Part("the database table that is the log", "option")]
     query: Annotated[str | None, Part("the database query that is the log", "option")]
     external_access: Annotated[bool, Part("let DuckDB read other files, as a view over Parquet needs", "option")]
@@ -295,6 +304,7 @@ class LogFields(BareLogFields, total=False):
 
 
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
+TRAINED = ("trained_on",)
 LISTS, LABELS, PREDICTIONS, FITTING = (
     tuple(name for name in PARTS if PARTS[name].group == group)
     for group in ("lists", "labels", "predictions", "fitting")
@@ -388,30 +398,30 @@ LIMITS = {
     "backtest": Limits(
         "backtest", ("control", "per", *LABELS), "takes neither ratios nor further control variates", instead="baseline"
     ),
-    "doctor": Limits("doctor", LABELS, one_reward=False),
+    "doctor": Limits("doctor", (*LABELS, *TRAINED), "is about the log alone", one_reward=False),
     "ab_test": Limits(
         "ab_test",
-        (*LISTS, *LABELS, *MODELS, *SAMPLING, "control", "per"),
+        (*LISTS, *LABELS, *MODELS, *SAMPLING, *TRAINED, "control", "per"),
         "compares the mean rewards of arms, row by row",
         instead="baseline",
     ),
     "distribution": Limits(
-        "a distribution", (*LISTS, *LABELS, *MODELS, *SAMPLING, "control", "baseline", "per", "minimize")
+        "a distribution", (*LISTS, *LABELS, *MODELS, *SAMPLING, *TRAINED, "control", "baseline", "per", "minimize")
     ),
     "sensitivity": Limits(
-        "sensitivity", (*LISTS, *LABELS, *MODELS, *SAMPLING, "control", "baseline", "per"), "is about weights and rewards alone"
+        "sensitivity", (*LISTS, *LABELS, *MODELS, *SAMPLING, *TRAINED, "control", "baseline", "per"), "is about weights and rewards alone"
     ),
     "sql": Limits(
         "sql",
-        (*LISTS, *LABELS, *FITTING, "baseline", "key", "query", "external_access", "format", "reward_bounds", "per", "minimize"),
+        (*LISTS, *LABELS, *FITTING, *TRAINED, "baseline", "key", "query", "external_access", "format", "reward_bounds", "per", "minimize"),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
-    "learn_policy": Limits("learn_policy", (*SAMPLING, *LABELS, *_UNLEARNED), _LEARNS, one_reward=False),
-    "PolicyLearner": Limits("PolicyLearner", (*SAMPLING, *LABELS, *_UNLEARNED), _LEARNS, one_reward=False),
+    "learn_policy": Limits("learn_policy", (*SAMPLING, *LABELS, *TRAINED, *_UNLEARNED), _LEARNS, one_reward=False),
+    "PolicyLearner": Limits("PolicyLearner", (*SAMPLING, *LABELS, *TRAINED, *_UNLEARNED), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
         "RankingLearner",
-        (*SAMPLING, *LABELS, "candidates", *MODELS, "baseline", "per", *EPISODES),
+        (*SAMPLING, *LABELS, *TRAINED, "candidates", *MODELS, "baseline", "per", *EPISODES),
         "learns from lists and their rewards alone",
         one_reward=False,
     ),
