@@ -220,9 +220,9 @@ def test_tests_and_the_doctor_notice_clusters_that_nobody_named():
 @pytest.mark.parametrize("feature", ["visits", "mins", "country", "context", "campaign", "widget"])
 def test_what_describes_a_decision_is_no_cluster(feature):
     """Rewards depend on a number, smoothly, on a category with a common value, on one by its name, or on what was chosen."""
-    g, doubted = np.random.default_rng([1, 2]), 0
+    g, n, doubted = np.random.default_rng([1, 2]), 4000, 0
     for seed in range(10):
-        log, n = of_shops(taste=0.0, seed=seed), 4000
+        log = of_shops(taste=0.0, seed=seed)
         x = {
             "visits": lambda: g.poisson(40, n), "mins": lambda: g.integers(0, 48, n),
             "country": lambda: np.minimum(g.zipf(1.5, n), 60), "widget": lambda: g.integers(0, 40, n),

@@ -88,7 +88,9 @@ CODES: Mapping[str, Code] = {
         "caution", "The target takes actions that the log never takes, which leaves bounds.", takes_rows=True
     ),
     OWN_ROWS: Code("caution", "The policy was learned from these rows, which flatters it.", takes_rows=True),
-    TOGETHER: Code("caution", "Rows with the same id are alike, so the interval is too narrow.", takes_rows=True),
+    TOGETHER: Code(
+        "caution", "Rows with the same value in a column are alike, so the interval is too narrow.", takes_rows=True
+    ),
     "lists-as-rows": Code(
         "caution",
         "Rows look like the positions of lists or the steps of episodes, and are judged one by one.",

@@ -167,7 +167,7 @@ def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
 SAMPLED = 4_000  # rows of whole ids
 ENOUGH, AT_MOST = 200, 40_000  # ids that are enough to tell; until then, more rows are taken
 REPEATED = 1.05  # rows per id, at least
-SURELY = 4.0  # standard errors beyond chance, of a column whose name says nothing; several are tried
+SURELY = 3.5  # standard errors beyond chance, of a column whose name says nothing; several are tried
 SCREENED = 2.0  # of which the first rows of a longer log have to show so many, for a column to be tried
 TRIED = 4  # such columns, those first whose rewards are the most alike
 COMPARED = 16  # columns, besides those of the question, by which rows are compared
