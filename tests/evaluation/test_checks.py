@@ -191,9 +191,8 @@ def test_rows_that_move_together_are_noticed_under_any_name(name, text, per_shop
     assert one.numbers["factor"] == pytest.approx(2.2 if per_shop else 1.8, rel=0.2)
     assert not caveats(cp.evaluate(log, **ASKED, cluster=name), TOGETHER)
     assert not caveats(cp.evaluate(log, **ASKED, cluster=False), TOGETHER)
-    assert not caveats(
-        cp.evaluate(log, **ASKED, baseline=[name]), TOGETHER
-    )  # known before the choice, and not the unit
+    for part in ("baseline", "context"):  # known before the choice, and not the unit
+        assert not caveats(cp.evaluate(log, **ASKED, **{part: [name]}), TOGETHER)
 
 
 @pytest.mark.parametrize("source", ["pandas", "lazy", "mapping", "parquet", "csv", "duckdb"])

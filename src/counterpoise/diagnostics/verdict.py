@@ -541,13 +541,13 @@ class Uneven:
         """The caveat, if chance does not explain it."""
         if self.p < WRONG_PROPENSITIES:
             do = _label_propensity(at_one_rate, "One number for all rows is not enough.")
-            text = f"Labels are not spread evenly: {verbatim(self.text)} (p {p_value(self.p)})."
+            text = f"Labels are not spread evenly: {self.text} (p {p_value(self.p)})."
             yield Caveat(BY_ACTION, text, {**self.numbers, "p": self.p}, do)
 
 
 def labeled_shares(share: float, rest: float, where: str, *, at_one_rate: bool) -> str:
     """How large a share of some rows is labeled, and of the others, in words."""
-    own, others = (f"{100 * part:.3g} %" for part in (share, rest))
+    own, others, where = *(f"{100 * part:.3g} %" for part in (share, rest)), verbatim(where)
     if at_one_rate:
         return f"{own} of the rows where {where} are labeled, and {others} of the others"
     return f"by `label_propensity=`, labeled rows stand for {own} of the rows where {where}, and for {others} of the others"
