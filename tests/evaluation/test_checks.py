@@ -165,6 +165,90 @@ def test_every_reward_is_judged_by_itself():
     assert caveats(result.by_reward["r"], TOGETHER)
 
 
+def of_shops(name="shop_id", taste=1.0, seed=0, per=20, per_shop=False, text=True, n=4000):
+    """Clicks in shops of about so many rows each; `per_shop` makes one choice for all rows of a shop."""
+    g = np.random.default_rng(seed)
+    shops = n // per
+    shop = g.integers(0, shops, n)
+    action = g.integers(0, 2, shops)[shop] if per_shop else g.integers(0, 2, n)
+    mood, codes = taste * g.normal(size=shops)[shop], g.permutation(10 * shops)[shop]
+    return pl.DataFrame(
+        {
+            name: [f"{k}@example.org" for k in codes] if text else codes, "p": np.full(n, 0.5), "t": np.where(action == 1, 0.8, 0.2),
+            "r": (g.random(n) < 1 / (1 + np.exp(1 - mood))).astype(float), "flag": g.integers(0, 2, n), "x": g.normal(size=n),
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("per_shop", [False, True])
+@pytest.mark.parametrize(
+    ("name", "text"), [("shop_id", False), ("store", True), ("sid", False), ("email", True), ("whoever", True)]
+)
+def test_rows_that_move_together_are_noticed_under_any_name(name, text, per_shop):
+    log = of_shops(name, per_shop=per_shop, text=text)
+    (one,) = caveats(cp.evaluate(log, **ASKED), TOGETHER)
+    assert f"cluster={name!r}" in one.do
+    assert one.numbers["factor"] == pytest.approx(2.2 if per_shop else 1.8, rel=0.2)
+    assert not caveats(cp.evaluate(log, **ASKED, cluster=name), TOGETHER)
+    assert not caveats(cp.evaluate(log, **ASKED, cluster=False), TOGETHER)
+    for part in ("baseline", "context"):  # known before the choice, and not the unit
+        assert not caveats(cp.evaluate(log, **ASKED, **{part: [name]}), TOGETHER)
+
+
+@pytest.mark.parametrize("source", ["pandas", "lazy", "mapping", "parquet", "csv", "duckdb"])
+@pytest.mark.parametrize("n", [4_000, 30_000])
+def test_clusters_nobody_named_are_noticed_wherever_the_rows_are(source, n, tmp_path):
+    log, path = of_shops(n=n), tmp_path / f"log.{source}"
+    if source in ("parquet", "csv"):
+        getattr(log, f"write_{source}")(path)
+    data = {
+        "pandas": log.to_pandas, "lazy": log.lazy, "mapping": lambda: {name: log[name].to_numpy() for name in log.columns},
+        "duckdb": lambda: duckdb.connect().from_arrow(log.to_arrow()),
+    }.get(source, lambda: path)()  # fmt: skip
+    (one,) = caveats(cp.evaluate(data, **ASKED), TOGETHER)
+    assert "cluster='shop_id'" in one.do
+
+
+def test_tests_and_the_doctor_notice_clusters_that_nobody_named():
+    log = of_shops(per_shop=True).with_columns(arm=pl.when(pl.col("t") > 0.5).then(pl.lit("B")).otherwise(pl.lit("A")))
+    (one,) = cp.ab_test(log.drop("p", "t"), arm="arm", reward="r")["B"].verdict.caveats
+    assert (one.code, "cluster='shop_id'" in one.do) == (TOGETHER, True)
+    assert [said for said in cp.doctor(log, **ASKED).findings if "cluster='shop_id'" in said.message]
+
+
+@pytest.mark.parametrize("feature", ["visits", "mins", "country", "context", "campaign", "widget"])
+def test_what_describes_a_decision_is_no_cluster(feature):
+    """Rewards depend on a number, smoothly, on a category with a common value, on one by its name, or on what was chosen."""
+    g, n, doubted = np.random.default_rng([1, 2]), 4000, 0
+    for seed in range(10):
+        log = of_shops(taste=0.0, seed=seed)
+        x = {
+            "visits": lambda: g.poisson(40, n), "mins": lambda: g.integers(0, 48, n),
+            "country": lambda: np.minimum(g.zipf(1.5, n), 60), "widget": lambda: g.integers(0, 40, n),
+        }.get(feature, lambda: g.integers(0, 40, n))()  # fmt: skip
+        effect = {"visits": (x - 40) / 6, "mins": np.sin(x / 48 * 2 * np.pi)}.get(
+            feature, g.normal(size=x.max() + 1)[x]
+        )
+        log = log.with_columns(r=(g.random(n) < 1 / (1 + np.exp(1 - effect))).astype(float)).with_columns(
+            **{feature: pl.Series(x)}
+        )
+        if feature == "widget":
+            log = log.with_columns(p=pl.lit(1 / 40), t=pl.lit(1 / 40))
+        doubted += bool(caveats(cp.evaluate(log, **ASKED), TOGETHER))
+    assert doubted == 0
+
+
+@pytest.mark.once
+def test_independent_rows_of_columns_that_repeat_are_not_doubted():
+    doubted = 0
+    for seed in range(60):
+        log = of_shops("store", 0.0, seed, text=bool(seed % 2), n=2000).with_columns(
+            sid=pl.Series(np.random.default_rng(seed).integers(0, 150, 2000)), whoever=pl.int_range(2000) // 9
+        )
+        doubted += bool(caveats(cp.evaluate(log, **ASKED), TOGETHER))
+    assert doubted <= 2
+
+
 def test_a_test_whose_arms_are_constant_for_each_user_is_doubted():
     log = a_log()
     by_user = log.with_columns(arm=pl.when(pl.col("user_id") % 2 == 0).then(pl.lit("A")).otherwise(pl.lit("B")))

@@ -69,6 +69,31 @@ def moving_together(column: str, ids: NDArray[np.int64], terms: Floats, *, looks
     return Together(column, factor, min(p * looks, 1.0), count, len(ids)) if p <= level else None
 
 
+def are_smooth(ids: NDArray[np.int64], terms: Floats) -> bool:
+    r"""Whether rows of neighboring ids are about as alike as those of one, as of ages or hours, which measure something.
+
+    .. math:: \frac{\sum_g S_g S_{g + 1}}{\sum_g n_g n_{g + 1}} \ge
+        \frac{1}{2} \frac{\sum_g S_g^2 - \sum_i \psi_i^2}{\sum_g n_g (n_g - 1)}, \qquad S_g = \sum_{i \in g} \psi_i
+
+    `ids` are numbers in the order of the values.
+
+    >>> random = np.random.default_rng(0)
+    >>> ids, noise = random.integers(0, 60, 3000), random.normal(size=3000)
+    >>> are_smooth(ids, noise + 0.03 * ids), are_smooth(ids, noise + random.normal(size=60)[ids])
+    (True, False)
+    """
+    psi = terms - terms.mean()
+    sums, sizes = np.bincount(ids, psi), np.bincount(ids)
+    within = (float(sums @ sums) - float(psi @ psi)) / max(float(sizes @ (sizes - 1)), 1.0)
+    return float(sums[:-1] @ sums[1:]) / max(float(sizes[:-1] @ sizes[1:]), 1.0) >= within / 2.0
+
+
+def sureness(values: Floats, ids: NDArray[np.int64]) -> float:
+    """How many standard errors the values of one id are alike beyond chance."""
+    psi = values - values.mean()
+    return _sureness(psi, ids, int(ids.max()) + 1)
+
+
 def _sureness(psi: Floats, ids: NDArray[np.int64], count: int) -> float:
     """The sum of the products of an id's pairs, by its standard error."""
     squares = np.square(psi)

@@ -150,7 +150,9 @@ CODES: Mapping[str, Code] = {
         cure=EXPLORE,
     ),
     OWN_ROWS: Code("caution", "The policy was learned from these rows, which flatters it.", takes_rows=True),
-    TOGETHER: Code("caution", "Rows with the same id are alike, so the interval is too narrow.", takes_rows=True),
+    TOGETHER: Code(
+        "caution", "Rows with the same value in a column are alike, so the interval is too narrow.", takes_rows=True
+    ),
     "lists-as-rows": Code(
         "caution",
         "Rows look like the positions of lists or the steps of episodes, and are judged one by one.",
@@ -656,13 +658,13 @@ class Uneven:
         """The caveat, if chance does not explain it."""
         if self.p < WRONG_PROPENSITIES:
             do = _label_propensity(at_one_rate, "One number for all rows is not enough.")
-            text = f"Labels are not spread evenly: {verbatim(self.text)} (p {p_value(self.p)})."
+            text = f"Labels are not spread evenly: {self.text} (p {p_value(self.p)})."
             yield Caveat(BY_ACTION, text, {**self.numbers, "p": self.p}, do)
 
 
 def labeled_shares(share: float, rest: float, where: str, *, at_one_rate: bool) -> str:
     """How large a share of some rows is labeled, and of the others, in words."""
-    own, others = (f"{100 * part:.3g} %" for part in (share, rest))
+    own, others, where = *(f"{100 * part:.3g} %" for part in (share, rest)), verbatim(where)
     if at_one_rate:
         return f"{own} of the rows where {where} are labeled, and {others} of the others"
     return f"by `label_propensity=`, labeled rows stand for {own} of the rows where {where}, and for {others} of the others"

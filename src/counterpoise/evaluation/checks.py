@@ -11,6 +11,7 @@ from itertools import product
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.diagnose import of_mean
@@ -35,14 +36,13 @@ from counterpoise.diagnostics.seeming import (
     shows_once,
     tells_apart,
 )
-from counterpoise.diagnostics.together import FEWEST, Together, moving_together
+from counterpoise.diagnostics.together import FEWEST, Together, are_smooth, moving_together, sureness
 from counterpoise.diagnostics.verdict import (
     CHECK_PROPENSITIES,
     COUNTED,
     MISREAD,
     MISSING,
     REREAD,
-    SURE,
     UNNAMED,
     Severity,
     Uneven,
@@ -56,7 +56,7 @@ from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns, roots_of
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.parts import USUAL, Minimize, ids_among, sampling_among, says_dropped, usual
+from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, says_dropped, usual
 from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Question
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
@@ -119,9 +119,13 @@ class RewardMoments:
 SAMPLED = 4_000  # rows of whole ids
 ENOUGH, AT_MOST = 200, 40_000  # ids that are enough to tell; until then, more rows are taken
 REPEATED = 1.05  # rows per id, at least
+SURELY = 3.5  # standard errors beyond chance, of a column whose name says nothing; several are tried
+SCREENED = 2.0  # of which the first rows of a longer log have to show so many, for a column to be tried
+TRIED = 4  # such columns, those first whose rewards are the most alike
 COMPARED = 16  # columns, besides those of the question, by which rows are compared
 OFTEN = 0.05  # of the rows: fewer repeated ones make an interval too narrow by less than 3 %
 LABELED, ACTIONS = 200_000, 50  # rows, and the most common of their actions, whose labels are counted
+MOST_ACTIONS = 1000  # of a column that may be the action
 FIRST = 10_000  # rows that the doctor's cheap checks look at
 RARE = 0.001  # once this share of rows is dropped, propensities are looked at
 MATTERS = 0.25  # standard errors: a bias of that size lowers what a 95 % interval covers by half a percent
@@ -193,13 +197,13 @@ def _may_be_action(question: Question, frame: pl.DataFrame, name: str) -> bool:
     values = frame.get_column(name)
     if not _has_own_propensities(question) or values.dtype.is_float() or values.dtype.is_nested():
         return False
-    if values.null_count() or not 2 <= values.n_unique() <= ACTIONS:
+    if values.null_count() or not 2 <= values.n_unique() <= MOST_ACTIONS:
         return False
     taken = values.rank("dense").to_numpy() - 1
     with np.errstate(divide="ignore"):
         counts = 1.0 / _numbers(frame, str(question.log.propensity))
     total, square = np.bincount(taken, counts), np.bincount(taken, np.square(counts))
-    return bool(np.isfinite(total).all()) and bool((np.abs(total - len(taken)) <= SURE * np.sqrt(square)).all())
+    return bool(np.isfinite(total).all()) and bool((np.abs(total - len(taken)) <= 5.0 * np.sqrt(square)).all())
 
 
 def _labels_by(actions: pl.Series, labels: Floats, clusters: pl.Series | None, *, at_one_rate: bool) -> Uneven:
@@ -247,25 +251,20 @@ def actions_as_probabilities(question: Question, whole: RewardMoments) -> Iterat
 
 def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]:
     """What columns that nobody named suggest, first by their names: ids whose rows move together, and lists."""
-    columns = columns_of(question.log)
-    yield from rows_together(question, whole, columns)
+    columns, log = columns_of(question.log), question.log
+    are_single = log.cluster is None and not log.rows_are_independent
+    first = _with_unnamed(question, columns) if are_single else pl.DataFrame()
+    yield from rows_together(question, whole, columns, first)
     yield from lists_as_rows(question, whole, columns)
     yield from unnamed_sampling(question, columns)
-    yield from repeated_rows(question, columns)
+    if not log.key:
+        yield from repeated_rows(first)
 
 
-def repeated_rows(question: Question, names: Sequence[str]) -> Iterator[Concern]:
+def repeated_rows(frame: pl.DataFrame) -> Iterator[Concern]:
     """Whether rows are there twice, if no key or cluster tells: the doctor's check, on some columns of the first rows."""
-    log = question.log
-    taken = {column for _, column in question.columns}
-    others = [name for name in names if name not in taken][:COMPARED]
     # probabilities and rewards alone may be the same for different decisions
-    if log.key or log.cluster is not None or log.rows_are_independent or not others:
-        return
-    counts = None
-    with suppress(CounterpoiseError):  # a column that nobody asked for may be unreadable
-        frame = first_rows_with(question, FIRST, others)
-        counts = repeats(frame, frame.schema)
+    counts = repeats(frame, frame.schema)
     if counts is None or counts.repeated < OFTEN * counts.rows:
         return
     if counts.is_odd or tells_apart(frame.lazy(), frame.schema):
@@ -309,15 +308,17 @@ def kept_with(values: pl.Series) -> str | None:
     return f"1.0 / {column}" if low >= 1.0 and high > 1.0 else None
 
 
-def rows_together(question: Question, whole: RewardMoments, columns: Sequence[str]) -> Iterator[Concern]:
-    """Whether rows of one id are alike, if a column looks like ids and nobody named clusters."""
+def rows_together(
+    question: Question, whole: RewardMoments, columns: Sequence[str], first: pl.DataFrame | None = None
+) -> Iterator[Concern]:
+    """Whether rows of one id are alike, and nobody named clusters; `first` are the first rows with the columns that nobody named."""
     contrast = next((contrast for contrast in question.contrasts if contrast[1]), question.contrasts[0])
     rewards = question.log.reward
 
     def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
         return {name: _terms(question, frame, place, *contrast) for place, name in enumerate(rewards)}
 
-    for reward, together in together_by(question, columns, whole.rows, terms, len(rewards)).items():
+    for reward, together in together_by(question, columns, whole.rows, terms, len(rewards), first).items():
         yield Concern(together.caveat(), reward=reward)
 
 
@@ -327,38 +328,125 @@ def together_by(
     rows: int,
     terms: Callable[[pl.DataFrame], Mapping[str, tuple[Floats, Floats]]],
     looks: int,
+    first: pl.DataFrame | None = None,
 ) -> dict[str, Together]:
-    """For every estimate, the id column whose rows move together the most, if any, on a sample of whole ids.
+    """For every estimate, the column whose rows move together the most, if any, on a sample of whole ids.
 
-    `terms` makes of rows each estimate's terms, nan where a reward is bad, and weights; there are so many `looks` at each column.
+    Columns whose names say that they identify somebody come first; if none of them moves, any column that nobody named is tried whose
+    values repeat, and by which the rewards of the `first` rows are alike. `terms` makes of rows each estimate's terms, nan where a reward
+    is bad, and weights; there are so many `looks` at each column.
     """
     log = question.log
     if log.cluster is not None or log.rows_are_independent or rows < 2 * FEWEST:
         return {}
-    possible = ids_among(columns, _taken(question))
-    if not possible:
-        return {}
-    strongest: dict[str, Together] = {}
-    for column, is_sure in possible.items():
-        counts: list[int] = []  # of different ids
-        repeat = partial(_repeat, counts)
-        parts = max(1, rows // SAMPLED)
-        sample = good_rows_of_ids(question, column, parts, repeat)
-        if parts > 1 and counts[-1] < ENOUGH:  # each may have many rows
-            sample = good_rows_of_ids(question, column, max(1, rows // AT_MOST), repeat)
-        if sample is None or sample.height < 2 * FEWEST:
-            continue
-        ids = sample.get_column(ID).to_numpy()
-        for name, (psi, weights) in terms(sample).items():
-            known = ~np.isnan(psi)
-            if known.sum() < 2 * FEWEST:  # where rewards are known for some rows only
+    named = ids_among(columns, _taken(question))
+
+    def strongest(possible: Mapping[str, bool], looks: int, *, is_named: bool) -> dict[str, Together]:
+        best: dict[str, Together] = {}
+        for column, is_sure in possible.items():
+            sample = _whole_ids(question, column, rows, is_named=is_named)
+            if sample is None:
                 continue
-            together = moving_together(column, ids[known], psi[known], looks=looks * len(possible))
-            # an id may be of what was chosen, whose weights move together
-            is_unit = is_sure or together is None or moving_together(column, ids, weights) is None
-            if together is not None and is_unit and (name not in strongest or together.factor > strongest[name].factor):
-                strongest[name] = together
-    return strongest
+            ids = sample.get_column(ID).to_numpy()
+            for name, (psi, weights) in terms(sample).items():
+                known = ~np.isnan(psi)
+                if known.sum() < 2 * FEWEST:  # where rewards are known for some rows only
+                    continue
+                psi, own, weights = psi[known], ids[known], weights[known]
+                if not is_named and (sureness(psi, own) < SURELY or are_smooth(own, psi)):
+                    continue
+                together = moving_together(column, own, psi, looks=looks)
+                if together is None or (name in best and together.factor <= best[name].factor):
+                    continue
+                # an id may be of what was chosen, whose weights move together
+                if is_sure or moving_together(column, own, weights) is None or _is_assigned(sample, own, weights):
+                    best[name] = together
+        return best
+
+    found = strongest(named, looks * len(named), is_named=True)
+    if found:
+        return found
+    first = _with_unnamed(question, columns) if first is None else first
+    return strongest(dict.fromkeys(_alike(question, first, columns, rows), False), looks, is_named=False)
+
+
+def _unnamed(question: Question, columns: Sequence[str]) -> list[str]:
+    """Some of the columns that nobody named."""
+    taken = {column for _, column in question.columns}
+    return [name for name in columns if name not in taken][:COMPARED]
+
+
+def _with_unnamed(question: Question, columns: Sequence[str]) -> pl.DataFrame:
+    """The first rows with some of the columns that nobody named; nothing if there are none, or one cannot be read."""
+    others = _unnamed(question, columns)
+    with suppress(CounterpoiseError):
+        return first_rows_with(question, FIRST, others) if others else pl.DataFrame()
+    return pl.DataFrame()
+
+
+def _alike(question: Question, first: pl.DataFrame, columns: Sequence[str], rows: int) -> list[str]:
+    """The columns that nobody named, and whose names do not say what they are, by which rewards of the first rows are alike."""
+    log, n = question.log, first.height
+    taken = {*_taken(question), *log.context, *(log.baseline or ()), *(log.control or ())}
+    free = [name for name in _unnamed(question, columns) if name not in taken and name in first.columns]
+    free = [name for name in free if not describes(name) and _may_be_ids(first.get_column(name))]
+    if not free or n < 2 * FEWEST:
+        return []
+    # whole ids are looked at after that, where the first rows have but few rows of each
+    least = SURELY - 1.0 if rows <= n else SCREENED
+    is_known = _numbers(first, log.observed) == 1.0 if log.observed is not None else True
+    rewards = [np.where(is_known, _numbers(first, name), np.nan) for name in log.reward]
+    alike: dict[str, float] = {}
+    for name in free:
+        ids = _hashed(first.get_column(name), bits=(2 * n).bit_length())
+        counts = np.bincount(ids)
+        if not FEWEST <= (counts > 0).sum() < n or counts.max() > n / FEWEST:
+            continue
+        for reward in rewards:
+            known = np.isfinite(reward)
+            if known.sum() >= 2 * FEWEST:
+                alike[name] = max(alike.get(name, 0.0), sureness(reward[known], ids[known]))
+    best = sorted((name for name in alike if alike[name] >= least), key=lambda name: -alike[name])
+    return [name for name in best if not _may_be_action(question, first, name)][:TRIED]
+
+
+def _may_be_ids(values: pl.Series) -> bool:
+    """Whether a column's type, and its first values, can be those of ids."""
+    if values.dtype.is_float():
+        some = values.head(FEWEST).to_numpy()
+        return bool((np.isnan(some) | (some % 1.0 == 0.0)).all())
+    return values.dtype.is_integer() or values.dtype in (pl.String, pl.Categorical, pl.Enum)
+
+
+def _hashed(values: pl.Series, bits: int) -> NDArray[np.int64]:
+    """The values as places in a table of 2^bits, of which a few may share one."""
+    if values.dtype.is_integer() and not values.null_count():
+        hashes = values.to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    else:
+        hashes = values.hash().to_numpy()
+    return (hashes >> np.uint64(64 - bits)).astype(np.int64)
+
+
+def _whole_ids(question: Question, column: str, rows: int, *, is_named: bool) -> pl.DataFrame | None:
+    """A sample of whole ids of a column, if its values repeat as ids do."""
+    counts: list[int] = []  # of different ids
+    repeat = partial(_repeat, counts, most=None if is_named else rows / FEWEST)
+    parts = max(1, rows // SAMPLED)
+    sample = good_rows_of_ids(question, column, parts, repeat)
+    if parts > 1 and counts[-1] < ENOUGH:  # each may have many rows
+        sample = good_rows_of_ids(question, column, max(1, rows // AT_MOST), repeat)
+    return sample if sample is not None and sample.height >= 2 * FEWEST else None
+
+
+def _is_assigned(sample: pl.DataFrame, ids: NDArray[np.int64], weights: Floats) -> bool:
+    """Whether rows of one id have one weight because a single choice was made for all of them, and not because the id is of the choice.
+
+    Then many ids share few weights, and there are far more ids than actions, of which there are 1/p on average.
+    """
+    pairs = np.unique(np.stack([ids, weights.round(12)]), axis=1)
+    count, each = len(np.unique(ids)), len(np.unique(pairs[1]))
+    actions = float(np.mean(1.0 / _numbers(sample, PROPENSITY))) if PROPENSITY in sample.columns else 1.0
+    return pairs.shape[1] == count and count > 10 * each and count > 2 * actions
 
 
 def _taken(question: Question) -> set[str | None]:
@@ -379,14 +467,19 @@ def _taken(question: Question) -> set[str | None]:
     return {*parts, *USUAL["action"], log.propensity, *(target.column for target in question.targets)}
 
 
-def _repeat(counts: list[int], ids: pl.Series) -> bool:
-    """Whether a column's values can be ids of several rows each: not a number per row, not a few segments, not measurements."""
+def _repeat(counts: list[int], ids: pl.Series, most: float | None = None) -> bool:
+    """Whether a column's values can be ids of several rows each: not a number per row, not a few segments, not measurements.
+
+    Those of a column whose name says nothing come twice or more often, and each in `most` rows.
+    """
     counts.append(0 if ids.dtype.is_nested() else ids.n_unique())
     if ids.dtype.is_nested() or ids.dtype.is_temporal() or ids.len() < 2 * FEWEST:
         return False
     if ids.dtype.is_float() and not bool((ids % 1 == 0).all()):
         return False
-    return FEWEST <= counts[-1] <= ids.len() / REPEATED
+    if most is not None and ids.value_counts().get_column("count").max() > most:
+        return False
+    return FEWEST <= counts[-1] <= ids.len() / (REPEATED if most is None else 2.0)
 
 
 def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, other: str) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
 from counterpoise.diagnostics.diagnose import of_mean
 from counterpoise.diagnostics.verdict import Labels, Uneven, after_choice, judge_labels, labeled_shares
-from counterpoise.errors import OptionError
+from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, above_logging, gradient, unstack
 from counterpoise.estimators.lists import longer_lists
 from counterpoise.intervals import Anytime, Evidence, Interval, Method, check_level, strategy
@@ -899,12 +899,10 @@ def doubtful_labels(view: View) -> Mapping[Segment, list[Caveat]]:
     def by_weight(k: int, clusters: float) -> Uneven:
         mean, of_all, error = (float(each[k]) for each in excesses)
         p = of_mean(mean - of_all, error, min(float(labels[k]), float(effective[k])), clusters)
-        if is_of_one:
-            text = (
-                f"the mean weight of {view.contrast[0]} is {1 + mean:.3g} in labeled rows, and {1 + of_all:.3g} in all"
-            )
-        else:
-            what = f"the weights of {view.contrast[0]} and {view.contrast[1]} differ by"
+        first, second = map(verbatim, view.contrast)
+        text = f"the mean weight of {first} is {1 + mean:.3g} in labeled rows, and {1 + of_all:.3g} in all"
+        if not is_of_one:
+            what = f"the weights of {first} and {second} differ by"
             text = f"{what} {mean:.3g} on average in labeled rows, and by {of_all:.3g} in all"
         return Uneven(text, {"weight": mean + is_of_one, "weight_of_all": of_all + is_of_one}, p)
 
@@ -930,16 +928,10 @@ def _labels_by_segment(view: View, rows: Moments) -> Iterator[Uneven]:
             error = jackknife_error(np.nan_to_num(without / without[:1] - 1.0), view.groups.n)[0]
     else:  # as if labels were spread evenly, since those of a small segment show little of their own spread
         error = np.sqrt(rows.covariance(LABEL, LABEL)[0] * np.maximum(1.0 / n - 1.0 / n[0], 0.0)) / share[0]
-    labels = float(effective_labels(rows)[0][0])
-    p = [
-        of_mean(
-            float(off[k]),
-            float(error[k]),
-            labels * min(n[k], n[0] - n[k]) / n[0],
-            float(view.clusters[k]) if view.is_clustered else math.inf,
-        )
-        for k in range(1, len(view.places))
-    ]
+    carrying = float(effective_labels(rows)[0][0]) * np.minimum(n, n[0] - n) / n[0]
+    clusters = view.clusters if view.is_clustered else np.full(n.shape, math.inf)
+    tested = list(zip(off, error, carrying, clusters, strict=True))[1:]
+    p = [of_mean(*map(float, each)) for each in tested]
     k = 1 + int(np.argmin(p))
     rest = (n[0] * share[0] - n[k] * share[k]) / max(n[0] - n[k], 1.0)
     where = " and ".join(

@@ -493,6 +493,20 @@ _THING = re.compile(
     r"click|order|query|search|page|list|slate|carousel|feed)s?" + _ID
 )
 _ANY_ID = re.compile(r".+_(id|uuid|guid)")
+# what tells about a decision, and not from whom it comes: rows with one value are alike, and yet drawn one by one
+_FEATURE = re.compile(
+    r"(.*_)?(age|birth_?year|born|gender|sex|income|salary|country|nation|nationality|continent|region|area|county|province|district|city|"
+    r"town|state|zip|zip_?code|post_?code|postal|postal_?code|market|location|geo|timezone|lat|lon|latitude|longitude|language|lang|locale|"
+    r"hour|minute|second|day|week|weekday|dow|month|quarter|season|year|date|time|timestamp|ts|epoch|created_at|"
+    r"price|cost|amount|revenue|spend|budget|discount|fee|bid|score|rating|stars|count|number|num|total|quantity|qty|stock|"
+    r"duration|dwell|length|width|height|size|weight|distance|temperature|tenure|level|tier|plan|step|position|pos|rank|slot|index|"
+    r"action|arm|item|product|article|ad|ads|creative|banner|variant|treatment|campaign|offer|content|movie|film|song|track|video|doc|"
+    r"document|sku|hotel|poi|policy|model|experiment|test|bucket|group|segment|cohort|category|brand|make|publisher|channel|"
+    r"source|medium|referrer|referer|keyword|query|search|term|topic|tag|genre|template|version|os|platform|carrier|isp|currency|color|"
+    r"colour|type|kind|class|choice|option|candidate|reward|label|domain|url|domain_name|job|occupation|industry|education)s?"
+    r"(_?(id|code|name|key|no|nr|number|value|band|bin))?|(n|num|no|count)_.+|"
+    r"(.*_)?(context|ctx|covariate|cov|feature|feat|attribute|attr|category|cat|dimension|dim|variable|var|column|col|field|[a-z])_?[0-9]*"
+)
 _SHARE = "(rate|prob|probability|ratio|fraction|weight|factor)"
 _SAMPLING = re.compile(rf"((down|sub)?_?sampl(e|ing)_{_SHARE}|keep_{_SHARE}|p_?drop|drop_(rate|prob|probability))")
 _MAYBE_SAMPLING = re.compile(rf"{_SAMPLING.pattern}|keep|weight|weights|row_weight")
@@ -563,6 +577,16 @@ def ids_among(columns: Collection[str], taken: Collection[str | None] = ()) -> d
 
 
 @lru_cache(maxsize=10_000)  # names repeat from call to call
+def describes(name: str) -> bool:
+    """Whether a column's name says that it tells about a decision (when, where, which, how much), and not from whom it comes.
+
+    >>> [name for name in ("store", "sid", "email", "age", "zipCode", "campaign_id", "page", "n_items") if not describes(name)]
+    ['store', 'sid', 'email', 'page']
+    """
+    return _FEATURE.fullmatch(_in_words(name)) is not None
+
+
+@lru_cache(maxsize=10_000)
 def _is_id(name: str) -> bool | None:
     plain = _in_words(name)
     if _UNIT.fullmatch(plain):
