@@ -936,6 +936,98 @@ def check_hard(*, runs: int = 300, seed: int = 0, every: int = 1, processes: int
     return not broken
 
 
+# -- looking every day --------------------------------------------------------------------------------------------------------
+
+MORNINGS = 30
+LOOKED_AT = {
+    "2 actions, softmax": ("clicks 0.3", 300),
+    "10 actions, softmax": ("clicks 0.02", 3_000),
+    "10 actions, greedy": ("normal 5", 400),
+    "new arm": ("clicks 0.3", 1_500),
+    "lognormal 0.5, +0.6": ("revenue", 2_000),
+    "own: near on-policy": ("clicks 0.3", 300),
+    "own: greedy logging": ("clicks 0.9", 1_000),
+    "own: rare treatment": ("normal 5", 800),
+}
+
+
+@dataclass(frozen=True)
+class MonthOfLooks:
+    """On which morning a policy was first called better or worse with `ok` (0: never), by one look's intervals, too; and the last word."""
+
+    called: int
+    by_student: int
+    is_better: bool
+
+
+def look_daily(place: Table | Any, pays: Any, rows: int, is_equal: bool, random: np.random.Generator) -> MonthOfLooks:
+    """Thirty mornings of one month; a policy is equal if no action does anything."""
+    called = by_student = 0
+    total, decision = None, ""
+    for morning in range(1, MORNINGS + 1):
+        columns, effect = place.draw(random, rows)
+        log = columns | {"r": pays.draw(random, 0.0 * effect if is_equal else effect)}
+        today = cp.evaluate(pl.DataFrame(log), reward="r", propensity="p", target="t0", progress=False).moments
+        total = today if total is None else total + today
+        decision = decided(cp.evaluate(total))
+        called = called or morning * bool(decision)
+        by_student = by_student or morning * bool(decided(cp.evaluate(total, interval="student"), aside="many-looks"))
+    return MonthOfLooks(called, by_student, decision == "better")
+
+
+def decided(result: Any, aside: str = "") -> str:
+    """Better, worse, or nothing where the answer is not `ok`, one caveat set aside."""
+    lift = result["t0", "lift"].interval
+    is_ok = all(caveat.severity == "note" or caveat.code == aside for caveat in result.verdict().caveats)
+    return "" if not is_ok or 0 in lift else "better" if lift.lower > 0 else "worse"
+
+
+def look_for_months(job: tuple[str, bool, int, int]) -> list[MonthOfLooks]:
+    name, is_equal, runs, seed = job
+    pays, rows = LOOKED_AT[name]
+    dice = (np.random.default_rng([sum(map(ord, name)), is_equal, seed, k]) for k in range(runs))
+    return [look_daily(worlds()[name], REWARDS[pays], rows, is_equal, random) for random in dice]
+
+
+@SUITE.experiment("looks", runs=1, world=["2 actions, softmax"])
+def check_looks(*, runs: int = 200, seed: int = 0, world: list[str] = (), processes: int = 2) -> bool:
+    """Is a policy that is no better rarely called better or worse in thirty mornings, and one that is better called so in time?
+
+    Rows of a new day are added every morning, and the answer is read. In half of the months no action does anything, so that the target
+    earns what the logging policy earns; in the others it is as good as its world has it. The first answer holds for one look and the
+    later ones for all of them, so at most 5 % of first answers are wrong, and 5 % of months have a wrong one later.
+    """
+    head(
+        "world",
+        "rows a day",
+        "equal: called on the first morning",
+        "ever",
+        "ever, by one look's intervals",
+        "better: called so on day 30",
+        "first called on morning (median)",
+        "by one look's intervals",
+    )
+    first = later = months = 0
+    for name in world or LOOKED_AT:
+        found = {}
+        for is_equal in (True, False):
+            pieces = split(runs, 4 * processes if processes > 1 else 1)
+            jobs = [(name, is_equal, size, 1000 * seed + k) for k, size in enumerate(pieces)]
+            found[is_equal] = [month for part in in_processes(look_for_months, jobs, processes) for month in part]
+        equal, better = found[True], found[False]
+        at_first, ever = sum(month.called == 1 for month in equal), sum(month.called > 0 for month in equal)
+        by_student = sum(month.by_student > 0 for month in equal)
+        median, of_student = (
+            f"{np.median(list(filter(None, mornings))):.0f}" if any(mornings) else "–"
+            for mornings in ([month.called for month in better], [month.by_student for month in better])
+        )
+        shares = (share(part, runs) for part in (at_first, ever, by_student, sum(month.is_better for month in better)))
+        row(name, f"{LOOKED_AT[name][1]:,}", *shares, median, of_student)
+        first, later, months = first + at_first, later + ever - at_first, months + runs
+    print(f"\nOver all worlds: {share(first, months)} on the first morning, {share(later, months)} later.")
+    return first / months <= 0.05 + slack(0.05, months) and later / months <= 0.05 + slack(0.05, months)
+
+
 # -- a daily job --------------------------------------------------------------------------------------------------------------
 
 
@@ -951,6 +1043,7 @@ class Month:
     sharp: float = 0.7  # of the two policies
     targets: int = 1
     purchases: float = 0.0  # the spread of the logarithm of what a click is worth, if that differs
+    busy: float = 0.15  # the spread of the logarithm of a day's traffic, beside its weekday
 
 
 CONTEXTS_OF_DAYS, ACTIONS_OF_DAYS, DAYS = 6, 4, 30
@@ -967,8 +1060,12 @@ MONTHS = {
     "own: small days": Month(rows=300, rate=0.4, season=0.3),
     "own: three targets, revenue": Month(rows=1_500, revenue=True, season=0.3, targets=3),
     "own: many rows": Month(rows=20_000, rate=0.1, season=0.1, turn=0.2),
+    "own: traffic that comes and goes": Month(rows=1_000, season=0.5, busy=0.3),
 }
 SHIFTS = ("quiet", "reward", "value", "lift", "weight", "propensities")
+# what is missing: 95 % of the rows of a week, from day 20 on; day 21; the last three days
+GAPS_OF_DAYS = {"a week's rows": range(19, 26), "a day": (20,), "the last days": (27, 28, 29)}
+KEPT_OF_WEEK = 0.05
 
 
 @dataclass(frozen=True)
@@ -1006,10 +1103,13 @@ def draw_month(month: Month, stage: Stage, shift: str, size: float, random: Rand
     parts = []
     for day in range(DAYS):
         week = day % 7
-        logging, rates, is_shifted = stage.logging[week], stage.rates[week], shift != "quiet" and day >= 19
+        logging, rates, is_shifted = stage.logging[week], stage.rates[week], shift in SHIFTS[1:] and day >= 19
         if is_shifted and shift == "propensities":
             logging = (1 - size) * logging + size / ACTIONS_OF_DAYS
-        n = int(random.poisson(stage.traffic[week]))
+        share_kept = (
+            1.0 if day not in GAPS_OF_DAYS.get(shift, ()) else KEPT_OF_WEEK if shift == "a week's rows" else 0.0
+        )
+        n = int(random.poisson(share_kept * stage.traffic[week] * np.exp(month.busy * random.normal())))
         context = random.integers(CONTEXTS_OF_DAYS, size=n)
         cumulative = logging.cumsum(axis=1)[context]
         action = np.minimum((random.random(n)[:, None] > cumulative).sum(axis=1), ACTIONS_OF_DAYS - 1)
@@ -1034,7 +1134,9 @@ def draw_month(month: Month, stage: Stage, shift: str, size: float, random: Rand
 
 def watched(frame: pl.DataFrame) -> Any:
     targets = [name for name in frame.columns if name.startswith("t")]
-    return cp.watch(frame, reward="reward", propensity="p", target=targets, day="day", progress=False)
+    return cp.watch(
+        frame, reward="reward", propensity="p", target=targets, day="day", as_of="2026-07-01", progress=False
+    )
 
 
 def shift_size(month: Month, stage: Stage, shift: str, errors: dict[str, float]) -> float:
@@ -1059,8 +1161,14 @@ def watch_months(job: tuple[str, str, int, int]) -> tuple[int, int, int]:
     name, shift, runs, seed = job
     month, any_alarm, found, found_own = MONTHS[name], 0, 0, 0
     for k in range(runs):
-        random = np.random.default_rng([sum(map(ord, name)), SHIFTS.index(shift), seed, k])
+        random = np.random.default_rng([sum(map(ord, name)), [*SHIFTS, *GAPS_OF_DAYS].index(shift), seed, k])
         stage = stage_of(month, random)
+        if shift in GAPS_OF_DAYS:
+            alarms = watched(draw_month(month, stage, shift, 0.0, random)).alarms
+            days = {f"2026-06-{day + 1:02}" for day in GAPS_OF_DAYS[shift]}
+            any_alarm += bool(alarms)
+            found += any(alarm.series == "rows" and alarm.noticed in days for alarm in alarms)
+            continue
         quiet = watched(draw_month(month, stage, "quiet", 0.0, random))
         if shift == "quiet":
             any_alarm += bool(quiet.alarms)
@@ -1079,19 +1187,24 @@ def check_watch(*, runs: int = 1000, seed: int = 0, world: list[str] = (), proce
 
     Months of 30 days with a pattern of the week in rewards, traffic and policies, drawn anew for every month. A shift begins on day 20
     and is of one series: the mean reward of what ran, the target's value or lift, wrong propensities, or a policy that explores more.
-    Where a few large purchases carry a day's mean, nothing is promised about how soon a shift is found.
+    Or rows are missing: 95 % of those of a week, a whole day, or the last three days; that is found while it lasts. Where a few large
+    purchases carry a day's mean, nothing is promised about how soon a shift is found.
     """
-    head("world", "any alarm in a quiet month", *(f"{shift} found by day 23" for shift in SHIFTS[1:]))
+    missing = (f"{gap} found missing" for gap in GAPS_OF_DAYS)
+    head("world", "any alarm in a quiet month", *(f"{shift} found by day 23" for shift in SHIFTS[1:]), *missing)
     is_kept = True
     for name in world or MONTHS:
         shown = []
-        for shift in SHIFTS:
+        for shift in (*SHIFTS, *GAPS_OF_DAYS):
             pieces = split(runs, 4 * processes if processes > 1 else 1)
             jobs = [(name, shift, size, 1000 * seed + k) for k, size in enumerate(pieces)]
             alarmed, found, own = map(sum, zip(*in_processes(watch_months, jobs, processes), strict=True))
             if shift == "quiet":
                 shown.append(share(alarmed, runs))
                 is_kept &= alarmed / runs <= 0.05 + slack(0.05, runs)
+            elif shift in GAPS_OF_DAYS:
+                shown.append(share(found, runs))
+                is_kept &= found / runs >= 0.95 - slack(0.95, runs)
             else:
                 shown.append(f"{share(found, runs)} ({share(own, runs)} in its own series)")
                 is_kept &= MONTHS[name].purchases > 0 or found / runs >= 0.9 - slack(0.9, runs)

@@ -210,9 +210,47 @@ def test_a_target_is_one_column_a_list_or_a_mapping():
     assert [one.target for one in expected.overlap] == ["pi"]
     assert cp.doctor(log, **parts, target="pi") == expected
     assert cp.doctor(log, **parts, target={"i": "pi"}) == expected
-    for other in (cp.Chosen("i"), [cp.Probabilities("i")], {"new": len}, np.ones(100)):
+    for other in ([cp.Probabilities("i")], {"new": len}, np.ones(100)):
         with pytest.raises(cp.OptionError, match="target= of doctor must name columns of the log, found"):
             cp.doctor(log, **parts, target=other)
+
+
+def test_a_target_that_takes_one_action_is_examined_as_evaluate_would(tmp_path):
+    random = np.random.default_rng(0)
+    shown, wanted = random.choice(["a", "b"], 2000), random.choice(["a", "b", "c"], 2000, p=[0.5, 0.3, 0.2])
+    log = pl.DataFrame({"click": (random.random(2000) < 0.3) * 1.0, "p": 0.5, "shown": shown, "wanted": wanted})
+    parts = {"reward": "click", "propensity": "p", "action": "shown"}
+    for target, name in (
+        (cp.Chosen("wanted"), "wanted"),
+        ([cp.Chosen("wanted")], "wanted"),
+        ({"greedy": cp.Chosen("wanted")}, "greedy"),
+        (cp.Always("a"), "a"),
+    ):
+        (overlap,) = cp.doctor(log, **parts, target=target).overlap
+        expected = cp.evaluate(log, **parts, target=target, estimator="beta_ips")
+        assert overlap.target == name
+        assert overlap.diagnostics == expected.diagnostics()
+        assert overlap.verdict.verdict == expected.verdict().verdict
+    examined = cp.doctor(log, **parts, target={"greedy": cp.Chosen("wanted")})
+    assert any(finding.about == "greedy" and "never takes 'c'" in finding.message for finding in examined.findings)
+    assert not any(finding.about == "target" for finding in examined.findings)
+    bare = log.rename({"shown": "s"})
+    with pytest.raises(cp.OptionError, match="action="):
+        cp.doctor(bare, reward="click", propensity="p", target=cp.Chosen("wanted"))
+    with pytest.raises(cp.ColumnError, match="wnated"):
+        cp.doctor(log, **parts, target=cp.Chosen("wnated"))
+    log.write_parquet(tmp_path / "log.parquet")
+    typed = [
+        "doctor",
+        tmp_path / "log.parquet",
+        "--action",
+        "shown",
+        "--target-action",
+        "greedy=wanted",
+        "--always",
+        "a",
+    ]
+    assert [each["target"] for each in json.loads(invoke(*typed, "--json").stdout)["overlap"]] == ["greedy", "a"]
 
 
 def test_unknown_columns_and_empty_logs_are_refused(tmp_path):

@@ -105,6 +105,18 @@ def test_every_batch_has_its_own_answer(state):
         assert [name, "pi_new", value] in [line[:3] for line in lines]
 
 
+def test_partitions_are_named_by_their_folders(tmp_path):
+    days = ("2026-01-01", "2026-01-02")
+    for seed, day in enumerate(days):
+        file = tmp_path / f"day={day}" / "region=EU" / "part-0.parquet"
+        file.parent.mkdir(parents=True)
+        shop(60, seed=seed).write_parquet(file)
+        cp.evaluate(file, reward="click", propensity="p", target="pi_new", state=tmp_path / "s")
+    shown = invoke("state", "show", tmp_path / "s").stdout
+    names = [line.split()[0] for line in shown.partition("Batch by batch")[2].splitlines() if "part-0" in line]
+    assert names == [f"day={day}/region=EU/part-0.parquet" for day in days]
+
+
 def test_a_state_of_one_batch_is_spoken_of_as_one(tmp_path):
     cp.evaluate(shop(100), reward="click", propensity="p", target="pi_new", state=tmp_path / "s", batch="a")
     assert "has 1 batch, which can still be replaced." in invoke("state", "show", tmp_path / "s").stdout

@@ -22,6 +22,7 @@ import counterpoise as cp
 from counterpoise.errors import StateWarning
 from counterpoise.evaluation import asking
 from counterpoise.moments import state as states
+from counterpoise.readers.batches import of_any_day
 from counterpoise.weights import Clip
 
 QUESTION = {
@@ -546,6 +547,55 @@ def test_a_state_that_is_deep_long_or_no_file_is_refused_before_much_is_allocate
     os.mkfifo(state)
     with pytest.raises(cp.MomentsError, match="not a regular file"):
         cp.evaluate(state=state)
+
+
+def test_a_condition_on_the_day_may_name_another_day_every_day(tmp_path):
+    log = planted.a_log(300, bad=False).with_columns(day=pl.Series([f"2026-11-{1 + k // 100:02}" for k in range(300)]))
+    log.write_parquet(tmp_path / "log.parquet")
+    state = tmp_path / "state.json"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for k in range(3):
+            where = f"device >= 0 AND day = '2026-11-{k + 1:02}'"
+            result = cp.evaluate(tmp_path / "log.parquet", **SHORT, where=where, state=state, batch=str(k))
+    same(result, cp.evaluate(log, **SHORT, where="device >= 0", interval="anytime"))
+    assert states.load(state).question["where"] == "device >= 0 AND day = 'any day'"
+    with pytest.raises(cp.AlreadyAddedError):
+        cp.evaluate(log, **SHORT, where=where, state=state, batch="2")
+    with pytest.warns(StateWarning, match="same rows"):
+        cp.evaluate(log, **SHORT, where=where, state=state, batch="again")
+    for other in ("device >= 1 AND day = '2026-11-01'", "device >= 0 AND day >= '2026-11-01'", None):
+        with pytest.raises(cp.MomentsError, match="query="):
+            cp.evaluate(log, **SHORT, where=other, state=state, batch="other")
+
+
+def test_a_database_is_added_day_by_day_with_a_query(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    log = planted.a_log(300, bad=False).with_columns(day=pl.Series([1 + k // 100 for k in range(300)]))
+    with duckdb.connect() as connection:
+        connection.register("log", log)
+        for k in (1, 2, 3):
+            query = {"query": f"SELECT * FROM log WHERE day = {k}", "state": tmp_path / "state.json", "batch": str(k)}
+            result = cp.evaluate(connection, **SHORT, **query)
+    assert (result.n, result.moments.looks) == (300, 3)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "country = 'DE'",
+        "user = 12345678",
+        "day >= '2026-11-14'",
+        "day = '2026-11-14' OR x = 1",
+        "NOT (x = 1 AND day = '2026-11-14' AND y = 2)",
+        "f(x AND day = '2026-11-14' AND y)",
+        "x = 'a AND day = ''2026-11-14'' AND b'",
+        "(day = '2026-11-14') = FALSE",
+        None,
+    ],
+)
+def test_a_condition_that_two_days_could_share_stays_as_it_is(where):
+    assert of_any_day(where) == where
 
 
 def test_a_state_of_an_older_version_says_so(tmp_path):

@@ -29,7 +29,7 @@ ESTIMATING = (
 
 
 @ends_at_once
-@takes("no_cluster", "no_minimize", verb="doctor", without=ESTIMATING)
+@takes("no_cluster", "no_minimize", "target_action", "always", verb="doctor", without=ESTIMATING)
 def doctor(
     typed: Typed,
     *,
@@ -66,11 +66,14 @@ def doctor(
       counterpoise doctor log.parquet
       counterpoise doctor log.parquet --target pi_new --key request_id --json
       counterpoise doctor log.parquet --action item --segment country --day time
+      counterpoise doctor log.parquet --action item --target-action item_new
     """
+    parts = typed.arguments()
+    chosen = typed_targets((), parts.pop("target_action"), (), parts.pop("always"))
     examination = cp.doctor(
         typed.data,
-        **typed.arguments(),
-        target=target or (),
+        **parts,
+        target={column: column for column in target or ()} | chosen,
         segment=segment or (),
         day=day,
         distribution=_distribution(distribution),

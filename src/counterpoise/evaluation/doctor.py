@@ -59,7 +59,7 @@ from counterpoise.log.parts import (
 )
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
-from counterpoise.log.targets import Target
+from counterpoise.log.targets import Always, Chosen, Target, Targets
 from counterpoise.readers.files import collect
 from counterpoise.weights import list_weight
 
@@ -163,7 +163,7 @@ class Examination(Display):
 def doctor(
     log: Log | Data = None,
     *,
-    target: str | Sequence[str] | Mapping[str, str] = (),
+    target: Targets = (),
     segment: str | Sequence[str] = (),
     day: str | None = None,
     distribution: Distribution = None,
@@ -171,7 +171,7 @@ def doctor(
 ) -> Examination:
     """Examine a log: its columns, propensities, rewards, repeated rows and overlap. Names that you don't give are guessed.
 
-    A target is a column with its probability of the logged action: one name, a list of names, or a mapping of targets to columns.
+    A target is a column with its probability of the logged action, ``Chosen("column")`` or ``Always("action")``: one, a list, or a mapping.
 
     Parts that say how to estimate (`model`, `items`, `control`, `baseline`, `reward_bounds`, …) make no difference here, nor does
     `drop_bad_rows`: bad rows are what the doctor looks for. Propensities to be estimated by a model are not examined.
@@ -187,7 +187,8 @@ def doctor(
     >>> print(doctor(log).findings[0].message.partition(":")[0])
     propensity 'p' must lie in (0, 1]
     """
-    targets, segments = _target_columns(target), column_names("segment", segment, None)
+    targets, chosen = _targets(target)
+    segments = column_names("segment", segment, None)
     whole = as_log(log, parts)
     whole.need_only("doctor")
     whole.need_one_logger("doctor")
@@ -203,14 +204,20 @@ def doctor(
         schema = frame.collect_schema()
     reward, propensity, action = next(iter(whole.reward), None), logged_propensity(whole), whole.action
     named = [*segments, day, *columns_of(distribution), reward, propensity, action, *targets, *whole.key]
+    named += [source.column for source in chosen.values() if isinstance(source, Chosen)]
     check_columns(schema, [name for name in named if name])
     reward, action = reward or usual("reward", names), action or usual("action", names)
     if (
         propensity is None and whole.propensity is None
     ):  # otherwise a model estimates it, whatever the columns are called
         propensity = usual("propensity", names)
-    targets = targets or targets_among(names, (reward, propensity))
-    patient = Patient(whole, frame, schema, reward, propensity, action, targets, segments, day, distribution)
+    if chosen and action is None:
+        raise OptionError(
+            "a target that takes one action is compared with the logged one.", do="Name its column with `action=`."
+        )
+    if not targets and not chosen:
+        targets = targets_among(names, (reward, propensity))
+    patient = Patient(whole, frame, schema, reward, propensity, action, targets, segments, day, distribution, chosen)
     if patient.rows == 0:
         raise LogError("the log has no rows.")
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
@@ -242,6 +249,7 @@ class Patient:
     segments: tuple[str, ...]
     day: str | None
     distribution: Distribution
+    chosen: Mapping[str, Chosen | Always]  # targets that take one action
 
     @cached_property
     def _counts(self) -> dict[str, int]:
@@ -349,6 +357,11 @@ class Patient:
             with suppress(LogError):  # every row is bad, which the other findings explain
                 result = evaluate(own, target=target, estimator="beta_ips")
                 overlaps.append(TargetOverlap(target, result.diagnostics(), result.verdict()))
+        for name, source in self.chosen.items() if {self.reward, self.propensity} <= self.numbers else ():
+            own = self.judged.but(action=self.action, model_value=None, model_reward=None)
+            with suppress(LogError):
+                result = evaluate(own, target={name: source}, estimator="beta_ips")
+                overlaps.append(TargetOverlap(name, result.diagnostics(), result.verdict()))
         return tuple(overlaps)
 
     @cached_property
@@ -387,7 +400,11 @@ def missing_parts(patient: Patient) -> Iterator[Finding]:
     """Parts that no column plays, and columns that cannot play theirs."""
     is_estimated = patient.propensity is None and patient.log.propensity is not None  # by a model
     propensity = {} if is_estimated else {"propensity": patient.propensity}
-    for part, name in {"reward": patient.reward, **propensity, "target": patient.targets}.items():
+    for part, name in {
+        "reward": patient.reward,
+        **propensity,
+        "target": patient.targets or tuple(patient.chosen),
+    }.items():
         if not name:
             never = " If it was never logged, Python can estimate it: propensity=cp.models.Propensity(…), from context and action."
             more = never if part == "propensity" else ""
@@ -607,13 +624,20 @@ def _model_value(value: Columns, targets: Sequence[str], target: str) -> Columns
     return value
 
 
-def _target_columns(target: str | Sequence[str] | Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of the targets, each once."""
-    names = list(target.values()) if isinstance(target, Mapping) else target
-    for name in names if isinstance(names, list | tuple) else [names]:
-        if name is not None and not isinstance(name, str):
+def _targets(target: Targets) -> tuple[tuple[str, ...], dict[str, Chosen | Always]]:
+    """The columns of the targets, each once; and those that take one action, by name."""
+    listed = target if isinstance(target, list | tuple) else [target]
+    named = target.items() if isinstance(target, Mapping) else [(None, source) for source in listed]
+    names, chosen = dict[str, None](), dict[str, Chosen | Always]()
+    for name, source in named:
+        if isinstance(source, Chosen | Always):
+            chosen[name or str(source.column if isinstance(source, Chosen) else source.action)] = source
+        elif isinstance(source, str):
+            names[source] = None
+        elif source is not None:
             raise OptionError(
-                f"`target=` of doctor must name columns of the log, found {type(name).__name__}.",
-                do="Pass a column with the target's probability of the logged action; evaluate takes the other kinds of targets.",
+                f"`target=` of doctor must name columns of the log, found {type(source).__name__}.",
+                do="Pass a column with the target's probability of the logged action, `cp.Chosen` or `cp.Always`; evaluate takes the "
+                "other kinds of targets.",
             )
-    return tuple(dict.fromkeys(column_names("target", names, None)))
+    return tuple(names), chosen

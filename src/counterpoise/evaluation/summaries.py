@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -135,9 +134,8 @@ def by_batch(state: State, last: int) -> Table:
     """What every target would have earned in each of the last batches, and how much more than what ran."""
     rows: list[dict[str, Cell]] = []
     for batch in state.batches[-last:]:
-        name = batch.key if batch.key is not None else Path(next(iter(batch.files))).name
         for reward, target, numbers in _of_targets(batch.summaries):
-            cells: dict[str, Cell] = {"batch": Name(name)}
+            cells: dict[str, Cell] = {"batch": Name(batch.name)}
             cells |= {"reward": Name(reward)} if len(state.rewards) > 1 else {}
             cells["target"] = Name(target)
             for kind in (VALUE, LIFT):

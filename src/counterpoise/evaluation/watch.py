@@ -64,7 +64,7 @@ from counterpoise.log.parts import Columns, Data, LogFields, Minimize, is_minimi
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats
 from counterpoise.moments.log_moments import segment_text
-from counterpoise.moments.state import Rewards, State, Summaries, existing, is_state, unseen
+from counterpoise.moments.state import Rewards, State, Summaries, existing, is_state, partition_name, unseen
 from counterpoise.readers import files
 from counterpoise.readers.batches import new_files
 from counterpoise.readers.connections import is_database
@@ -523,7 +523,7 @@ def _named(key: str | None, paths: Iterable[str], k: int) -> tuple[str, date | N
             except ValueError:
                 continue
             return when.isoformat(), when
-    return (key or Path(last).name or f"day {k + 1}"), None
+    return (key or (partition_name(last) if last else f"day {k + 1}")), None
 
 
 def watch_days(

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from itertools import takewhile
 from operator import add
 from os import PathLike
 from pathlib import Path
@@ -52,11 +53,27 @@ class StoredBatch:
     dropped: int = 0
     summaries: Summaries = field(default_factory=dict)  # kept for good, also those that this version does not know
 
+    @property
+    def name(self) -> str:
+        """Its key, or its first file with the folders of its partition."""
+        return partition_name(next(iter(self.files))) if self.key is None else self.key
+
     def __str__(self) -> str:
         if self.key is not None:
             return f"the batch {self.key!r}"
         first, *more = self.files
         return f"the file {first!r}" + (f" and {len(more):,} more" if more else "")
+
+
+def partition_name(path: str) -> str:
+    """The name of a file, after the folders that say which part of a log it has.
+
+    >>> partition_name("/srv/logs/country=DE/day=2026-11-14/part-0.parquet"), partition_name("/srv/logs/2026-11-14.parquet")
+    ('country=DE/day=2026-11-14/part-0.parquet', '2026-11-14.parquet')
+    """
+    *folders, name = Path(path).parts
+    partition = list(takewhile(lambda folder: re.fullmatch(r"[^=]+=.*|[\d_-]+", folder), reversed(folders)))
+    return "/".join([*reversed(partition), name])
 
 
 @dataclass(frozen=True)

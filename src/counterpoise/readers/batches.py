@@ -228,6 +228,8 @@ def check_same(path: str | PathLike[str], known: State, question: Mapping[str, o
         if part == "minimize":  # which changes no sum
             continue
         mine, theirs = (unsaid | dict(question)).get(part), (unsaid | known.question).get(part)
+        if part == "where":  # 0.3 kept the day
+            theirs = of_any_day(known.question["where"])
         if part == "version" and isinstance(mine, dict) and isinstance(theirs, dict) and theirs != mine:
             name = next(name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name))
             raise MomentsError(
@@ -240,8 +242,32 @@ def check_same(path: str | PathLike[str], known: State, question: Mapping[str, o
             raise MomentsError(
                 f"the state {str(path)!r} was made with `{part}={theirs!r}`, and this call has `{part}={mine!r}`: "
                 "their moments do not add up.",
-                do="Ask the same question, or name another state.",
+                do="Ask the same question, or name another state." + (_BY_DAY if part == "where" else ""),
             )
+
+
+_BY_DAY = (
+    " To add a log day by day, pass `where=\"day = '2026-11-14'\"`, which may name another day each time, or choose the rows of a "
+    "database with `query=`."
+)
+_IS_DAY = re.compile(
+    r"""\s*([\w."`]+\s*=\s*)(?:(?:date|timestamp)\s*)?(?:'\d{4}-?\d\d-?\d\d'|(?:19|20)\d\d[01]\d[0-3]\d)\s*""",
+    re.IGNORECASE,
+)
+
+
+def of_any_day(where: str | None) -> str | None:
+    """A condition in which the day that a column equals may be another one each time: rows of two days are never the same.
+
+    >>> of_any_day("day = '2026-11-14' AND country = 'DE'"), of_any_day("day >= '2026-11-14'")
+    ("day = 'any day' AND country = 'DE'", "day >= '2026-11-14'")
+    """
+    if where is None or re.search(r"\b(or|not|case)\b", where, re.IGNORECASE):
+        return where
+    terms = re.split(r"(\s+and\s+)", where, flags=re.IGNORECASE)
+    if any(term.count("(") != term.count(")") or term.count("'") % 2 for term in terms):
+        return where
+    return "".join(f"{match[1]}'any day'" if (match := _IS_DAY.fullmatch(term)) else term for term in terms)
 
 
 def question_kept(question: Question, version: str | Mapping[str, str] | None) -> dict[str, object]:
@@ -263,7 +289,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         "model_reward": question.log.model_reward,
         "model_value": dict(question.model_value),
         "control": dict(question.control),
-        "where": question.log.where,
+        "where": of_any_day(question.log.where),
         "action": question.log.action if question.needs_python or question.choices else None,
         "context": list(question.log.context) if question.needs_python else [],
         "drop_bad_rows": question.log.drop_bad_rows,
@@ -556,7 +582,8 @@ def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewar
 
 def _copied(job: Addition, known: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
     """Another batch that seems to have the same rows, if there is one: a key says that rows are new, and may be wrong."""
-    contents = set(job.batch.files.values())
+    # one file may have all days, each of them a batch
+    contents = set() if "'any day'" in str(job.question["where"]) else set(job.batch.files.values())
     for k, batch in enumerate(known.batches):
         if k in outdated:
             continue
