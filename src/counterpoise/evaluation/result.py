@@ -252,7 +252,7 @@ class Result(Display):
         """The estimator behind the headline: with a reward model if there is one, or else with a baseline that depends on the context."""
         return foremost(self.estimators, self.registry, first=right_for(self.moments))
 
-    @cached_property
+    @property
     def lift_of_best(self) -> Estimator:
         """The estimator of how much more a target earns than the logging policy that belongs to the one behind the headline."""
         if self.is_difference(self.best):

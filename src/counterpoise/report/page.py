@@ -133,6 +133,8 @@ def _about(story: Story, end: str, rows: bool, check: CoverageCheck | None) -> l
     """The sections about one reward; `end` keeps the addresses of several apart."""
     reading, best = story.reading, story.best.target
     profiles = _profiles(reading) if rows else {}
+    silent = {name for name in reading.result.targets if not reading.is_known(name)}
+    converging = {name: profile for name, profile in profiles.items() if name not in silent}
     doubts = _doubts(reading) if rows else None
     by = name_of(" / ".join(story.result.moments.segment_columns), 60)
     shown = [
@@ -164,8 +166,8 @@ def _about(story: Story, end: str, rows: bool, check: CoverageCheck | None) -> l
         Section(
             "convergence",
             "As rows come in",
-            weights.convergence(story, profiles),
-            weights.convergence_gist(profiles, best),
+            weights.convergence(story, converging),
+            weights.convergence_gist(converging, best),
         ),
     ]
     return [replace(part, key=part.key + end) for part in shown]
