@@ -83,7 +83,9 @@ def ab_test(
 
 
 @ends_at_once
-@takes("no_cluster", "interval", "level", verb="backtest", without=("log", "table", "query", "external_access"))
+@takes(
+    "no_cluster", "interval", "level", verb="backtest", without=("log", "table", "query", "external_access", "timeout")
+)
 def backtest(
     typed: Typed,
     *,

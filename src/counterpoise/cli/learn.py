@@ -28,7 +28,7 @@ FOLDS = "By policies learned like it, each on rows that it has not seen."
 
 
 @partial(ends_at_once, on_second=True)
-@takes("candidates", "cluster", "no_cluster", "where", "table", "query", "format", "drop_bad_rows", "json")
+@takes("candidates", "cluster", "no_cluster", "where", "table", "query", "timeout", "format", "drop_bad_rows", "json")
 def learn(
     typed: Typed,
     *,
