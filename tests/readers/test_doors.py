@@ -13,7 +13,7 @@ from command_line import invoke, shop
 
 import counterpoise as cp
 from counterpoise.evaluation.doctor import doctor as examine
-from counterpoise.log.log import forgetting_password, without_password
+from counterpoise.log.log import Log, forgetting_password, without_password
 from counterpoise.readers import connections as sql
 
 duckdb = pytest.importorskip("duckdb")
@@ -373,7 +373,8 @@ def test_external_access_is_for_duckdb_files(own, tmp_path):
 
 def test_our_postgresql_connection_is_one_read_only_snapshot(postgres):
     """Even a function of the server's that writes cannot, and every statement sees the same rows."""
-    with stored(postgres) as server, sql.connected(server.log) as connection:
+    with stored(postgres) as server, sql.opened(Log(server.log)) as asked:
+        connection = asked.place
         shown = [
             connection.con.execute(f"SHOW {name}").fetchone()[0]
             for name in ("transaction_read_only", "transaction_isolation")
@@ -408,8 +409,8 @@ def test_a_function_that_writes_is_refused_by_the_server(server):
 
 
 def test_our_duckdb_connection_is_read_only_and_closed(file):
-    with sql.connected(file.log) as connection, pytest.raises(duckdb.InvalidInputException, match="read-only"):
-        connection.execute("delete from log")
+    with sql.opened(Log(file.log)) as asked, pytest.raises(duckdb.InvalidInputException, match="read-only"):
+        asked.place.execute("delete from log")
     for log in (file.log, f"duckdb://{file.log}"):
         assert cp.evaluate(log, table="log", **QUESTION).n == 2000
         duckdb.connect(file.log).close()  # for writing: nobody holds the file any more
@@ -428,8 +429,8 @@ def test_our_sqlite_connection_is_read_only(tmp_path):
     made.create_table("log", shop().to_arrow())
     made.disconnect()
     address = f"sqlite://{place}"
-    with sql.connected(address) as connection, pytest.raises(Exception, match="readonly"):
-        connection.con.execute("delete from log")
+    with sql.opened(Log(address)) as asked, pytest.raises(Exception, match="readonly"):
+        asked.place.con.execute("delete from log")
     assert cp.evaluate(address, table="log", **QUESTION, where="country = 'DE'").n > 0
     for query in ("SELECT * FROM log; DELETE FROM log", "DELETE FROM log RETURNING *"):
         with pytest.raises(cp.OptionError, match="only reads"):

@@ -97,7 +97,7 @@ def ab_test(
     "interval",
     "level",
     verb="backtest",
-    without=("log", "table", "query", "external_access"),
+    without=("log", "table", "query", "external_access", "timeout"),
 )
 def backtest(
     typed: Typed,

@@ -39,6 +39,7 @@ FOLDS = "By policies learned like it, each on rows that it has not seen."
     "where",
     "table",
     "query",
+    "timeout",
     "format",
     "drop_bad_rows",
     "json",

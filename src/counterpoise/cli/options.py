@@ -77,6 +77,7 @@ METAVARS = {
     "where": "SQL",
     "table": "NAME",
     "query": "SQL",
+    "timeout": "SECONDS",
     "format": "NAME",
     "model": "NAME",
     "items": "FILE",
@@ -98,6 +99,7 @@ KINDS: dict[str, object] = {
     "model_value": MANY,
     "control": MANY,
     "gamma": float | None,
+    "timeout": float | None,
 }
 MORE = {
     "reward": f"Guessed from {', '.join(USUAL['reward'])}.",

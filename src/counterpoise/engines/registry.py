@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -247,8 +247,8 @@ class Elsewhere(LogEngine):
 
     has_order = False
 
-    def complete(self, question: Question) -> AbstractContextManager[tuple[Frame, Mapping[str, str]]]:
-        """The rows with everything that the question names but policies, and under which names."""
+    def over_frame(self, question: Question, work: Callable[[Frame, Mapping[str, str]], T]) -> T:
+        """What `work` makes of the rows with everything that the question names but policies, and of the names they have."""
         raise NotImplementedError
 
     def batches(self, question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
@@ -262,8 +262,7 @@ class Elsewhere(LogEngine):
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """Whichever come first."""
-        with self.complete(question) as (frame, names):
-            return _rename_head(frame, question, names, rows)
+        return self.over_frame(question, lambda frame, names: _rename_head(frame, question, names, rows))
 
     def peek(self, question: Question, rows: int) -> pl.DataFrame:
         """Whichever come first."""
@@ -275,21 +274,26 @@ class Elsewhere(LogEngine):
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
         """Those that are chosen there: by the remainder of a number, or of a text's checksum, or else whichever ids come first."""
-        with self.complete(replace(question, log=question.log.but(cluster=column))) as (frame, names):
+
+        def fetched(frame: Frame, names: Mapping[str, str]) -> pl.DataFrame:
             name = names.get(CLUSTER, names.get(column, column))
             if parts > 1 and (frame.collect_schema()[name].is_integer() or CLUSTER in names):
                 frame = frame.filter(nw.col(name) % (parts | 1) == 0)  # by an odd number, since ids are often even
             elif parts > 1:
                 frame = frame.join(frame.select(nw.col(name)).unique().head(SOME), on=name, how="semi")
-            rows = _rename_head(frame, question, names, MOST)
-        return question.log.of(rows).but(where=None, table=None, query=None, external_access=False)
+            return _rename_head(frame, question, names, MOST)
+
+        rows = self.over_frame(replace(question, log=question.log.but(cluster=column)), fetched)
+        return question.log.of(rows).without("where", "table", "query", "external_access", "timeout")
 
     def ends(self, question: Question) -> tuple[float | None, float | None]:
         """Found there."""
         reward = nw.col(question.names.rewards[0])
-        with self.complete(question) as (frame, names):
-            rows = prepare_there(frame, question, names).select(low=reward.min(), high=reward.max())
-            low, high = pushdown.collect(rows).cast(pl.Float64).row(0)
+
+        def both(frame: Frame, names: Mapping[str, str]) -> pl.DataFrame:
+            return pushdown.collect(prepare_there(frame, question, names).select(low=reward.min(), high=reward.max()))
+
+        low, high = self.over_frame(question, both).cast(pl.Float64).row(0)
         return low, high
 
 
@@ -300,11 +304,9 @@ class Databases(Elsewhere):
         """A URL, a DuckDB file, connection or relation, or an ibis table."""
         return not isinstance(data, IN_MEMORY) and connections.is_database(data)
 
-    @contextmanager
-    def complete(self, question: Question) -> Iterator[tuple[Frame, Mapping[str, str]]]:
-        """The rows, for as long as the connection is open."""
-        with connections.opened(question.log) as native:
-            yield databases.complete(native, question)
+    def over_frame(self, question: Question, work: Callable[[Frame, Mapping[str, str]], T]) -> T:
+        """The same, in the database."""
+        return connections.ask(question.log, lambda native: work(*databases.complete(native, question)))
 
     def batches(self, question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
         """The rows in batches."""
@@ -316,24 +318,24 @@ class Databases(Elsewhere):
             with progress_bar(progress) as report, closing(self.batches(question)) as fetched:
                 rows = frames.with_policies(fetched, question, report)
                 return summarize_batches(rows, question, has_order=False)
-        with connections.opened(question.log) as native:
+
+        def added_up(native: connections.Native) -> tuple[LogMoments, ...]:
             engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
             return summarize(engine, question)
 
+        return connections.ask(question.log, added_up)
+
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows, fetched."""
-        with connections.opened(log) as native:
-            return _fetch(native)
+        return connections.ask(log, _fetch)
 
     def columns(self, log: Log) -> list[str]:
         """As the database names them."""
-        with connections.opened(log) as native:
-            return list(native.columns)
+        return connections.ask(log, lambda native: list(native.columns))
 
     def quoted_columns(self, log: Log) -> dict[str, str]:
         """As the database quotes them."""
-        with connections.opened(log) as native:
-            return {name: connections.quoted(native, name) for name in native.columns}
+        return connections.ask(log, lambda native: {name: connections.quoted(native, name) for name in native.columns})
 
 
 class Spark(Elsewhere):
@@ -346,11 +348,10 @@ class Spark(Elsewhere):
         """A frame of Spark, classic or Connect."""
         return not isinstance(data, IN_MEMORY) and spark_frames.is_spark(data)
 
-    @contextmanager
-    def complete(self, question: Question) -> Iterator[tuple[Frame, Mapping[str, str]]]:
-        """The rows as a query of Spark's."""
+    def over_frame(self, question: Question, work: Callable[[Frame, Mapping[str, str]], T]) -> T:
+        """The same, by Spark."""
         with spark_frames.errors_told():
-            yield spark_frames.complete(question)
+            return work(*spark_frames.complete(question))
 
     def batches(self, question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
         """All rows, or so many that Spark draws."""
@@ -381,7 +382,7 @@ def engine_of(log: Log) -> LogEngine:
     """The engine of a log."""
     check_threads()
     engine = next(engine for engine in reversed(ENGINES.values()) if engine.holds(log.data))
-    asks_database = log.table is not None or log.query is not None or log.external_access
+    asks_database = any(part is not None for part in (log.table, log.query, log.timeout)) or log.external_access
     if asks_database and not isinstance(engine, Databases):
         connections.check_no_database(log)
     if log.format is not None and not isinstance(engine, Files):

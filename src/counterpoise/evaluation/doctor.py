@@ -341,7 +341,7 @@ class Patient:
     @cached_property
     def judged(self) -> Log:
         """The log that overlap and rules are judged by: its rows are already chosen, and repeats are reported separately."""
-        rows = self.log.of(self.frame).without("where", "table", "query", "external_access", "key")
+        rows = self.log.of(self.frame).without("where", "table", "query", "external_access", "timeout", "key")
         # overlap needs no bounds, which may belong to other rewards
         lean = rows.without("model", "items", "value_samples", "reward_bounds", "per")
         reward, propensity = (name if name in self.numbers else None for name in (self.reward, self.propensity))

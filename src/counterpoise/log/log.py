@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from math import inf
 from numbers import Integral, Real
 from os import PathLike
 from os.path import exists
@@ -204,6 +205,7 @@ class Log:
     table: str | Sequence[str] | None = None
     query: str | None = None
     external_access: bool = False
+    timeout: float | None = None
     format: str | None = None
     groups: int | None = None
     max_segments: int | None = None
@@ -468,6 +470,9 @@ def _check(log: Log) -> None:
         raise OptionError(f"`control=` maps columns to their known means, found {type(control).__name__}.")
     if most is not None and (isinstance(most, bool) or not isinstance(most, Integral) or most < 1):
         raise OptionError(f"`max_segments={most!r}` is not a whole number of at least 1.")
+    seconds = log.timeout
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, Real) or not 0 < seconds < inf):
+        raise OptionError(f"`timeout={seconds!r}` is not a number of seconds above 0.")
     if where is not None and not isinstance(where, str):
         raise OptionError(f"`where=` must be an SQL condition as text, found {type(where).__name__}.")
     if any(getattr(log, part) is not None for part in LISTS):

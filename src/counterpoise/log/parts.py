@@ -256,6 +256,10 @@ class BareLogFields(TypedDict, total=False):
     table: Annotated[str | Sequence[str] | None, Part("the database table that is the log", "option")]
     query: Annotated[str | None, Part("the database query that is the log", "option")]
     external_access: Annotated[bool, Part("let DuckDB read other files, as a view over Parquet needs", "option")]
+    timeout: Annotated[
+        float | None,
+        Part("the seconds that a database may take for a pass over the log, before it is stopped", "option"),
+    ]
     format: Annotated[
         str | None,
         Part(
@@ -413,7 +417,7 @@ LIMITS = {
     ),
     "sql": Limits(
         "sql",
-        (*LISTS, *LABELS, *FITTING, *TRAINED, "baseline", "key", "query", "external_access", "format", "reward_bounds", "per", "minimize"),
+        (*LISTS, *LABELS, *FITTING, *TRAINED, "baseline", "key", "query", "external_access", "timeout", "format", "reward_bounds", "per", "minimize"),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from math import inf
 from os import PathLike
 from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line, render, verbatim
 from counterpoise.log.log import Log, secrets_of, without
 from counterpoise.log.targets import argument_of
 
+T = TypeVar("T")
 Native = Any  # a table or a connection of DuckDB or ibis: libraries that need not be installed
 
 # -- What an SQL text may be, as a parser says before anything runs: a query that only reads, or one expression ---------
@@ -302,28 +308,32 @@ def check_no_database(log: Log) -> None:
         raise OptionError(f"{TABLE_AND_QUERY} only work with a database, and this log is not one.")
     if log.external_access:
         raise OptionError(ONLY_DUCKDB)
+    if log.timeout is not None:
+        raise OptionError(
+            "`timeout=` only works with a database, which can be told to stop, and this log is not one: leave it out.",
+            do="Ctrl-C ends a command at once.",
+        )
+
+
+def ask(log: Log, work: Callable[[Native], T]) -> T:
+    """What `work` makes of the log's native table or query, in the time that the log allows."""
+    with opened(log) as asked:
+        return asked(lambda: work(relation(asked.place, log.table, log.query)))
 
 
 @contextmanager
-def opened(log: Log) -> Iterator[Native]:
-    """The log's native table or query, for as long as its connection is open."""
-    with connected(log.data, external_access=log.external_access) as place:
-        yield relation(place, log.table, log.query)
-
-
-@contextmanager
-def connected(log: object, *, external_access: bool = False) -> Iterator[Native]:
-    """The connection to a log's table: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
+def opened(log: Log) -> Iterator[Asked]:
+    """How to ask the connection to a log: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
 
     Whatever a driver raises becomes an error that says what to do and never contains the password.
     """
-    is_ours = isinstance(log, str | PathLike)
-    if external_access and not (is_ours and _duckdb_file(str(log))):
+    data, is_ours = log.data, isinstance(log.data, str | PathLike)
+    if log.external_access and not (is_ours and _duckdb_file(str(data))):
         raise OptionError(ONLY_DUCKDB)
-    opened = None
+    asked = None
     try:
-        opened = _open_ours(str(log), external_access) if is_ours else None
-        yield opened if is_ours else log
+        asked = Asked(_open_ours(str(data), log.external_access) if is_ours else data, log.timeout, is_ours)
+        yield asked
     except CounterpoiseError:
         raise
     except Exception as last:
@@ -333,11 +343,115 @@ def connected(log: object, *, external_access: bool = False) -> Iterator[Native]
                 error.__context__
             )  # a cursor that went away with the statement's savepoint; whatever ended that is the error
         # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
-        raise _no_answer(error, secrets_of(str(log)) if is_ours else [], is_ours) from None
+        raise _no_answer(error, secrets_of(str(data)) if is_ours else [], is_ours) from None
     finally:
-        if opened is not None:
-            with suppress(Exception):  # a connection that is lost cannot be closed
-                opened.close() if is_of(opened, "duckdb") else opened.disconnect()
+        if asked is not None and is_ours:
+            asked.answer.add_done_callback(lambda _: _close(asked.place))  # at once, unless a statement is left behind
+
+
+def _close(connection: Native) -> None:
+    with suppress(Exception):  # a connection that is lost cannot be closed
+        connection.close() if is_of(connection, "duckdb") else connection.disconnect()
+
+
+# -- Asking in such a way that the end of the time and Ctrl-C are noticed -----------------------------------------------
+
+GRACE = 2.0  # seconds in which a database should have stopped
+AGAIN = 0.1  # seconds from one look to the next, and until it is told to stop once more: it may have been between two statements
+
+
+class Asked:
+    """A connection, and how its answers are waited for: for so many seconds at most, and so that Ctrl-C ends it.
+
+    The native code of DuckDB and SQLite sees no Ctrl-C, and DuckDB finishes an expression for a whole batch of rows before it stops. So
+    they work in a thread of their own, and what does not stop is left behind. The user's own SQLite works only in the thread that made it.
+    """
+
+    def __init__(self, place: Native, seconds: float | None, is_ours: bool) -> None:
+        self.place = place
+        self.answer: Future[Any] = Future()  # the last one
+        self.answer.set_result(None)
+        self._seconds = seconds
+        backend = place if is_of(place, "duckdb") else place.get_backend() if _is_table(place) else place
+        name = getattr(backend, "name", "duckdb")
+        self._is_apart = name == "duckdb" or (name == "sqlite" and is_ours)
+        connection = getattr(backend, "con", backend)
+        self._stop = getattr(connection, "interrupt", None) or getattr(connection, "cancel", None)
+        if self._stop is None and name == "duckdb":  # a relation, of DuckDB's own connection as far as we can tell
+            import duckdb
+
+            self._stop = duckdb.interrupt
+        if seconds is not None and self._stop is None:
+            raise OptionError(f"`timeout=` cannot stop {name}: leave it out.", do="Set a limit in the database.")
+
+    def __call__(self, work: Callable[[], T]) -> T:
+        """What `work` returns."""
+        if self._is_apart:
+            return self._apart(work)
+        return work() if self._seconds is None else self._watched(work)
+
+    def _apart(self, work: Callable[[], T]) -> T:
+        answer: Future[T] = Future()
+        self.answer = answer
+
+        def there() -> None:
+            try:
+                answer.set_result(work())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        Thread(target=copy_context().run, args=(there,), daemon=True).start()
+        until = inf if self._seconds is None else monotonic() + self._seconds
+        try:
+            while not answer.done() and (left := until - monotonic()) > 0:
+                wait([answer], min(left, AGAIN))  # Ctrl-C may reach another thread, and is noticed when this one wakes up
+        except BaseException:
+            self._end()
+            raise
+        if not answer.done():
+            self._end()
+            raise self._too_long()
+        return answer.result()
+
+    def _watched(self, work: Callable[[], T]) -> T:
+        self.answer, is_late = Future(), Event()
+
+        def watch() -> None:
+            if not wait([self.answer], self._seconds).done:
+                is_late.set()
+                self._end()
+
+        Thread(target=watch, daemon=True).start()
+        try:
+            return work()
+        except Exception:
+            if is_late.is_set():
+                raise self._too_long() from None
+            raise
+        finally:
+            self.answer.set_result(None)
+
+    def _end(self) -> None:
+        """Tell the database to stop until it does, and wait a while for it."""
+        answer, stop = self.answer, self._stop
+
+        def tell() -> None:
+            while not answer.done():
+                with suppress(Exception):
+                    stop()
+                wait([answer], AGAIN)
+
+        Thread(target=tell, daemon=True).start()
+        wait([answer], GRACE)
+
+    def _too_long(self) -> OptionError:
+        """The error of the option that it exceeds, which no check passes over as it does logs that cannot be read."""
+        is_left = self._is_apart and not self.answer.done()
+        left = " It was told to stop and has not yet; at the latest, it does when this process ends." if is_left else ""
+        return OptionError(
+            f"the database had no answer after {self._seconds:g} seconds, which is what `timeout={self._seconds:g}` allows.{left}",
+            do="Allow more if the log is large; if not, look for what never ends in `where=`, `query=` and the other expressions.",
+        )
 
 
 def _open_ours(place: str, external_access: bool) -> Native:
@@ -388,7 +502,9 @@ def _connect(place: str, external_access: bool) -> Native:
     if kind == "sqlite":
         import sqlite3
 
-        return ibis.sqlite.from_connection(sqlite3.connect(f"file:{quote(rest)}?mode=ro", uri=True))
+        return ibis.sqlite.from_connection(
+            sqlite3.connect(f"file:{quote(rest)}?mode=ro", uri=True, check_same_thread=False)  # one thread at a time
+        )
     return ibis.connect(place)
 
 

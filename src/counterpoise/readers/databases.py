@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import narwhals as nw
 import polars as pl
@@ -13,7 +13,7 @@ from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
 from counterpoise.readers import connections as postgres
-from counterpoise.readers.connections import Native, check_expressions, database_of, dialect_of, is_of, opened
+from counterpoise.readers.connections import Native, check_expressions, database_of, dialect_of, is_of, opened, relation
 
 BATCH = 1_000_000
 # text as a number, as `groups.integer_ids` does it
@@ -27,14 +27,21 @@ REMAINDERS = {"sqlite": f"{{}} % {PRIME}"}
 
 def batches(question: Question) -> Generator[pl.DataFrame, None, None]:
     """The columns we need, in batches, for policies that only run here."""
-    with opened(question.log) as native:
+
+    def begun(native: Native) -> tuple[dict[str, str], Iterator[Native]]:
         frame, names = complete(native, question)
         fetched = {column: names.get(column, column) for column in question.wanted_columns}
         if CLUSTER in names and question.wanted_columns.count(str(question.log.cluster)) == 1:
             # already a number: Arrow does not take every id, such as a UUID
             fetched[str(question.log.cluster)] = names[CLUSTER]
         rows = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
-        for batch in _record_batches(rows):
+        return fetched, iter(_record_batches(rows))
+
+    with opened(question.log) as asked:
+        fetched, rows = asked(lambda: begun(relation(asked.place, question.log.table, question.log.query)))
+        while (
+            batch := asked(lambda: next(rows, None))
+        ) is not None:  # each by itself: what we do meanwhile takes no database
             piece = pl.DataFrame(pl.from_arrow(batch))
             yield piece.select(pl.col(name).alias(column) for column, name in fetched.items())
 
