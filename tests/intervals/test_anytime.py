@@ -91,3 +91,11 @@ def test_epsilon_greedy_logs_are_missed_at_no_more_than_their_share_of_looks():
         missed += any(0.3 not in interval for interval in intervals)
     assert missed < 13
     assert any(interval.width < math.inf for interval in intervals)
+
+
+def test_the_unit_of_rewards_does_not_matter_however_small():
+    clicks = np.array([1.0, 0.0, 0.0, 1.0] * 50)
+    log = {"propensity": np.full(200, 0.5), "target": np.tile([0.4, 0.6], 100)}
+    whole = cp.evaluate(**log, reward=clicks, interval="anytime")["target", "beta_ips"].interval
+    tiny = cp.evaluate(**log, reward=clicks * 1e-60, interval="anytime")["target", "beta_ips"].interval
+    assert (tiny.lower * 1e60, tiny.upper * 1e60) == pytest.approx((whole.lower, whole.upper))

@@ -410,7 +410,9 @@ def outcome_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) -> 
     shares = []
     for end in ends:
         first, square, third = (abs(float(rewards.mean(order, end))) for order in (1, 2, 3))
-        shares.append(min(first**3 * third / square**3, 1.0) if square > 0 else 0.0)
+        # in this order, no power of tiny rewards is rounded to 0
+        share = (first / square * first) * (third / square * (first / square)) if square > 0 else 0.0
+        shares.append(min(share, 1.0))
     factor = 1.0 if has_two_values(rewards, ends) else 0.5
     return float(factor * excess.n / excess.kurtosis * min(shares))
 
