@@ -417,7 +417,10 @@ LIMITS = {
     ),
     "sql": Limits(
         "sql",
-        (*LISTS, *LABELS, *FITTING, *TRAINED, "baseline", "key", "query", "external_access", "timeout", "format", "reward_bounds", "per", "minimize"),
+        (
+            *(*LISTS, *LABELS, *FITTING, *TRAINED, "baseline", "key", "query", "external_access", "timeout", "format"),
+            *("reward_bounds", "per", "minimize"),
+        ),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
