@@ -1253,6 +1253,141 @@ def check_watch_limits(*, runs: int = 50_000, seed: int = 0) -> bool:
 # -- propensities that mean something else, and advice that is followed -----------------------------------------------------
 
 
+READ_DOUBTS = {"propensities-not-probabilities", "propensities-reread"}
+WRITTEN: dict[str, tuple[Callable[[Floats], Floats], str]] = {
+    "percentages": (lambda p: 100 * p, "p / 100"),
+    "logarithms": (np.log, "exp(p)"),
+    "complements": (lambda p: 1 - p, "1 - p"),
+    "odds": (lambda p: p / (1 - p), "p / (1 + p)"),
+    "inverses": (lambda p: 1 / p, "1 / p"),
+}
+EXPLORED = ("ε for ε/K", "ε for ε/K, ε·K = 1", "ε by branch")
+READ_RIGHT = ("as it is", "percentages, read", "logarithms, read")
+
+
+@dataclass(frozen=True)
+class ReadLog:
+    """A log whose propensities are to be read, what is asked of it, the right way to read them, and the target's value."""
+
+    frame: pl.DataFrame
+    asked: dict[str, Any]
+    right: str
+    truth: float
+
+
+def read_log(kind: str, random: np.random.Generator) -> ReadLog:
+    """A log of an ε-greedy or a softmax policy, whose logger wrote something else for the propensity."""
+    is_explored = kind in EXPLORED
+    actions, contexts, n = int(random.integers(3, 16)), int(random.integers(2, 13)), int(random.integers(3000, 12_000))
+    epsilon = 1 / actions if "= 1" in kind else float(random.uniform(0.05, 0.4))
+    rate = random.beta(2, 5, (contexts, actions))
+    best = rate.argmax(axis=1) if random.random() < 0.5 else random.integers(actions, size=contexts)
+    logging = np.full((contexts, actions), epsilon / actions)
+    logging[np.arange(contexts), best] += 1 - epsilon
+    if not is_explored and random.random() < 0.7:
+        logging = softmax(random.uniform(0.3, 1.5) * random.normal(size=(contexts, actions)))
+    x = random.integers(contexts, size=n)
+    a = (random.random((n, 1)) > logging.cumsum(axis=1)[x]).sum(axis=1).clip(max=actions - 1)
+    p = right = logging[x, a]
+    expression, more = "p", {}
+    if kind in WRITTEN or kind.removesuffix(", read") in WRITTEN:
+        write, expression = WRITTEN[kind.removesuffix(", read")]
+        p = write(right)
+    elif kind == "ε by branch":  # a random choice of the best action is logged as any other
+        p = np.where(
+            (a == best[x]) & (random.random(n) < (1 - epsilon) / (1 - epsilon + epsilon / actions)),
+            1 - epsilon,
+            epsilon,
+        )
+        expression = ""
+    elif is_explored:
+        has_share = random.random() < 0.5
+        p = np.where(a == best[x], 1 - epsilon + has_share * epsilon / actions, epsilon)
+        end = "p END" if has_share else f"p + (1 - p) / {actions} END"
+        expression = f"CASE WHEN p < 0.5 THEN p / {actions} ELSE {end}"
+    elif kind == "another column":
+        p, expression = logging.max(axis=1)[x], "logged"
+        more = {"logged": right}
+    uniform = np.full((contexts, actions), 1 / actions)
+    target = [uniform, softmax(4 * rate), greedy(rate, 0.2)][int(random.integers(3))]
+    frame = {"r": (random.random(n) < rate[x, a]) * 1.0, "p": p, "t": target[x, a], **more}
+    asked: dict[str, Any] = {"reward": "r", "target": "t"}
+    if random.random() < 0.3:
+        chosen = rate.argmax(axis=1)
+        target = np.eye(actions)[chosen]
+        frame["chosen"], asked["target"] = chosen[x], {"new": cp.Chosen("chosen")}
+    if random.random() < 0.6 or "new" in asked["target"]:
+        frame["a"], asked["action"] = a, "a"
+    if random.random() < 0.4:
+        frame["x"], asked["segment"] = x.astype(str), "x"
+    return ReadLog(pl.DataFrame(frame), asked, expression, float((target * rate).sum(axis=1)[x].mean()))
+
+
+ADVISED = re.compile(r"propensity='([^']*)'")
+
+
+def follow(log: ReadLog, start: str) -> tuple[list[str], str, bool, set[str]]:
+    """The readings that were named and followed, the last verdict, whether its value is right, and the caveats of the first answer."""
+    named: list[str] = []
+    first: set[str] | None = None
+    reading = start
+    while True:
+        try:
+            result = cp.evaluate(log.frame, **log.asked, propensity=reading)
+        except CounterpoiseError as error:
+            said, verdict, is_right, codes = str(error), "refused", False, {"refused"}
+        else:
+            estimate = result[result.targets[0], "beta_ips"]
+            caveats = result.verdict().caveats
+            said, verdict = " ".join(result.verdict().reasons), result.verdict().verdict
+            is_right = abs(estimate.value - log.truth) <= 3.5 * estimate.stderr
+            codes = {caveat.code for caveat in caveats}
+        first = codes if first is None else first
+        advice = [each for each in ADVISED.findall(said) if each not in (*named, start)]
+        if verdict == "ok" or not advice or len(named) > 3:
+            return named, verdict, is_right, first
+        reading = advice[0]
+        named.append(reading)
+
+
+def reading_counts(job: tuple[str, int, int]) -> tuple[int, ...]:
+    """Of some logs: doubted, advised, rightly advised, ok in the end, ok with a wrong answer, and the same of 1 - p, typed anyway."""
+    kind, runs, seed = job
+    counts = np.zeros(6, int)
+    for k in range(runs):
+        log = read_log(kind, np.random.default_rng([seed, k, *map(ord, kind)]))
+        named, verdict, is_right, first = follow(log, log.right if kind in READ_RIGHT else "p")
+        _, typed, typed_right, _ = follow(log, "1 - p")
+        counts += [
+            bool(first & {*READ_DOUBTS, "refused"}),
+            bool(named),
+            log.right in named,
+            verdict == "ok",
+            verdict == "ok" and not is_right,
+            typed == "ok" and not typed_right,
+        ]
+    return tuple(int(count) for count in counts)
+
+
+@SUITE.experiment("readings", runs=4)
+def check_readings(*, runs: int = 100, seed: int = 0, processes: int = 2) -> bool:
+    """Where propensities mean something else, is the right reading named, and does following it make a wrong answer `ok`?
+
+    Of right logs, twice as many. The last column follows no advice: it is how often 1 - p is `ok` and wrong.
+    """
+    head("logged", "logs", "doubted", "advised", "rightly", "ok", "ok and wrong", "1 - p: ok and wrong")
+    is_kept = True
+    for kind in (*READ_RIGHT, *WRITTEN, *EXPLORED, "another column"):
+        logs = 2 * runs if kind in READ_RIGHT else runs
+        jobs = [(kind, size, seed * 1000 + k) for k, size in enumerate(split(logs, processes))]
+        counts = np.sum(list(in_processes(reading_counts, jobs, processes)), axis=0)
+        row(kind, logs, *(share(count, logs) for count in counts))
+        doubted, _, _, _, wrong, _ = counts / logs
+        is_kept &= wrong <= 0.05 + slack(0.05, logs)
+        is_kept &= kind not in READ_RIGHT or doubted <= 0.01 + slack(0.01, logs)
+    return is_kept
+
+
 # -- policies that saw the rows of the log ----------------------------------------------------------------------------------
 
 

@@ -190,6 +190,12 @@ class Advice:
     truth: float | str | None = None
 
 
+def arrays(p):
+    """The log as arrays, with other propensities."""
+    log = shop()
+    return {"reward": log["r"].to_numpy(), "propensity": p.to_numpy(), "target": log["t"].to_numpy()}
+
+
 BASE = {"reward": "r", "propensity": "p", "target": "t"}
 MODEL = {"propensity": "model", "context": "x", "action": "a"}
 CONTEXT = {"action": "a", "context": "x"}
@@ -234,6 +240,24 @@ PROPENSITIES = {
         {"action": "a"},
         log=lambda: written(lambda p: p[::-1], right=shop(6000)["p"]),
         truth=TRUTH,
+    ),
+    "percentages of arrays": Advice(
+        r"Pass an array of propensity / 100 as propensity",
+        arrays(100 * shop()["p"]),
+        arrays(shop()["p"]),
+        log=lambda: None,
+        ask=lambda _, **options: cp.evaluate(**options),
+    ),
+    "counts of arrays": Advice(
+        r"pass an array of \(propensity \* 40 \+ 1\) / 41 as propensity",
+        {
+            "reward": counted()["r"].to_numpy(),
+            "propensity": counted()["p"].to_numpy(),
+            "target": counted()["t"].to_numpy(),
+        },
+        {"propensity": (counted()["p"].to_numpy() * 40 + 1) / 41},
+        log=lambda: None,
+        ask=lambda _, **options: cp.evaluate(**options),
     ),
     "one coincidence": Advice(
         r"To let more checks tell, name [^.]*action=[^.]*\.",

@@ -356,6 +356,20 @@ def exploring(actions: int) -> tuple[PropensityReading, PropensityReading]:
     )
 
 
+def may_read(expression: Callable[[Floats], Floats]) -> bool:
+    """Whether an expression reads a column in one of these ways, by a few values.
+
+    >>> may_read(lambda p: 1 - p), may_read(lambda p: np.where(p < 0.5, p / 7, p)), may_read(lambda p: p * 0.5)
+    (True, True, False)
+    """
+    p = np.array([0.1, 0.3, 0.7])
+    made = expression(p)
+    share = made[0] / p[0]
+    ways = [reading.made(p) for reading in READINGS]
+    ways += [np.array([*(share * p[:2]), best]) for best in (p[2], p[2] + (1.0 - p[2]) * share) if share < 1.0]
+    return any(np.allclose(made, way) for way in ways)
+
+
 @dataclass(frozen=True)
 class Tried:
     """What a reading makes of a column: the share of valid propensities, and means that should be 1, each with its error.
@@ -465,20 +479,24 @@ class Witnesses:
 
     @cached_property
     def passed(self) -> list[tuple[PropensityReading, Tried]]:
-        """The readings that the log supports, the best first."""
-        passed = [(reading, test) for reading, test in self.readings if test.passes]
+        """The readings that the log supports, the best first; where the range rules the column out, one that it does not reject will do."""
+        passed = [
+            (reading, test)
+            for reading, test in self.readings
+            if test.passes or not (self.plain.is_in_range or reading.is_column or test.is_rejected)
+        ]
         return sorted(passed, key=lambda pair: max(abs(mean - 1.0) for mean, _ in pair[1].means.values()))
 
     def are_sure_of(self, reading: PropensityReading) -> bool:
-        """Whether the log rejects all other readings, and several checks speak for this one; a range that rules out the column is one.
+        """Whether the log rejects all other readings, and several checks speak for this one, unless the range rules the column out.
 
         Other columns, of which there may be many, only count if they pass.
         """
         test = next(test for other, test in self.readings if other.expression == reading.expression)
         rivals = [(rival, other) for rival, other in self.readings if rival.expression != reading.expression]
         is_alone = not any(other.passes or not (rival.is_column or other.is_rejected) for rival, other in rivals)
-        agree = test.agree + (not self.plain.is_in_range)
-        return self.plain.fails and is_alone and not test.is_rejected and agree >= SEVERAL
+        is_supported = (test.agree >= SEVERAL and not test.is_rejected) or not self.plain.is_in_range
+        return self.plain.fails and is_alone and is_supported
 
     def read(self, made: Floats) -> Tried:
         """What a reading makes of the column, by every check."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from counterpoise.diagnostics.findings import (
     about_lists,
     about_misread,
     counted_of,
+    may_read,
     meaning_of,
 )
 from counterpoise.diagnostics.seeming import (
@@ -54,7 +56,7 @@ from counterpoise.engines.rows import ID, first_good_rows, first_rows_with, good
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
-from counterpoise.log.expressions import columns, roots_of
+from counterpoise.log.expressions import columns, computed, roots_of
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, says_dropped, usual
 from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Question
@@ -601,10 +603,12 @@ def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Co
     expression = str(log.propensity)
     if log.is_arrays or expression in names:
         return
-    roots = list(dict.fromkeys(roots_of("propensity", expression, names)))
-    if len(roots) != 1:
+    named = None
+    with suppress(CounterpoiseError, ValueError):  # a database may know what polars does not
+        (named,) = dict.fromkeys(roots_of("propensity", expression, names))
+        named = named if may_read(lambda p: _computed(named, p, expression)) else None
+    if named is None:
         return
-    (named,) = roots
     witnesses, made = _witnesses(question, named)
     if witnesses is None or made is None:
         return
@@ -627,6 +631,12 @@ def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Co
     yield Concern(Caveat(REREAD, text, do=f"{CHECK_PROPENSITIES}{name}"))
 
 
+def _computed(named: str, p: Floats, expression: str) -> Floats:
+    """What an expression makes of some values of a column."""
+    frame = computed(pl.DataFrame({named: p}), [expression])
+    return _numbers(frame, expression)
+
+
 def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
     """Whether propensities were counted from simulated draws, and what that does to each answer, by the first rows.
 
@@ -643,6 +653,7 @@ def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[C
     if counted is None:
         return
     rows = first_good_rows(question, LOOKED_AT)
+    do = _of_arrays(counted.do(named)) if log.is_arrays else counted.do(named)
     corrected = rows.with_columns(pl.Series(PROPENSITY, counted.corrected(_numbers(rows, PROPENSITY))))
     for (place, reward), (target, other) in product(enumerate(log.reward), question.contrasts):
         r = _numbers(rows, question.names.rewards[place])
@@ -653,7 +664,7 @@ def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[C
         text = f"{_upper(counted.said(named))} That moves {name} by about {bias:.2g}, where its standard error is {error:.2g}."
         numbers = {"draws": counted.draws, "excess": counted.excess, "bias": bias, "error": error}
         severity: Severity = "caution" if abs(bias) > MATTERS * error else "note"
-        yield Concern(Caveat(COUNTED, text, numbers, counted.do(named), severity), target, reward)
+        yield Concern(Caveat(COUNTED, text, numbers, do, severity), target, reward)
 
 
 def _bias_of(terms: Floats, right: Floats, rows: int) -> tuple[float, float]:
@@ -687,7 +698,18 @@ def _misread(question: Question, lacking: Container[str | None] = ()) -> tuple[M
     # a few bad rows among good ones need no other reading
     if said is None and (not witnesses.plain.is_in_range or witnesses.plain.is_off):
         said = about_misread(named, witnesses)
-    return None if said is None else (said, witnesses.plain.valid)
+    if said is None:
+        return None
+    return replace(said, do=_of_arrays(said.do) if question.log.is_arrays else said.do), witnesses.plain.valid
+
+
+def _of_arrays(do: str) -> str:
+    """What to do about propensities that are an array, of which no expression is computed.
+
+    >>> _of_arrays("Pass `propensity='1 - p'`.")
+    'Pass an array of 1 - p as propensity.'
+    """
+    return re.sub(r"`?propensity=(['\"])(.*?)\1`?", r"an array of \2 as propensity", do)
 
 
 def _witnesses(
