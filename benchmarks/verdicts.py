@@ -21,7 +21,7 @@ import polars as pl
 from bench import Suite, head, in_processes, row, share, slack, split
 from numpy.typing import NDArray
 from scipy.special import bdtr
-from worlds import CONTEXTS, REWARDS, Clicks, Floats, Table, fixed, greedy, pairs, softmax, worlds
+from worlds import CONTEXTS, REWARDS, Clicks, Floats, Table, draw_actions, fixed, greedy, pairs, softmax, worlds
 
 import counterpoise as cp
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight
@@ -556,6 +556,190 @@ def check_training(*, runs: int = 200, seed: int = 0) -> None:
             for name, log in zip(names, [*logs, np.concatenate([training, fresh])], strict=True):
                 known[name].append(is_known(training, log))
         row(kind, *(f"{np.mean(known[name]):.3f}" for name in names))
+
+
+# -- policies that were fitted elsewhere on this very log -------------------------------------------------------------------
+
+
+OWN_KINDS = ("coin flips", "linear", "one for all", "steps", "segments", "amounts", "classes")
+OWN_SIZES = (1000, 3000, 10_000)
+BANDS = ((0.5, 3.0), (3.0, 5.0), (5.0, math.inf))  # what flattery adds to a value, in its standard errors
+MEMORIES = {
+    "boosted": ("one", "HistGradientBoostingRegressor", {}),
+    "boosted, by action": ("each", "HistGradientBoostingRegressor", {"max_iter": 50}),
+    "boosted, soft": ("soft", "HistGradientBoostingClassifier", {"max_iter": 50}),
+    "forest": ("one", "RandomForestRegressor", {"n_estimators": 30}),
+    "forest, by action": ("each", "RandomForestRegressor", {"n_estimators": 30}),
+    "forest, soft": ("soft", "RandomForestClassifier", {"n_estimators": 30}),
+    "pruned forest": ("each", "RandomForestRegressor", {"n_estimators": 30, "min_samples_leaf": 10}),
+    "extra trees": ("each", "ExtraTreesRegressor", {"n_estimators": 30}),
+    "a tree": ("each", "DecisionTreeRegressor", {"max_depth": 7}),
+    "1 neighbor": ("each", "KNeighborsRegressor", {"n_neighbors": 1}),
+    "5 neighbors": ("each", "KNeighborsRegressor", {"n_neighbors": 5}),
+    "10 neighbors": ("each", "KNeighborsRegressor", {"n_neighbors": 10}),
+    "ridge": ("each", "Ridge", {}),
+    "logistic, soft": ("soft", "LogisticRegression", {"max_iter": 300}),
+}
+SMOOTH = ("ridge", "logistic, soft")  # which remember no single row
+
+
+class OwnWorld:
+    """Contexts of normal numbers, with what every action earns there and how often it is logged."""
+
+    def __init__(self, kind: str, random: Random) -> None:
+        self.kind, self.width, self.actions = kind, int(random.choice([3, 6, 15])), int(random.choice([2, 3, 6]))
+        shape = (self.width, self.actions)
+        self.slopes, self.tilt = (random.normal(size=shape) / math.sqrt(self.width) for _ in range(2))
+        self.main, self.by_segment = random.normal(size=self.actions), random.normal(size=(8, self.actions))
+        self.rate, self.strength = random.choice([0.05, 0.2, 0.5]), random.choice([0.3, 1.0])
+        self.leaning = random.choice([0.0, 1.0])
+
+    def contexts(self, n: int, random: Random) -> Floats:
+        return random.normal(size=(n, self.width))
+
+    def means(self, x: Floats) -> Floats:
+        scores = x @ self.slopes
+        if self.kind == "classes":
+            return np.where(scores == scores.max(axis=1, keepdims=True), 0.9, 0.05)
+        if self.kind in ("steps", "segments"):
+            columns = (
+                x[:, :3] > np.array([-0.3, 0.2, 0.5])
+                if self.kind == "steps"
+                else x[:, :1] > [-1.5, -0.5, 0.0, 0.4, 0.8, 1.2]
+            )
+            scores = self.by_segment[columns @ 2 ** np.arange(3) if self.kind == "steps" else columns.sum(axis=1)]
+        elif self.kind == "one for all":
+            scores = np.abs(x[:, :1]) + self.main
+        elif self.kind == "coin flips":
+            scores = np.zeros_like(scores)
+        return 1 / (1 + np.exp(-math.log(self.rate / (1 - self.rate)) - self.strength * scores))
+
+    @property
+    def amount(self) -> float:
+        return math.exp(0.5) if self.kind == "amounts" else 1.0
+
+    def draw(self, n: int, random: Random) -> tuple[Floats, Floats, Floats, Floats]:
+        x = self.contexts(n, random)
+        logging = 0.8 * softmax(self.leaning * x @ self.tilt) + 0.2 / self.actions
+        action = draw_actions(random, logging)
+        at = np.arange(n), action
+        reward = (random.random(n) < self.means(x)[at]).astype(float)
+        return x, action, reward * np.exp(random.normal(size=n)) if self.kind == "amounts" else reward, logging[at]
+
+
+class Remembering:
+    """A policy of scikit-learn, as somebody fits it elsewhere; or any function of contexts."""
+
+    def __init__(self, table: Callable[[Floats], Floats], actions: int) -> None:
+        self.predict_proba, self.classes_ = table, np.arange(actions)
+
+    @classmethod
+    def fitted(cls, name: str, world: OwnWorld, log: tuple[Floats, Floats, Floats, Floats]) -> Remembering:
+        from sklearn.utils import all_estimators
+
+        form, model, options = MEMORIES[name]
+        make = partial(dict(all_estimators())[model], **options)
+        (x, action, reward, p), every = log, range(world.actions)
+        if form == "soft":
+            known = reward > 0
+            fit = make().fit(x[known], action[known], sample_weight=(reward / p)[known])
+
+            def table(z: Floats) -> Floats:
+                wide = np.zeros((len(z), world.actions))
+                wide[:, fit.classes_] = fit.predict_proba(z)
+                return wide
+
+            return cls(table, world.actions)
+        eye = np.eye(world.actions)
+        if form == "one":
+            fits = [make().fit(np.hstack([x, eye[action]]), reward)]
+        else:
+            fits = [make().fit(x[action == a], reward[action == a]) for a in every]
+
+        def predicted(z: Floats, a: int) -> Floats:
+            return (
+                fits[0].predict(np.hstack([z, np.tile(eye[a], (len(z), 1))])) if form == "one" else fits[a].predict(z)
+            )
+
+        return cls(lambda z: eye[np.stack([predicted(z, a) for a in every], axis=1).argmax(axis=1)], world.actions)
+
+
+def own_rows_run(seed: int) -> list[tuple[str, str, bool, bool, float]]:
+    """How a policy came about, its name, whether it is doubted and `ok`, and what it gains by luck, in standard errors."""
+    random = np.random.default_rng([seed, 33])
+    world = OwnWorld(OWN_KINDS[seed % len(OWN_KINDS)], random)
+    n = OWN_SIZES[seed // len(OWN_KINDS) % len(OWN_SIZES)]
+    log, other, x = (
+        world.draw(n, random),
+        world.draw(int(random.choice(OWN_SIZES)), random),
+        world.contexts(20_000, random),
+    )
+    half = tuple(np.concatenate([mine[: n // 2], its[: n // 2]]) for mine, its in zip(log, other, strict=True))
+    eye, edge = np.eye(world.actions), random.normal()
+    rule = eye[random.permutation(world.actions)[:2]]
+    policies = {
+        ("honest", "a rule"): Remembering(lambda z: rule[(z[:, 0] > edge).astype(int)], world.actions),
+        ("honest", "the best"): Remembering(lambda z: eye[world.means(z).argmax(axis=1)], world.actions),
+    }
+    for name in random.choice(list(MEMORIES), 2, replace=False):
+        for tag, rows in (("honest", other), ("own", log), ("half", half)):
+            policies[tag, str(name)] = Remembering.fitted(str(name), world, rows)
+    contexts = [f"x{k}" for k in range(world.width)]
+    frame = pl.DataFrame(dict(zip(contexts, log[0].T, strict=True)) | {"a": log[1], "r": log[2], "p": log[3]})
+    targets = {" ".join(name): policy for name, policy in policies.items()}
+    result = cp.evaluate(
+        frame, reward="r", propensity="p", action="a", context=contexts, target=targets, cluster=False, progress=False
+    )
+    found = []
+    for (tag, name), policy in policies.items():
+        truth = float((policy.predict_proba(x) * world.means(x)).sum(axis=1).mean()) * world.amount
+        estimate, verdict = result[f"{tag} {name}", "beta_ips"], result.verdict(f"{tag} {name}")
+        doubted = any(caveat.code == "own-training-rows" for caveat in verdict.caveats)
+        luck = (
+            (estimate.value - truth) / estimate.stderr
+            if estimate.stderr > 0 and math.isfinite(estimate.stderr)
+            else math.nan
+        )
+        found.append((tag, name, doubted, verdict.verdict == "ok", luck))
+    return found
+
+
+@SUITE.experiment("own-rows", runs=42)
+def check_own_rows(*, runs: int = 420, seed: int = 0, processes: int = 2) -> bool:
+    """Is a policy doubted if it was fitted elsewhere on this very log (or half of it on others), and only then?
+
+    Seven kinds of worlds, 1,000 to 10,000 rows, four honest policies each: a rule, the best there is, and two that were fitted on another log.
+    At most 2 % of the honest ones may be doubted. Where flattery exceeds five standard errors, at most 5 % of the policies that remember
+    single rows may be `ok`; what smaller flattery does, and what linear models do, is shown.
+    """
+    found = [one for each in in_processes(own_rows_run, range(seed, seed + runs), processes) for one in each]
+    honest = [one for one in found if one[0] == "honest"]
+    head("honest", "policies", "doubted", "ok")
+    for name in dict.fromkeys(one[1] for one in sorted(honest, key=lambda one: one[1] in MEMORIES)):
+        mine = [one for one in honest if one[1] == name]
+        row(
+            name,
+            len(mine),
+            share(sum(one[2] for one in mine), len(mine)),
+            share(sum(one[3] for one in mine), len(mine)),
+        )
+    doubted = sum(one[2] for one in honest)
+    row("all", len(honest), share(doubted, len(honest)), share(sum(one[3] for one in honest), len(honest)))
+    kept = doubted / len(honest) <= 0.02 + slack(0.02, len(honest))
+    print()
+    head("fitted on these rows", *(f"{low} to {high} errors: ok" for low, high in BANDS))
+    for tag in ("own", "half"):
+        for name in (*MEMORIES, "all but linear"):
+            mine = [
+                one
+                for one in found
+                if one[0] == tag and (one[1] == name or (name not in MEMORIES and one[1] not in SMOOTH))
+            ]
+            bands = [[one[3] for one in mine if low <= one[4] < high] for low, high in BANDS]
+            row(f"{tag}: {name}", *(f"{sum(band)} of {len(band)}" for band in bands))
+            if name not in MEMORIES:
+                kept &= sum(bands[-1]) <= (0.05 + slack(0.05, len(bands[-1]))) * len(bands[-1])
+    return bool(kept)
 
 
 # -- the test of the mean weight --------------------------------------------------------------------------------------------

@@ -189,3 +189,82 @@ def test_every_verb_uses_it_or_refuses_it_in_words(log, own):
         cp.evaluate(log, reward="reward", propensity="propensity", target="propensity", trained_on=log)
     with pytest.raises(cp.OptionError, match="trained_on= cannot be read: no column 'kind'"):
         cp.evaluate(log, **PARTS, target=target, trained_on=log.drop("kind"))
+
+
+# -- `cross_fit=True` fits and evaluates by folds ----------------------------------------------------------------------
+
+
+def luck(result, target="new"):
+    """How far a value of coin flips is from the truth, in standard errors."""
+    estimate = result[target, "beta_ips"]
+    return (estimate.value - 0.4) / estimate.stderr
+
+
+def test_cross_fitted_policies_are_not_flattered(log, own):
+    assert luck(cp.evaluate(log, **PARTS, target={"new": own})) > 10
+    forest = RandomForestRegressor(10, random_state=0)
+    logs = [world(1000, seed) for seed in range(20, 28)]
+    lucks = [luck(cp.evaluate(each, **PARTS, target={"new": forest}, cross_fit=True)) for each in logs]
+    assert abs(np.mean(lucks)) < 4 / np.sqrt(len(logs))
+
+
+def test_cross_fitted_policies_learn_what_there_is_to_learn():
+    log = world(3000, 9, strength=0.4)
+    target = {"new": HistGradientBoostingRegressor(random_state=0)}
+    (answer,) = cp.rank(log, **PARTS, target=target, cross_fit=True)
+    assert answer.decision == "better"
+
+
+def test_folds_are_of_whole_clusters():
+    """Each user is there four times with the same click, so that other rows of the user give it away."""
+    once = world(600, 10)
+    log = pl.concat([once] * 4).with_columns(user=pl.concat([once["id"]] * 4))
+    target = {"new": KNeighborsRegressor(1)}
+    apart = cp.evaluate(log, **PARTS, target=target, cross_fit=True, cluster="user")
+    assert abs(luck(apart)) < 4
+    assert luck(cp.evaluate(log, **PARTS, target=target, cross_fit=True, cluster=False)) > 10
+
+
+@pytest.mark.filterwarnings("ignore:fetch_arrow_table")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("source", ["lazy", "pandas", "parquet", "duckdb"])
+def test_rows_are_cross_fitted_wherever_they_are(source, log, tmp_path):
+    data, more = log, {}
+    if source == "lazy":
+        data = log.lazy()
+    elif source == "pandas":
+        data = pytest.importorskip("pandas").DataFrame(log.to_dict(as_series=False))
+    elif source == "parquet":
+        data = tmp_path / "log.parquet"
+        log.write_parquet(data)
+    else:
+        data = pytest.importorskip("duckdb").connect()
+        data.register("rows", log.to_arrow())
+        data.execute("create table log as select * from rows")
+        more = {"table": "log", "key": "id"}
+    target = {"new": RandomForestRegressor(5, random_state=0)}
+    result = cp.evaluate(data, **PARTS, **more, target=target, cross_fit=True)
+    assert abs(luck(result)) < 5
+    assert not caveats(result)
+    if source != "duckdb":  # whose folds follow the key
+        expected = cp.evaluate(log, **PARTS, target=target, cross_fit=True)
+        assert result["new", "beta_ips"].value == pytest.approx(expected["new", "beta_ips"].value)
+
+
+def test_what_cross_fitting_does_not_do_is_said(log, own, tmp_path):
+    new = {"new": RandomForestRegressor(5)}
+    refused = {
+        "not fitted": {"target": {"new": RandomForestClassifier()}},
+        "no policy": {"target": RandomForestRegressor(2).fit(numbers(log), log["reward"])},
+        "none of these": {"target": {"new": own}, "cross_fit": True},
+        "model=": {"target": new, "cross_fit": True, "model": "ridge"},
+        "one reward": {"target": new, "cross_fit": True, "reward": ["reward", "x"], "context": ["y", "kind"]},
+        "every day": {"target": new, "cross_fit": True, "state": tmp_path / "state", "batch": "1"},
+        "candidates": {"target": new, "cross_fit": True, "candidates": "kind"},
+    }
+    for message, arguments in refused.items():
+        with pytest.raises(cp.OptionError, match=message):
+            cp.evaluate(log, **PARTS | arguments)
+    for verb in (cp.sensitivity, cp.distribution):
+        with pytest.raises(cp.OptionError, match="cross_fit"):
+            verb(log, **PARTS, target=new, cross_fit=True)

@@ -72,7 +72,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.", 
 
 # -- Parts of a log, as options ----------------------------------------------------------------------------------------
 
-PYTHON_ONLY = ("logger", "shares")  # several loggers need a mapping of propensities
+PYTHON_ONLY = (
+    "logger",
+    "shares",
+    "cross_fit",
+)  # several loggers need a mapping of propensities, and estimators are objects
 METAVARS = {
     "where": "SQL",
     "table": "NAME",

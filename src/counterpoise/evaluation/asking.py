@@ -109,7 +109,7 @@ def question_of(
 
         return with_model(question)
     for extra in ("items", "value_samples"):
-        if getattr(log, extra) is not None:
+        if getattr(log, extra) is not None and not (extra == "items" and log.cross_fit):
             raise OptionError(f"`{extra}=` is for a reward model. Pass `model='auto'`, too.")
     return question
 
@@ -133,6 +133,11 @@ def _check_estimated(log: Log, *targets: Targets) -> None:
 def read(question: Question, stored: Stored, progress: bool | None) -> RewardMoments:
     """The moments of a question, added to those that a state holds where there is one."""
     job = None
+    if stored.state is not None and question.log.cross_fit:
+        raise OptionError(
+            "a state adds up the days of one policy, and `cross_fit=True` fits a new one every day.",
+            do="Fit it once on earlier rows, and pass the fitted policy.",
+        )
     if stored.state is not None:
         from counterpoise.evaluation import summaries  # not before there is a state: most logs have none
 
@@ -161,6 +166,10 @@ def _sum_up(question: Question, progress: bool | None) -> tuple[Question, tuple[
         from counterpoise.models.propensity import fit_propensity_model
 
         question = fit_propensity_model(question, progress)
+    if question.log.cross_fit:
+        from counterpoise.models.reward import fit_policies
+
+        question = fit_policies(question, progress)
     if question.model is not None:
         from counterpoise.models.reward import fit_reward_model
 

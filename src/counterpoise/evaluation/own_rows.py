@@ -26,7 +26,7 @@ from counterpoise.log.log import Log
 from counterpoise.log.parts import LISTS, Data
 from counterpoise.log.question import Learning, NoWeight, Question, lean
 from counterpoise.log.sketches import Keys, Lesson, Overlap, Sketch, row_keys
-from counterpoise.log.targets import Always, Target, is_ranker
+from counterpoise.log.targets import Always, CrossFitted, Target, is_ranker
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import has_table, probabilities, table_of
 from counterpoise.threads import threads
@@ -41,7 +41,8 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
     """A caveat for every policy that recognizes rows of this log from its training, or seems to."""
     log = question.log
     lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
-    others = [target for target in question.policies if target.name not in lessons]
+    unknown = [target for target in question.policies if not isinstance(target.source, CrossFitted)]
+    others = [target for target in unknown if target.name not in lessons]
     if lessons and log.context and log.action is not None:
         for name, overlap in _overlaps(question, {name: lesson.sketch for name, lesson in lessons.items()}).items():
             if overlap.is_same:

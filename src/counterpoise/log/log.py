@@ -188,6 +188,7 @@ class Log:
     model_reward: str | None = None
     model_value: Columns = None  # by target; only the question knows which belongs to which
     model: str | Learnable | Fittable | None = None
+    cross_fit: bool = False
     items: Frame | None = None
     value_samples: int | None = None
     control: Mapping[str, float] | None = None

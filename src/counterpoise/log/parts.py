@@ -184,6 +184,15 @@ class BareLogFields(TypedDict, total=False):
             in_python="or one of scikit-learn's",
         ),
     ]
+    cross_fit: Annotated[
+        bool,
+        Part(
+            "fit the targets that are unfitted models of the reward, and take the action with the largest prediction: each row is judged "
+            "by a fit on other rows",
+            "option",
+            panel="models",
+        ),
+    ]
     items: Annotated[
         Frame | None,
         Part("what the model may know about actions: one row for each", "option", "fitting", "models", "in a frame"),
@@ -308,7 +317,7 @@ class LogFields(BareLogFields, total=False):
 
 
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
-TRAINED = ("trained_on",)
+TRAINED = ("trained_on", "cross_fit")
 LISTS, LABELS, PREDICTIONS, FITTING = (
     tuple(name for name in PARTS if PARTS[name].group == group)
     for group in ("lists", "labels", "predictions", "fitting")
@@ -400,7 +409,7 @@ LIMITS = {
     "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
     "plan": Limits("plan", ("control", "per", *LABELS), "takes neither ratios nor further control variates", instead="baseline"),
     "backtest": Limits(
-        "backtest", ("control", "per", *LABELS), "takes neither ratios nor further control variates", instead="baseline"
+        "backtest", ("control", "per", "cross_fit", *LABELS), "takes neither ratios nor further control variates", instead="baseline"
     ),
     "doctor": Limits("doctor", (*LABELS, *TRAINED), "is about the log alone", one_reward=False),
     "ab_test": Limits(

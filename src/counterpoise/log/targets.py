@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,6 +12,7 @@ from typing import Any, Protocol, TypeGuard
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
+from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import MODEL, Arrays, Log, column_names
 from counterpoise.log.parts import Unlogged
 
@@ -171,10 +173,18 @@ class Probabilities:
             raise OptionError(f"Probabilities names a column of lists, found {type(self.column).__name__}.")
 
 
+@dataclass(frozen=True)
+class CrossFitted:
+    """A target to fit: in every row, the action for which a model of the reward, fitted on other rows, predicts the most."""
+
+    estimator: Any
+    step: Any = None  # once it is fitted, what knows the folds of rows and has a model for each
+
+
 # one target: a column or an expression (without a log, the array itself), a saved policy's file, or one of those above
 OneTarget = str | ArrayLike | PathLike[str] | Chosen | Always | Probabilities | ActionGroup | Policy
 Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
-Source = str | Chosen | Always | Probabilities | ActionGroup | Policy  # what a target is made from
+Source = str | Chosen | Always | Probabilities | ActionGroup | CrossFitted | Policy  # what a target is made from
 
 
 def argument_of(part: str, column: str) -> str:
@@ -267,7 +277,7 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
             )
         return _of_arrays(sources, log, arrays)
     by_name: dict[str, Target] = {}
-    for name, source in _names_and_sources(sources):
+    for name, source in _names_and_sources(sources, is_fitting=log.cross_fit):
         if name in by_name:
             raise OptionError(f"two targets are called {name!r}.", do="Name them yourself: `target={'a': …, 'b': …}`.")
         is_group = isinstance(source, ActionGroup)
@@ -275,6 +285,8 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
             source = source.expression(log.propensity)
         by_name[name] = Target(name, source, is_group)
     targets = tuple(by_name.values())
+    if log.cross_fit:
+        _check_fitting(log, targets)
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
     log = as_remembered(log, targets)
@@ -350,6 +362,8 @@ def _policy_of(source: object) -> object:
 
 def is_policy(target: object) -> TypeGuard[Policy]:
     """Whether a target is not a column but something that computes one: a callable, a classifier with predict_proba, or a ranker."""
+    if isinstance(target, CrossFitted):
+        return True
     return not isinstance(target, str | type | Chosen | Always | Probabilities | ActionGroup) and (
         callable(target) or hasattr(target, "predict_proba") or hasattr(target, "list_probabilities")
     )
@@ -360,13 +374,45 @@ def is_ranker(policy: object) -> TypeGuard[Ranker]:
     return hasattr(policy, "list_probabilities")
 
 
-def _names_and_sources(sources: object) -> Iterator[tuple[str, Source]]:
+def is_unfitted(target: object) -> bool:
+    """Whether a target is an estimator of scikit-learn that was not fitted yet."""
+    if (
+        "sklearn" not in sys.modules
+        or isinstance(target, type)
+        or not (hasattr(target, "fit") and hasattr(target, "get_params"))
+    ):
+        return False
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(target)
+    except NotFittedError:
+        return not type(target).__module__.startswith("counterpoise.")
+    return False
+
+
+def _check_fitting(log: Log, targets: Sequence[Target]) -> None:
+    """Check that there is something to cross-fit, and nothing that it does not work with."""
+    if not any(isinstance(target.source, CrossFitted) for target in targets):
+        raise OptionError(
+            "`cross_fit=True` fits targets that are unfitted estimators of scikit-learn, and none of these is one.",
+            do="Pass a new one, such as HistGradientBoostingRegressor(), as the target; or leave it out.",
+        )
+    refuse_lists(log, "cross_fit")
+    if len(log.reward) > 1:
+        raise OptionError("`cross_fit=` learns from one reward: ask for one at a time.")
+    if log.model is not None:
+        raise OptionError("`cross_fit=` does not work with `model=` yet: leave one of them out.")
+
+
+def _names_and_sources(sources: object, *, is_fitting: bool) -> Iterator[tuple[str, Source]]:
     if isinstance(sources, Mapping):
-        for name, target in sources.items():
-            yield str(name), _source(target)
-        return
-    for target in sources if isinstance(sources, list | tuple) else [sources]:
-        yield name_of(target), _source(target)
+        named = [(str(name), target) for name, target in sources.items()]
+    else:
+        named = [(name_of(target), target) for target in (sources if isinstance(sources, list | tuple) else [sources])]
+    for name, target in named:
+        yield name, CrossFitted(target) if is_fitting and is_unfitted(target) else _source(target)
 
 
 def _source(target: object) -> Source:
@@ -374,6 +420,13 @@ def _source(target: object) -> Source:
         # by name: learning stands on evaluation, and only a saved policy needs it
         policy: Policy = import_module("counterpoise.learn").load_policy(target)
         return policy
+    if type(target).__module__.startswith("sklearn.") and (is_unfitted(target) or not hasattr(target, "predict_proba")):
+        what = "is not fitted" if is_unfitted(target) else "has no predict_proba, so that it is no policy"
+        raise OptionError(
+            f"{type(target).__name__} {what}.",
+            do="Pass a classifier of actions that was fitted on other rows; or an unfitted model of the reward with `cross_fit=True`, "
+            "to take the action for which it predicts the most.",
+        )
     if isinstance(target, str | Chosen | Always | Probabilities | ActionGroup) or is_policy(target):
         return target
     raise OptionError(

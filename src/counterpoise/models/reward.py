@@ -25,7 +25,7 @@ from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log
 from counterpoise.log.parts import Fittable
 from counterpoise.log.question import Question
-from counterpoise.log.targets import Probabilities, Target
+from counterpoise.log.targets import CrossFitted, Probabilities, Target
 from counterpoise.models.design import Codes, Design, actions_of, blocks
 from counterpoise.models.estimators import (
     Predictor,
@@ -200,6 +200,17 @@ class Fitted(Unfitted):
                 first_row += part.height
         return pl.concat(pieces)
 
+    def greedy(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> Floats:
+        """Whether the logged action is the one with the largest prediction, each by the model of its fold; nan without an action or id."""
+        ids = row_ids(frame, self.identity, first_row)
+        known = frame.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()
+        is_best = np.full(frame.height, np.nan)
+        with threads(min(frame.height, ROWS) * len(self.design.actions.levels)):
+            if known.any():
+                rows = PredictedRows(frame.filter(known), question, batch, ids.filter(known), self)
+                is_best[known.to_numpy()] = rows.greedy()
+        return is_best
+
 
 @dataclass(frozen=True)
 class PredictedRows:
@@ -242,6 +253,18 @@ class PredictedRows:
             if len(rows):
                 rewards[rows] = fit.pairs(self.x[rows], codes[rows])
         return rewards
+
+    def greedy(self) -> Floats:
+        """Whether the logged action has the largest prediction of all, as 0 and 1."""
+        logged, every = self._codes(str(self.question.log.action)), np.arange(len(self.step.design.actions.levels))
+        is_best = np.zeros(len(logged))
+        for fold, fit in enumerate(self.step.fits):
+            mine = np.flatnonzero(self.folds == fold)
+            for part in blocks(len(mine), max(CELLS // max(len(every), 1), 1)):
+                table = fit.table(self.x[mine[part]], every)
+                self._check(table)
+                is_best[mine[part]] = table.argmax(axis=1) == logged[mine[part]]
+        return is_best
 
     def _codes(self, column: str) -> Codes:
         return self.step.design.actions.codes(self.frame.get_column(column))
@@ -484,6 +507,19 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
     return replace(
         question, model=Fitted(reward, unfitted.identity, unfitted.value_samples, context, design, tuple(fits), quality)
     )
+
+
+def fit_policies(question: Question, progress: bool | None = None) -> Question:
+    """The question with its `CrossFitted` targets fitted: each takes the action with the largest reward by the models of other folds."""
+
+    def fitted(target: Target) -> Target:
+        if not isinstance(target.source, CrossFitted) or target.source.step is not None:
+            return target
+        unfitted = Unfitted(as_reward(target.source.estimator), identity_of(question.log), None)
+        step = fit_reward_model(replace(lean_question(question, ()), model=unfitted), progress).model
+        return replace(target, source=replace(target.source, step=step))
+
+    return replace(question, targets=tuple(map(fitted, question.targets)))
 
 
 def lean_question(question: Question, targets: tuple[Target, ...]) -> Question:

@@ -17,7 +17,7 @@ from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.log.expressions import columns, of_64_bits
 from counterpoise.log.lists import check_same_context, rows_by_list
 from counterpoise.log.question import Question
-from counterpoise.log.targets import ActionGroup, Probabilities, Ranker, is_ranker
+from counterpoise.log.targets import ActionGroup, CrossFitted, Probabilities, Ranker, is_ranker
 from counterpoise.moments import Floats
 
 Reals = NDArray[np.float32 | np.float64]
@@ -36,10 +36,10 @@ def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int
     if question.model is not None:
         completed: pl.DataFrame = question.model.complete(frame, question, batch, first_row)
         return completed
-    return add_policies(frame, question, batch) if question.policies else frame
+    return add_policies(frame, question, batch, first_row) if question.policies else frame
 
 
-def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.DataFrame:
+def add_policies(frame: pl.DataFrame, question: Question, batch: str, first_row: int = 0) -> pl.DataFrame:
     """The batch with a column for every policy; `batch` is what an error calls it."""
     # a row without an action is bad, so no policy needs to see it
     known = frame.get_column(str(question.log.action)).is_not_null()
@@ -47,7 +47,9 @@ def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.Data
     columns = []
     for target in question.policies:
         values = np.full(frame.height, np.nan)
-        if shown.height:
+        if isinstance(target.source, CrossFitted):
+            values = target.source.step.greedy(frame, question, batch, first_row)
+        elif shown.height:
             values[known.to_numpy()] = probabilities(target.source, shown, question, target.name, batch)
         columns.append(pl.Series(target.column, values).fill_nan(None))
     return frame.with_columns(columns)
