@@ -479,7 +479,7 @@ def _repeat(counts: list[int], ids: pl.Series, most: float | None = None) -> boo
         return False
     if ids.dtype.is_float() and not bool((ids % 1 == 0).all()):
         return False
-    if most is not None and ids.value_counts().get_column("count").max() > most:
+    if most is not None and int(ids.value_counts().get_column("count").to_numpy().max()) > most:
         return False
     return FEWEST <= counts[-1] <= ids.len() / (REPEATED if most is None else 2.0)
 

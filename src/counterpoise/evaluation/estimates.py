@@ -908,10 +908,10 @@ def doubtful_labels(view: View) -> Mapping[Segment, list[Caveat]]:
 
     def doubts(place: Segment) -> list[Caveat]:
         k = view.place(place)
-        worth, *proxy = (float(by_place[k]) for by_place in (effective, *proxies))
+        worth, proxy, of_all, off = (float(by_place[k]) for by_place in (effective, *proxies))
         clusters = float(view.clusters[k]) if view.is_clustered else math.inf
         others = by_weight(k, clusters), *(_labels_by_segment(view, rows) if place is None else ())
-        return list(judge_labels(Labels(worth, *proxy, bool(at_one_rate[k]), clusters, others)))
+        return list(judge_labels(Labels(worth, proxy, of_all, off, bool(at_one_rate[k]), clusters, others)))
 
     return Lazily(dict.fromkeys(view.places, doubts))
 
