@@ -73,7 +73,7 @@ def doctor(
     examination = cp.doctor(
         typed.data,
         **parts,
-        target={column: column for column in target or ()} | chosen,
+        target={**{column: column for column in target or ()}, **chosen},
         segment=segment or (),
         day=day,
         distribution=_distribution(distribution),

@@ -430,8 +430,9 @@ def _compared(result: Result) -> dict[str, object]:
 def _sizes(result: Result) -> dict[str, object]:
     """How many rows there are, how many there were before sampling, if they were sampled, and how many looks at them."""
     before, looks = result.rows_before, result.moments.looks
-    sizes = {"n": result.n} if before is None else {"n": result.n, "rows_before": before}
-    return sizes if looks < 2 else sizes | {"looks": looks}
+    sizes: dict[str, object] = {"n": result.n}
+    sizes |= {} if before is None else {"rows_before": before}
+    return sizes | ({"looks": looks} if looks > 1 else {})
 
 
 def _said(result: Result) -> dict[str, object]:
