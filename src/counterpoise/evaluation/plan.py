@@ -369,7 +369,7 @@ def _ok_rows(diagnostics: Diagnostics, verdict: Verdict) -> float:
     """How many rows of the same kind it takes for the verdict to be `ok`."""
     # some reasons have nothing to do with rows, such as a model's propensities; notes leave the verdict as it is
     of_all, of_rows = (
-        [each for each in one.caveats if each.severity != "note"] for one in (verdict, judge(diagnostics))
+        [each for each in judged.caveats if each.severity != "note"] for judged in (verdict, judge(diagnostics))
     )
     if len(of_all) > len(of_rows):
         return math.inf
