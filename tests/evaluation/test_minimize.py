@@ -208,6 +208,13 @@ def test_the_best_of_many_is_the_cheapest_and_is_listed_first():
     assert str(story_of(unsaid).sentence()).startswith("more, the highest of 3")
 
 
+def test_a_ranking_by_an_unsaid_direction_asks():
+    ranked = cp.rank(LOG, **PARTS, reward="cost", target=TARGETS)
+    assert [one.decision for one in ranked] == ["higher", "undecided", "lower"]
+    assert "minimize=True" in str(ranked)
+    assert "minimize" not in str(cp.rank(LOG, **PARTS, reward="cost", target=TARGETS, minimize=True))
+
+
 def test_several_rewards_each_go_their_own_way():
     result = cp.evaluate(LOG, **PARTS, reward=["quality", "cost"], target="more", minimize="cost")
     assert {name: answer.minimize for name, answer in result.by_reward.items()} == {"quality": False, "cost": True}

@@ -51,15 +51,12 @@ def frame(seed):
         }
     )  # fmt: skip
     chosen = np.exp(np.outer(made["y"], np.arange(3)) / 2)
-    made = made.with_columns(
-        t=(chosen / chosen.sum(axis=1, keepdims=True))[np.arange(N), action],
-        leak=pl.col("r") * 2,
-        cost=pl.col("a") * pl.col("y"),
-    )
+    made = made.with_columns(t=(chosen / chosen.sum(axis=1, keepdims=True))[np.arange(N), action], leak=pl.col("r") * 2)
     return made.with_columns(
         seen=pl.col("x").gather(pl.arange(0, N) // 3 * 3),
         shown=pl.col("y").gather(pl.arange(0, N) // 3 * 3),
         item=pl.Series(np.tile(np.arange(3), N // 3)),
+        cost=pl.col("a") * pl.col("y"),
     )
 
 

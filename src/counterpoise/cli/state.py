@@ -178,7 +178,7 @@ def watch(
         question = {
             name: value
             for name, value in typed.arguments().items()
-            if name in said and (value not in (None, False) or (name == "minimize" and value is False))
+            if name in said and (name == "minimize" or value not in (None, False))
         }
         if chosen := question.pop("target_action", None):
             question["target"] = chosen

@@ -140,8 +140,8 @@ def _parts(
             mine = (*judged.caveats, *own_doubts, *_of_groups(whole.question, contrast))
             # a segment repeats a general caveat only if there is nothing else to say
             judged = Verdict((*premises, *mine) if place is None else mine or tuple(premises[-1:]))
-        asked = [which_way(str(reward))] if minimize is None and place is None and judged.verdict != NOTHING else []
-        return judged.with_caveats([*(caveat for caveat in checks if caveat.code != MISSING), *asked])
+        unsaid = [which_way(str(reward))] if minimize is None and place is None and judged.verdict != NOTHING else []
+        return judged.with_caveats([*(caveat for caveat in checks if caveat.code != MISSING), *unsaid])
 
     if other:
         own = _where_overlap(own, other, diagnoses)

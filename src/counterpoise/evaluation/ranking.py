@@ -14,6 +14,7 @@ import polars as pl
 from counterpoise.diagnostics.diagnose import holm
 from counterpoise.display import ROWS, Block, Display, Name, Number, PValue, Table, estimate_cells, finite, percent
 from counterpoise.engines.rows import over_good_rows
+from counterpoise.errors import Sentence
 from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
 from counterpoise.evaluation.estimates import IntervalOptions, View, interval_at
@@ -77,6 +78,8 @@ class Ranking(Display, list[Ranked]):
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """The candidates as a table."""
         yield self.cells()
+        if any(policy.decision in ("higher", "lower") for policy in self):
+            yield Sentence("Nobody said which is better: pass `minimize=True` if less is, else `minimize=False`.")
 
 
 @dataclass(frozen=True)

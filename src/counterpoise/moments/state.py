@@ -374,9 +374,8 @@ def _read_question(raw: object) -> dict[str, Any]:
         raise ValueError("the parts of its lists should be names of columns")
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")
-    if not _are_texts(question.get("minimize", [])) or not {*question.get("minimize", [])} <= {
-        *_names(question["reward"])
-    }:
+    minimize, rewards = question.get("minimize", []), question["reward"]
+    if not _are_texts(minimize) or not {*minimize} <= {*(rewards if _are_texts(rewards) else [rewards])}:
         raise ValueError("'minimize' in its question should be a list of its rewards")
     for part in _SAID:
         if not isinstance(question.get(part, ""), str):

@@ -17,7 +17,7 @@ from counterpoise.evaluation.reading import (
     TARGETS_WITH_ALL_ESTIMATORS,
     Reading,
 )
-from counterpoise.evaluation.story import Change, Story
+from counterpoise.evaluation.story import Change, Decision, Story
 from counterpoise.moments.columns import EXCESS, REWARD
 from counterpoise.report.card import SIGNS
 from counterpoise.report.first_screen import KINDS, Scale, on_scale, scale_of, trust_word, written
@@ -405,6 +405,10 @@ def segments(story: Story, address: str = "segment-table") -> Safe:
     )
 
 
+_SAID: tuple[Decision, Decision] = ("better", "worse")
+_UNSAID: tuple[Decision, Decision] = ("higher", "lower")
+
+
 def segments_gist(story: Story) -> str:
     """From where to where the best target's change goes, and how many segments are decided."""
     changes = story.segments() if len(story.result.segment_rows) <= SEGMENTS_LISTED else ()
@@ -415,7 +419,7 @@ def segments_gist(story: Story) -> str:
         return ""
     low, high = (written(each, scale)[0] for each in (values[0], values[-1]))
     counts = Counter(change.decision for change in changes)
-    up, down = ("higher", "lower") if story.result.minimize is None else ("better", "worse")
+    up, down = _UNSAID if story.result.minimize is None else _SAID
     said = f"{up} in {counts[up]:,} of {len(changes):,}"
     return f"{low} to {high}; {said}" + (f", {down} in {counts[down]:,}" if counts[down] else "")
 
