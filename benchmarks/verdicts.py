@@ -27,8 +27,9 @@ import counterpoise as cp
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight
 from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import CounterpoiseError
-from counterpoise.estimators import beta_ips
+from counterpoise.estimators import ESTIMATORS, beta_ips
 from counterpoise.evaluation.changes import SETTLED, WIDEST, alarm_limit
+from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
 from counterpoise.evaluation.story import story_of
 from counterpoise.log.sketches import Keys, Sketch, row_keys
 from counterpoise.moments import Powers
@@ -805,6 +806,85 @@ def check_mean_weight(*, runs: int = 4_000, seed: int = 0, processes: int = 2) -
     whole = np.concatenate(every)
     show("all", runs * len(cells), whole, lacked)
     return is_kept and are_few(whole, len(whole))
+
+
+# -- what answers state: possible intervals, one estimator behind a change, and weights of one's own ---------------------------
+
+
+STATED_RATES, STATED_SIZES = (0.03, 0.5, 0.97), (150, 600, 3_000)
+BY = ("snips", "ips", "cross_fit")
+OWN = "weights of one's own"
+
+
+def stated(cell: tuple[str, float, int], runs: int, seed: int) -> list[tuple[str, bool, bool, bool]]:
+    """Of every log of a cell: what is stated, whether it is ok, and whether its interval covers, and would if it could be impossible."""
+    world, rate, n = cell
+    place, clicks = worlds()[world], Clicks(rate)
+    logged, truth = place.expect(clicks.mean)[:2]
+    random = np.random.default_rng([seed, n, int(100 * rate), sorted(worlds()).index(world)])
+    found = []
+
+    def count(what: str, verdict: str, interval: Any, free: Any, value: float) -> None:
+        if verdict != "not identified":
+            found.append(
+                (what, verdict == "ok", interval.lower <= value <= interval.upper, free[0] <= value <= free[1])
+            )
+
+    for _ in range(runs):
+        columns, effect = place.draw(random, n)
+        scale = random.uniform(0.5, 1.5)
+        log = {"r": clicks.draw(random, effect), "p": columns["p"], "t": columns["t0"]}
+        log["w"] = scale * log["t"] / log["p"]
+        made = cp.evaluate(log, reward="r", propensity="p", target="t", estimator=["beta_ips", "lift"])
+        verdict, free = made.verdict().verdict, IntervalOptions(0.95, made.interval_method, ends_with_rewards=False)
+        ends = estimates(View(made.moments, ("t", "")), {name: ESTIMATORS[name] for name in made.estimators}, free)
+        for name, value in (("beta_ips", truth), ("lift", truth - logged)):
+            count(name, verdict, made["t", name].interval, tuple(ends["t", name, None].interval), value)
+        relative = story_of(made).best.relative
+        if relative is not None:
+            count("relative", verdict, relative.interval, (-math.inf, math.inf), truth / logged - 1)
+        own = cp.evaluate(log, reward="r", weight="w")
+        count(
+            OWN,
+            "ok" if verdict == "ok" else "caution",
+            own.interval,
+            tuple(own["w", "beta_ips"].interval),
+            scale * truth,
+        )
+        for name in BY:
+            one = cp.evaluate(log, reward="r", propensity="p", target="t", estimator=name, groups=20)
+            lift = story_of(one).reading.lift("t")
+            count(
+                f"change by {name}",
+                one.verdict().verdict,
+                lift.interval,
+                tuple(made["t", "lift"].interval),
+                truth - logged,
+            )
+    return found
+
+
+@SUITE.experiment("stated", runs=2)
+def check_stated(*, runs: int = 100, seed: int = 0, processes: int = 2) -> bool:
+    """Does what an answer states cover? Clicks that are rare, even and usual; the worlds of the grid, thin ones among them.
+
+    Intervals that end where clicks do, against those that may be impossible: no fewer may cover. The change by estimators that have no
+    difference of their own, against `lift`. And weights of one's own with a mean from 0.5 to 1.5, whose answer is the mean of wr, against
+    `beta_ips`.
+    """
+    cells = list(product(worlds(), STATED_RATES, STATED_SIZES))
+    every = [
+        one for several in in_processes(partial(stated, runs=runs, seed=seed), cells, processes) for one in several
+    ]
+    head("", "ok", "covered, given ok", "covered, given caution", "before, given ok", "before, given caution")
+    is_kept = True
+    for what in dict.fromkeys(name for name, *_ in every):
+        ok, held, before = np.array([one[1:] for one in every if one[0] == what]).T
+        row(what, share(ok.sum(), len(ok)), *(share((x & y).sum(), y.sum()) for x in (held, before) for y in (ok, ~ok)))
+        is_kept &= bool((held & ok).sum() >= (0.93 - slack(0.93, int(ok.sum()))) * ok.sum())
+        if what in ("beta_ips", "lift"):
+            is_kept &= bool(held.sum() >= before.sum() - 1e-4 * len(ok))
+    return is_kept
 
 
 # -- plans and tails --------------------------------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ def foremost(names: Iterable[str], registry: Mapping[str, Estimator], *, first: 
 def right_for(log: LogMoments) -> tuple[str, ...]:
     """The estimators that come first because the weights of a log need not average 1.
 
-    What a clipped weight leaves out is filled in: by a reward model if there is one, or else by the baseline. Of weights that are none of
-    ours nobody knows what their mean should be; where it is not 1, by more than luck, a baseline would be added or taken off that often.
+    What a clipped weight leaves out is filled in: by a reward model if there is one, or else by the baseline. A column of weights leaves
+    nothing out: where its mean is not 1, by more than luck, a baseline would be added or taken off that often.
     """
     if log.weight.mean_is_one:
         return ()
@@ -105,7 +105,8 @@ def do_not_average_1(log: LogMoments) -> bool:
 def _is_off(view: View) -> bool:
     """Whether the mean excess is not 0, by more than luck: a limit that cuts next to nothing changes next to nothing."""
     mean, spread = float(view.whole.average("u")[0]), float(view.whole.covariance("u", "u")[0])
-    return mean**2 > LUCK**2 * spread / max(int(view.whole.n[0]), 1)
+    luck = OWN_LUCK if view.log.weight.is_own else LUCK
+    return mean**2 > luck**2 * spread / max(int(view.whole.n[0]), 1)
 
 
 def lift_of(name: str, log: LogMoments) -> Estimator:
@@ -485,6 +486,7 @@ Number = TypeVar("Number", float, Floats)
 
 MOST = 0.6  # share of its own fit that we attribute to a heavy row
 LUCK = 3.0  # errors of the mean weight
+OWN_LUCK = 2.0  # of weights of one's own: to take those with mean 1 as they are costs width, and not to take others so is a bias
 BEYOND_DOUBT = 0.9999  # the level of what the logging policy may earn, where the ends of a lift depend on it
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, OptionError
+from counterpoise.estimators import ESTIMATORS
+from counterpoise.evaluation.estimates import IntervalOptions, View, interval_at
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.parts import Columns, Frame
 from counterpoise.readers.policies import ActionTable, chosen
@@ -97,5 +99,10 @@ def value_scorer(
     parts = parts_of(y)
     table = np.asarray(policy.predict_proba(X), dtype=np.float64)
     target = chosen(ActionTable(np.asarray(policy.classes_), table), parts.pop("action"))
-    estimate = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)["policy", estimator]
-    return float(estimate.value if bound is None else getattr(estimate.interval, bound))
+    result = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)
+    if bound is None:
+        return float(result["policy", estimator].value)
+    # wherever rewards end, so that policies of which the log says little do not all have the same score
+    options = IntervalOptions(level, result.interval_method, result.reward_bounds)
+    interval = interval_at(View(result.moments, ("policy", "")), ESTIMATORS[estimator], options)(level)
+    return float(getattr(interval, bound))

@@ -56,12 +56,8 @@ class Weighed:
 
     @property
     def is_own(self) -> bool:
-        """Whether nothing is known of the weight: its mean need not be 1, and it is none of ours, which stand for one whose mean is.
-
-        >>> Weighed("Own()", mean_is_one=False).is_own, Weighed("Clip(most=10)", mean_is_one=False).is_own
-        (True, False)
-        """
-        return not self.mean_is_one and self.how.partition("(")[0] not in _BIASED
+        """Whether it is a column of the user's own, which is what it is; any other stands for the importance weight, whose mean is 1."""
+        return self.how == "Own()"
 
     @property
     def is_running(self) -> bool:
@@ -104,17 +100,6 @@ def _is_number(value: object) -> TypeGuard[Real]:
 
 _UNITS = dict.fromkeys(("Independent()", "Cascade()", "Standard()", "PseudoInverse()"), "list") | dict.fromkeys(
     ("PerDecision()", "Trajectory()"), "episode"
-)
-_BIASED = (
-    "Clip",
-    "Shrink",
-    "Switch",
-    "Harmonic",
-    "ExponentialSmoothing",
-    "ImplicitExploration",
-    "Odds",
-    "AllOdds",
-    "Slope",
 )
 PLAIN = Weighed("Ratio()")  # the importance weight
 
