@@ -1,10 +1,15 @@
-"""Every kind of log with every weight and every verb: whatever can be asked of the answer is answered, or refused in words."""
+"""Every kind of log with every weight and every verb: whatever can be asked of the answer is answered, or refused in words.
+
+The gate walks through a part of the table in which each kind of log meets each verb, and each weight some of both; COUNTERPOISE_PAIRS=all
+walks through the whole of it, which takes a quarter of an hour.
+"""
 
 import contextlib
 import json
+import os
 import pickle
+import re
 import warnings
-from itertools import product
 
 import numpy as np
 import polars as pl
@@ -28,13 +33,24 @@ def a_log(n=600, seed=5):
             "p2": random.uniform(0.2, 0.5, n), "t": np.where(action == 2, 0.5, 0.25), "old": np.where(action == 0, 0.5, 0.25),
             "a": action, "x": x, "q": random.random(n), "v": random.random(n), "seen": random.integers(0, 2, n),
             "who": random.choice(["A", "B"], n), "visitor": np.arange(n) // 4, "list": np.arange(n) // 3, "place": np.arange(n) % 3 + 1,
-            "country": random.choice(["DE", "FR"], n), "own": random.uniform(0.5, 1.5, n), "day": [f"2026-03-{1 + k * 30 // n:02d}" for k in range(n)],
+            "country": random.choice(["DE", "FR"], n), "own": random.uniform(0.5, 1.5, n), "allowed": [[0, 1, 2]] * n,
             "cost": random.random(n),
+            "last": (np.arange(n) % 3 == 2) * 1.0, "day": [f"2026-03-{1 + k // 30:02d}" for k in range(n)],
         }
     )  # fmt: skip
 
 
+class Even:
+    """A policy that takes every action as often."""
+
+    classes_ = np.arange(3)
+
+    def predict_proba(self, context):
+        return np.full((len(context), 3), 1 / 3)
+
+
 LOG = a_log()
+CHOICE = {"action": "a", "context": ["x"]}
 PLAIN = {"reward": "r", "propensity": "p", "target": ["t", "old"], "cluster": False}
 KINDS = {
     "plain": {},
@@ -42,16 +58,26 @@ KINDS = {
     "two rewards": {"reward": ["r", "s"]},
     "segments": {"segment": "country"},
     "clusters": {"cluster": "visitor", "groups": 20},
-    "chosen actions": {"target": {"two": cp.Always(2)}, "action": "a", "context": ["x"]},
+    "chosen actions": {"target": {"two": cp.Always(2)}, **CHOICE},
+    "a policy": {"target": {"even": Even()}, **CHOICE},
+    "candidates": {"target": {"even": Even()}, **CHOICE, "candidates": "allowed"},
+    "action groups": {"target": {"odd": cp.ActionGroup("t", "p2")}, **CHOICE},
+    "a fitted model": {"target": {"two": cp.Always(2)}, "model": "ridge", **CHOICE},
+    "estimated propensities": {"propensity": "model", **CHOICE},
+    "some rows": {"where": "x > -1"},
     "model columns": {"model_reward": "q", "model_value": ["v", "v"]},
     "control": {"control": {"x": 0.0}},
     "context baseline": {"baseline": ["x"]},
     "sampled": {"keep": "p2"},
+    "sampled of so many": {"keep": "p2", "rows_before": 2000},
     "ratio": {"per": "s + 0.5"},
     "labels": {"proxy": "q", "observed": "seen"},
+    "labels of known chance": {"proxy": "q", "observed": "seen", "label_propensity": 0.5},
     "loggers": {"propensity": {"A": "p", "B": "p2"}, "logger": "who"},
     "lists": {"slate": "list", "position": "place", "propensity_of": "item_given_above"},
+    "lists by position": {"slate": "list", "position": "place", "propensity_of": "item_at_position", "discount": "dcg"},
     "episodes": {"episode": "list", "step": "place"},
+    "episodes cut off": {"episode": "list", "step": "place", "done": "last", "gamma": 0.9},
     "bounds": {"reward_bounds": (0, 1)},
     "costs": {"reward": "cost", "minimize": "cost"},
     "perhaps costs": {"reward": "cost"},
@@ -72,25 +98,45 @@ WEIGHTS = {
     "harmonic": weights.Harmonic(0.1),
     "smoothing": weights.ExponentialSmoothing(0.8),
     "exploration": weights.ImplicitExploration(0.05),
-    "slope": weights.Slope(weights.Clip),
+    "odds": weights.Odds(1.2),
+    "slope of clips": weights.Slope(weights.Clip),
+    "slope of powers": weights.Slope(weights.ExponentialSmoothing),
     "own": "own",
+    "independent": weights.Independent(),
+    "cascade": weights.Cascade(),
+    "standard": weights.Standard(),
+    "pseudo-inverse": weights.PseudoInverse(),
+    "per decision": weights.PerDecision(),
+    "trajectory": weights.Trajectory(),
 }
-ALL, SOME = list(WEIGHTS), ["plain", "clip", "slope", "own"]
 
 
-def an_ab_test(log, target, propensity, **parts):
+def an_ab_test(log, target=None, propensity=None, **parts):
     return cp.ab_test(log, arm="who", **({"propensity": propensity} if isinstance(propensity, dict) else {}), **parts)
 
 
+def about_one(verb, **more):
+    """A verb that is about one target, asked about the first."""
+    return lambda log, target=None, **parts: verb(
+        log,
+        **({} if target is None else {"target": target[0] if isinstance(target, list) else target}),
+        **more,
+        **parts,
+    )
+
+
 VERBS = {
+    "evaluate": cp.evaluate,
+    "compare": cp.compare,
     "rank": cp.rank,
-    "plan": lambda log, target, **parts: cp.plan(log, target="t", difference=0.1, **parts),
-    "sensitivity": cp.sensitivity,
-    "distribution": lambda log, target, **parts: cp.distribution(log, target="t", **parts),
+    "plan": about_one(cp.plan, difference=0.1),
+    "sensitivity": lambda log, gamma=None, **parts: cp.sensitivity(log, **parts),  # whose gamma is another
+    "distribution": about_one(cp.distribution),
     "doctor": cp.doctor,
-    "watch": lambda log, target, **parts: cp.watch(log, target="t", day="day", **parts),
+    "watch": about_one(cp.watch, day="day"),
     "ab_test": an_ab_test,
-    "backtest": lambda log, **parts: cp.backtest({"spring": log}, {"spring": (0.2, 0.1)}, **parts),
+    "backtest": about_one(lambda log, **parts: cp.backtest({"spring": log}, {"spring": (0.2, 0.1)}, **parts)),
+    "sql": about_one(lambda log, **parts: cp.sql(table="log", dialect="duckdb", **parts)),
 }
 
 
@@ -123,21 +169,27 @@ SOMETIMES = {
     "ladder": lambda answer, _: answer.ladder(),
     "worth": lambda answer, _: answer.worth(),
     "per": lambda answer, _: str(answer.per("visit")),
+    "moments": lambda answer, _: str(cp.evaluate(answer.moments)),
 }
 
 
+# what a refusal that says what to do has in it
+DOES = re.compile(r"\b(pass|leave|choose|ask|name|evaluate|drop|write|let|give|log the|one of)\b", re.IGNORECASE)
+
+
 def asked(verb, **parts):
-    """The answer of a verb, or None if it refuses a part in words."""
+    """The answer of a verb, or the words in which it refuses a part."""
     if parts.get("weight") == "own":
         parts = {name: part for name, part in parts.items() if name not in ("target", "propensity")}
     try:
         with warnings.catch_warnings(action="ignore"):
             return verb(LOG, **parts)
-    except CounterpoiseError:
-        return None
+    except CounterpoiseError as error:
+        return error
     except TypeError as error:  # of an argument that this verb does not have
-        assert "has no argument" in str(error)
-        return None
+        if "has no argument" not in str(error):
+            raise
+        return error
 
 
 def failures_of(answer, folder):
@@ -155,24 +207,37 @@ def failures_of(answer, folder):
             yield f"{name}: {error!r}"
 
 
+def weights_of(kind, verb):
+    """The weights with which a kind of log meets a verb."""
+    if os.environ.get("COUNTERPOISE_PAIRS") == "all":
+        return list(WEIGHTS)
+    turn = list(KINDS).index(kind) + list(VERBS).index(verb)
+    several = 2 if verb in ("evaluate", "compare") else 1
+    names = [name for name in WEIGHTS if name != "plain"]
+    return ["plain", *(names[(turn + 5 * k) % len(names)] for k in range(several))]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_that_can_be_asked_of_an_answer_is_answered_or_refused_in_words(kind, tmp_path):
     failures = []
-    for verb, name in product((cp.evaluate, cp.compare), ALL if kind in ("plain", "clusters") else SOME):
-        weight = {} if WEIGHTS[name] is None else {"weight": WEIGHTS[name]}
-        answer = asked(verb, **(PLAIN | KINDS[kind] | weight))
-        failures += [] if answer is None else [(verb.__name__, name, said) for said in failures_of(answer, tmp_path)]
+    for verb, ask in VERBS.items():
+        for name in weights_of(kind, verb):
+            weight = {} if WEIGHTS[name] is None else {"weight": WEIGHTS[name]}
+            try:
+                answer = asked(ask, **(PLAIN | KINDS[kind] | weight))
+            except Exception as error:
+                failures.append((verb, name, repr(error)))
+                continue
+            if isinstance(answer, CounterpoiseError) and not DOES.search(str(answer)):
+                failures.append((verb, name, f"does not say what to do: {answer}"))
+            elif not isinstance(answer, Exception | str):
+                failures += [(verb, name, said) for said in failures_of(answer, tmp_path)]
     assert not failures
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_answers_every_kind_of_log_or_refuses_it_in_words(verb, tmp_path):
-    answers = {kind: asked(VERBS[verb], **(PLAIN | parts)) for kind, parts in KINDS.items()}
-    assert answers["one target"] is not None
-    failures = [
-        (kind, said) for kind, answer in answers.items() if answer is not None for said in failures_of(answer, tmp_path)
-    ]
-    assert not failures
+def test_every_verb_answers_a_plain_log():
+    answers = {verb: asked(ask, **(PLAIN | {"target": "t"})) for verb, ask in VERBS.items()}
+    assert not [verb for verb, answer in answers.items() if isinstance(answer, Exception)]
 
 
 def test_the_coverage_of_a_weight_that_the_log_chose_is_that_of_this_weight():

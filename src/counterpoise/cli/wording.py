@@ -43,6 +43,8 @@ def as_option(name: str, value: str = "") -> str:
     ('--where "day > \\'2026\\'"', '--reward-bounds 0 1')
     >>> as_option("table", "['shop', 'logs']"), as_option("target", "Chosen(column='item')"), as_option("target", "Always(action='tea')")
     ('--table shop.logs', '--target-action item', '--always tea')
+    >>> as_option("weight", "Clip(10)"), as_option("weight", "PerDecision()")
+    ('--weight clip:10', '--weight per_decision')
     """
     if chosen := re.fullmatch(r"Chosen\(column=(.*)\)", value):
         return as_option("target_action", chosen[1])
@@ -51,6 +53,9 @@ def as_option(name: str, value: str = "") -> str:
     if always := re.fullmatch(r"Always\(action=(.*)\)", value):
         rival = f" {as_option(name, always[1])}" if name == "against" else ""  # which names one of the targets
         return as_option("always", always[1]) + rival
+    if name == "weight" and (made := re.fullmatch(r"(\w+)\((.*)\)", value)):
+        plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", made[1]).lower()
+        return as_option(name, f"'{plain}:{made[2]}'" if made[2] else f"'{plain}'")
     option, parsed = _option(name), _parsed(value)
     if parsed is False and (refusal := _option(f"no_{name}")) is not None:
         return refusal

@@ -52,7 +52,7 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
     """The log with the mixture of its loggers as its propensity, and the weight that says so."""
     if type(weight) is not Ratio:
         raise OptionError(
-            f"a log of several loggers has the balanced weight, and not {weight!r}: leave out the weight."
+            f"a log of several loggers has the balanced weight, and not {type(weight).__name__}: leave out `weight=`."
         )
     if log.logger is None:
         raise OptionError("`propensity=` has several loggers.", do="Say which of them wrote a row, with `logger=`.")

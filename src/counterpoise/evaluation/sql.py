@@ -18,8 +18,8 @@ from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
 from counterpoise.errors import LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
-from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
+from counterpoise.log.log import MODEL, Log, as_log
+from counterpoise.log.parts import Columns, Data, LogFields, Unlogged, takes_parts
 from counterpoise.log.question import GROUP, KEEP, PROPENSITY, ROWS, Lane, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments
@@ -37,7 +37,7 @@ CENTER = "center"
 def sql(
     log: Log | Data = None,
     *,
-    target: Targets,
+    target: Targets = None,
     dialect: str,
     segment: Columns = None,
     weight: Weight | Columns = None,
@@ -84,7 +84,7 @@ def from_sums(
     rows: IntoFrame | Sequence[Mapping[str, object]],
     log: Log | Data = None,
     *,
-    target: Targets,
+    target: Targets = None,
     segment: Columns = None,
     weight: Weight | Columns = None,
     **parts: Unpack[LogFields],
@@ -171,10 +171,15 @@ def _question(
         log = ""  # from_sums needs no table
     whole = as_log(log, parts)
     whole.need_only("sql")
-    question = question_of(whole, target, weight=weight, segment=segment)
-    if question.propensity_model is not None:
+    if isinstance(whole.propensity, Unlogged) or whole.propensity == MODEL:
         raise OptionError(
-            "a propensity model runs in Python, and a statement cannot fit it: evaluate the table itself."
+            "a propensity model runs in Python, and a statement cannot fit it.", do="Evaluate the table itself."
+        )
+    question = question_of(whole, target, weight=weight, segment=segment)
+    if question.policies:
+        raise OptionError(
+            f"the policy {question.policies[0].name!r} runs in Python, and a statement cannot ask it.",
+            do="Write its probabilities of the logged actions to a column, and pass that as `target=`; or evaluate the table itself.",
         )
     return question
 

@@ -320,7 +320,9 @@ class Log:
                     else "Leave out `minimize=`, and pass the rewards with the other sign.",
                 )
             refuse_sampled(self.keep, limits.what)
-            instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
+            instead = (
+                f"Name what rewards depend on with `{limits.instead}=`." if limits.instead and part != "per" else ""
+            )
             raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
         if self.max_segments is not None and not limits.has_segments:
             raise OptionError(f"{limits.what} makes no segments: leave out `max_segments=`.")
@@ -546,7 +548,7 @@ def check_loggers(propensity: object, logger: object, shares: object) -> None:
     if extra and propensity is not None and not isinstance(propensity, Mapping):
         raise OptionError(
             f"`{extra}=` is about several loggers.",
-            do="`propensity=` then maps each of them to its probability of the logged action.",
+            do=f"Pass `propensity=` as a mapping of each of them to its probability of the logged action, or leave out `{extra}=`.",
         )
 
 

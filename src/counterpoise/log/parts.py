@@ -344,7 +344,7 @@ OTHER_WORDS = {
     "step": ("t", "time_step", "timestep"),
     "gamma": ("discount_factor",),
     "done": ("terminal", "terminated"),
-    "where": ("condition", "filter"),
+    "where": ("condition", "filter", "segment"),
     "per": ("denominator", "divided_by"),
     "proxy": ("judge", "surrogate", "score"),
     "observed": ("labeled", "is_labeled", "labelled", "is_labelled"),
@@ -359,8 +359,10 @@ def help_of(part: str) -> str:
     return "; ".join(filter(None, (PARTS[part].sentence, PARTS[part].in_python)))
 
 
-def check_known(caller: str, arguments: Collection[str], known: Collection[str]) -> None:
-    """Refuse the first unknown argument, and suggest the one that was probably meant.
+def check_known(
+    caller: str, arguments: Collection[str], known: Collection[str], taken: Collection[str] | None = None
+) -> None:
+    """Refuse the first unknown argument, and suggest the one that was probably meant; only those that are `taken`, if some are refused.
 
     >>> check_known("evaluate", ["segments"], ["segment", "reward"])
     Traceback (most recent call last):
@@ -369,9 +371,10 @@ def check_known(caller: str, arguments: Collection[str], known: Collection[str])
     for name in arguments:
         if name in known:
             continue
-        near = [word for word, others in OTHER_WORDS.items() if word in known and name.lower() in others]
-        near = near or difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"Its arguments are {', '.join(known)}."
+        useful = known if taken is None else taken
+        near = [word for word, others in OTHER_WORDS.items() if word in useful and name.lower() in others]
+        near = near or difflib.get_close_matches(name, useful, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Its arguments are {', '.join(useful)}."
         raise TypeError(f"{caller} has no argument {name!r}. {hint}")
 
 
@@ -454,12 +457,12 @@ def takes_parts(verb: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         plain = signature(function)
         own = {name: option for name, option in plain.parameters.items() if option.kind is not Parameter.VAR_KEYWORD}
         parts = [part for part in LIMITS[verb].taken if part not in own]
-        known = dict.fromkeys([*own, *PARTS])
+        known, taken = dict.fromkeys([*own, *PARTS]), [*own, *LIMITS[verb].taken]
 
         @wraps(function)
         def run(*values: P.args, **arguments: P.kwargs) -> R:
             if not arguments.keys() <= known.keys():
-                check_known(function.__name__, arguments, known)
+                check_known(function.__name__, arguments, known, taken)
             return function(*values, **arguments)
 
         further = [Parameter(part, Parameter.KEYWORD_ONLY, default=None) for part in parts]

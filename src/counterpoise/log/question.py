@@ -776,5 +776,8 @@ def _model_values(log: Log, targets: tuple[Target, ...], arrays: Arrays | None) 
         value = ordered if arrays is None else dict(zip(own, ordered, strict=True))
     values = column_names("model_value", value, arrays)
     if values and len(values) != len(names):
-        raise OptionError(f"`model_value=` needs one column per target ({len(names)}), found {len(values)}.")
+        raise OptionError(
+            f"`model_value=` needs one column per target ({len(names)}), found {len(values)}.",
+            do=f"Pass them in the order of the targets: {verbatim(', '.join(names))}.",
+        )
     return dict(zip(names, values, strict=True)) if values else {}

@@ -256,7 +256,7 @@ def with_propensities(question: Question, model: Propensity) -> Question:
     if len(question.rungs) > 1:
         raise OptionError(
             "a ladder of weights is chosen from by errors that take propensities as logged, and a model is to estimate them.",
-            do="Choose the constant yourself: pass a single weight as `weight=`.",
+            do="Choose the constant yourself, such as `weight=Clip(10)`.",
         )
     step = UnfittedPropensity(model, identity_of(question.log))
     return replace(question, log=question.log.but(propensity=PROPENSITY), propensity_model=step)

@@ -161,6 +161,10 @@ EPISODE_WEIGHTS: dict[str, type[ListWeight]] = {"per_decision": PerDecision, "tr
 USUAL: dict[str, type[ListWeight]] = {MARGINAL: Independent, CONDITIONAL: Cascade}
 
 
+def _called(weight: object) -> str:
+    return type(weight).__name__ if isinstance(weight, Weight) else repr(weight)
+
+
 def list_weight(weight: object, log: Log) -> Any:
     """The weight of a log's lists or episodes, if it has any: the one that goes with its propensities, or the one asked for.
 
@@ -172,7 +176,10 @@ def list_weight(weight: object, log: Log) -> Any:
         if weight is None:
             return PerDecision()
         if not isinstance(weight, PerDecision | Trajectory):
-            raise OptionError(f"episodes take the weight {' or '.join(EPISODE_WEIGHTS)}, found {weight!r}.")
+            raise OptionError(
+                f"episodes take the weight {' or '.join(EPISODE_WEIGHTS)}, found {_called(weight)}.",
+                do="Pass `weight=PerDecision()` or `weight=Trajectory()`, or leave it out.",
+            )
         return weight
     if propensity_of is None or (isinstance(weight, ListWeight) and weight.unit == EPISODE):
         if isinstance(weight, ListWeight):
@@ -188,7 +195,11 @@ def list_weight(weight: object, log: Log) -> Any:
     if isinstance(weight, ListWeight) and weight.propensity_of == propensity_of:
         return weight
     if not isinstance(weight, ListWeight):
-        raise OptionError(f"a log of lists takes a weight of lists ({' or '.join(allowed)}), found {weight!r}.")
+        kinds = " or ".join(f"`weight={LIST_WEIGHTS[name].__name__}()`" for name in allowed)
+        raise OptionError(
+            f"a log of lists takes a weight of lists ({' or '.join(allowed)}), found {_called(weight)}.",
+            do=f"Pass {kinds}, or leave it out.",
+        )
     why = (
         "the probability of an item given those above it says nothing about its position on its own: only products of them do"
         if propensity_of == CONDITIONAL
