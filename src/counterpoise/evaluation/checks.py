@@ -603,11 +603,11 @@ def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Co
     expression = str(log.propensity)
     if log.is_arrays or expression in names:
         return
-    named = None
-    with suppress(CounterpoiseError, ValueError):  # a database may know what polars does not
+    try:  # a database may know what polars does not
         (named,) = dict.fromkeys(roots_of("propensity", expression, names))
-        named = named if may_read(lambda p: _computed(named, p, expression)) else None
-    if named is None:
+        if not may_read(partial(_computed, named, expression)):
+            return
+    except (CounterpoiseError, ValueError):
         return
     witnesses, made = _witnesses(question, named)
     if witnesses is None or made is None:
@@ -631,10 +631,9 @@ def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Co
     yield Concern(Caveat(REREAD, text, do=f"{CHECK_PROPENSITIES}{name}"))
 
 
-def _computed(named: str, p: Floats, expression: str) -> Floats:
+def _computed(named: str, expression: str, p: Floats) -> Floats:
     """What an expression makes of some values of a column."""
-    frame = computed(pl.DataFrame({named: p}), [expression])
-    return _numbers(frame, expression)
+    return _numbers(computed(pl.DataFrame({named: p}), [expression]), expression)
 
 
 def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
