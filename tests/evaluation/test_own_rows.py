@@ -1,8 +1,11 @@
 """A policy that was fitted elsewhere on this very log is noticed, and one that was fitted on other rows is not doubted."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
+from command_line import invoke
 
 import counterpoise as cp
 
@@ -268,3 +271,18 @@ def test_what_cross_fitting_does_not_do_is_said(log, own, tmp_path):
     for verb in (cp.sensitivity, cp.distribution):
         with pytest.raises(cp.OptionError, match="cross_fit"):
             verb(log, **PARTS, target=new, cross_fit=True)
+
+
+def test_reports_and_the_command_line_know_training_rows(log, own, tmp_path):
+    scored = log.with_columns(pi=pl.Series(as_function(own)(log.to_arrow().combine_chunks().to_batches()[0])))
+    scored.write_parquet(tmp_path / "log.parquet")
+    log[:1000].select("id").write_csv(tmp_path / "trained.csv")
+    words = ["evaluate", str(tmp_path / "log.parquet"), "--target", "pi", "--key", "id", "--json"]
+    said = [json.loads(invoke(*words, *more).stdout) for more in ([], ["--trained-on", str(tmp_path / "trained.csv")])]
+    found = [{one["code"] for verdict in each["verdicts"] for one in verdict["caveats"]} for each in said]
+    assert CODE not in found[0]
+    assert CODE in found[1]
+    result = cp.evaluate(scored, **PARTS, key="id", target="pi", trained_on=tmp_path / "trained.csv")
+    assert result.report(tmp_path / "page.html").exists()
+    crossed = cp.evaluate(log, **PARTS, target={"new": RandomForestRegressor(3)}, cross_fit=True)
+    assert crossed.report(tmp_path / "crossed.html").exists()

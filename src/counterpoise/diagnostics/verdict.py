@@ -93,7 +93,6 @@ CODES: Mapping[str, Code] = {
     BY_ACTION: Code(
         "caution",
         "Some actions, segments or weights have more labels than others, beyond what `label_propensity=` says.",
-        cure="Pass `label_propensity=`.",
     ),
     "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it.", cure=ROWS),
     "policies-agree": Code(
@@ -149,7 +148,9 @@ CODES: Mapping[str, Code] = {
         takes_rows=True,
         cure=EXPLORE,
     ),
-    OWN_ROWS: Code("caution", "The policy was learned from these rows, which flatters it.", takes_rows=True),
+    OWN_ROWS: Code(
+        "caution", "The policy was learned from these rows, or acts as if it was, which flatters it.", takes_rows=True
+    ),
     TOGETHER: Code(
         "caution", "Rows with the same value in a column are alike, so the interval is too narrow.", takes_rows=True
     ),

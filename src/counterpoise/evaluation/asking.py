@@ -23,7 +23,7 @@ from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import MODEL, Log, check_minimized, check_own_names
 from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, NoWeight, Question, ask, lean
-from counterpoise.log.targets import ActionGroup, Always, Targets
+from counterpoise.log.targets import ActionGroup, Always, Targets, check_fitting
 from counterpoise.moments import LogMoments
 from counterpoise.moments.state import existing
 from counterpoise.weights import Weight, as_weight, list_weight
@@ -99,6 +99,8 @@ def question_of(
         sums["lists"] = lists_of(log)
     question = ask(log, target, weight=how, against=against, segment=segment, **sums)
     check_own_names(log, *(name for _, name in question.columns))
+    if log.cross_fit:
+        check_fitting(log, question.targets)
     if is_estimated:
         from counterpoise.models.propensity import propensity_of, with_propensities
 

@@ -121,8 +121,8 @@ def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
     bare = log.but(
         propensity=None, cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None, baseline=None,
         candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None, proxy=None, observed=None,
-        label_propensity=None, trained_on=None, **(dict.fromkeys(("reward", "context", "action")) if log.key else {}),
-    ).without(*LISTS)  # fmt: skip
+        label_propensity=None, trained_on=None,
+    ).without(*LISTS, *(("reward", "context", "action") if log.key else ()))  # fmt: skip
     lean = Question(bare, (), NoWeight(), learning=None if log.key else Learning())
 
     def of_batch(batches: Iterator[pl.DataFrame]) -> None:
@@ -267,7 +267,7 @@ class Memory:
         return Caveat(OWN_ROWS, text, numbers, do)
 
 
-SURE, MATTERS, BESIDE = 3.5, 0.5, 0.25  # by simulation, benchmarks/verdicts.py own-rows
+SURE, MATTERS, BESIDE = 3.5, 0.5, 0.2  # by simulation, benchmarks/verdicts.py own-rows
 
 
 def memory_of(context: Floats, action: NDArray[np.int64], table: Floats, r: Floats, p: Floats, rows: int) -> Memory:
@@ -303,7 +303,7 @@ def memory_of(context: Floats, action: NDArray[np.int64], table: Floats, r: Floa
 
     def gains(predicted: Floats) -> Floats:
         departure, surprise = (known - predicted).T
-        return departure / p * (surprise - surprise.mean())
+        return np.asarray(departure / p * (surprise - surprise.mean()))
 
     with threads(n * x.shape[1]):
         full = gains(predictions(every))

@@ -13,7 +13,7 @@ from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.lists import CUT_OFF, DISCOUNT, DONE, POSITION, Lists, excess_at, refuse_lists, reward_at
 from counterpoise.log.lists import LENGTH as LIST_LENGTH
 from counterpoise.log.log import Arrays, Log, column_names
-from counterpoise.log.parts import MODELS, Columns, is_minimized
+from counterpoise.log.parts import MODELS, TRAINED, Columns, is_minimized
 from counterpoise.log.targets import (
     CHOSEN,
     LISTED,
@@ -742,8 +742,8 @@ def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Co
 
 
 def lean(question: Question) -> Question:
-    """The same question about weights and rewards alone: without a reward model, controls and a baseline."""
-    log = question.log.without(*MODELS, "control", "baseline")
+    """The same question about weights and rewards alone: without models, controls and a baseline, or how policies were trained."""
+    log = question.log.without(*MODELS, *TRAINED, "control", "baseline")
     return replace(question, log=log, model_value={}, features=(), model=None)
 
 

@@ -285,8 +285,6 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
             source = source.expression(log.propensity)
         by_name[name] = Target(name, source, is_group)
     targets = tuple(by_name.values())
-    if log.cross_fit:
-        _check_fitting(log, targets)
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
     log = as_remembered(log, targets)
@@ -392,7 +390,7 @@ def is_unfitted(target: object) -> bool:
     return False
 
 
-def _check_fitting(log: Log, targets: Sequence[Target]) -> None:
+def check_fitting(log: Log, targets: Sequence[Target]) -> None:
     """Check that there is something to cross-fit, and nothing that it does not work with."""
     if not any(isinstance(target.source, CrossFitted) for target in targets):
         raise OptionError(

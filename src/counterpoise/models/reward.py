@@ -262,7 +262,7 @@ class PredictedRows:
             mine = np.flatnonzero(self.folds == fold)
             for part in blocks(len(mine), max(CELLS // max(len(every), 1), 1)):
                 table = fit.table(self.x[mine[part]], every)
-                self._check(table)
+                self._check(np.asarray(table, dtype=np.float64))
                 is_best[mine[part]] = table.argmax(axis=1) == logged[mine[part]]
         return is_best
 
