@@ -90,8 +90,9 @@ def are_smooth(ids: NDArray[np.int64], terms: Floats) -> bool:
 
 def sureness(values: Floats, ids: NDArray[np.int64]) -> float:
     """How many standard errors the values of one id are alike beyond chance."""
-    psi = values - values.mean()
-    return _sureness(psi, ids, int(ids.max()) + 1)
+    with np.errstate(over="ignore", invalid="ignore"):  # of amounts that are too large to be squared
+        psi = values - values.mean()
+        return _sureness(psi, ids, int(ids.max()) + 1)
 
 
 def _sureness(psi: Floats, ids: NDArray[np.int64], count: int) -> float:

@@ -355,7 +355,7 @@ def together_by(
                 if known.sum() < 2 * FEWEST:  # where rewards are known for some rows only
                     continue
                 psi, own, weights = psi[known], ids[known], weights[known]
-                if not is_named and (sureness(psi, own) < SURELY or are_smooth(own, psi)):
+                if not is_named and (not sureness(psi, own) >= SURELY or are_smooth(own, psi)):
                     continue
                 together = moving_together(column, own, psi, looks=looks)
                 if together is None or (name in best and together.factor <= best[name].factor):
