@@ -26,6 +26,7 @@ from counterpoise.cli.settings import check_title, command_line
 from counterpoise.display import ROWS, Display, counted, visible
 from counterpoise.errors import OptionError
 from counterpoise.log.question import LOGGING
+from counterpoise.moments.state import unseen
 from counterpoise.readers.progress import progress_line
 
 if TYPE_CHECKING:
@@ -137,11 +138,11 @@ def _answered(verb: Callable[..., Result], typed: Typed, question: dict[str, Any
             raise OptionError(f"`{name}=` is about one batch, and `only_new=True` adds a batch for every file.")
     if typed["state"] is None:
         raise OptionError("`only_new=True` needs a state that knows which files are old.", do="Pass `state=`, too.")
-    from counterpoise.readers import batches
+    from counterpoise.readers.batches import new_files
 
-    files = batches.new_files(typed["state"], typed.data)
+    files = new_files(typed["state"], typed.data)
     for k, file in enumerate(files, start=1):
-        with batches.states.unseen(k < len(files)):
+        with unseen(k < len(files)):
             result = verb(str(file), **question)
     said = f"Added {counted(len(files), 'file')}." if files else "No new files: everything is in the state already."
     say(console(stderr=True), said)
