@@ -58,8 +58,8 @@ def _remove_leftovers(place: Path) -> None:
         rf"\.{re.escape(place.stem[:NAMED])}\.(?:(\w+)-(\d+)-(\w+)-)?[0-9a-f]{{12}}{re.escape(place.suffix)}"
     )
     with os.scandir(place.parent) as entries:
-        found = [(Path(entry.path), match) for entry in entries if (match := name.fullmatch(entry.name))]
-    for path, match in found:
+        parts = [(Path(entry.path), match) for entry in entries if (match := name.fullmatch(entry.name))]
+    for path, match in parts:
         with suppress(OSError):  # another writer may have removed it
             if _is_over(*match.groups()) or time.time() - path.stat().st_mtime > FORGOTTEN:
                 path.unlink()

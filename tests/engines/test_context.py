@@ -102,7 +102,7 @@ def test_days_add_up_whatever_their_first_rows_were(log, tmp_path):
     """Each day takes the centers of its features from its own first rows, and here those are far apart."""
     log = planted.with_context(planted.a_log(bad=False)).sort("x1").with_columns(x0=pl.col("x1"))
     question = {"reward": "reward", "propensity": "propensity", "target": "new", "baseline": ["x0", "device"]}
-    whole = cp.evaluate(log, **question, cluster="user", segment="device")
+    whole = cp.evaluate(log, **question, cluster="user", segment="device", interval="anytime")
     state = tmp_path / "state.json"
     for k in range(3):
         found = cp.evaluate(

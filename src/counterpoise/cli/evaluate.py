@@ -26,6 +26,7 @@ from counterpoise.cli.settings import check_title, command_line
 from counterpoise.display import ROWS, Display, counted, visible
 from counterpoise.errors import OptionError
 from counterpoise.log.question import LOGGING
+from counterpoise.moments.state import unseen
 from counterpoise.readers.progress import progress_line
 
 if TYPE_CHECKING:
@@ -137,7 +138,6 @@ def _answered(verb: Callable[..., Result], typed: Typed, question: dict[str, Any
             raise OptionError(f"`{name}=` is about one batch, and `only_new=True` adds a batch for every file.")
     if typed["state"] is None:
         raise OptionError("`only_new=True` needs a state that knows which files are old.", do="Pass `state=`, too.")
-    from counterpoise.moments.state import unseen
     from counterpoise.readers.batches import new_files
 
     files = new_files(typed["state"], typed.data)
