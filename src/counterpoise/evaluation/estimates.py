@@ -387,6 +387,16 @@ class View:
         return np.asarray(rows.n * _evenness(rows, weights))
 
     @cached_property
+    def logged(self) -> tuple[Floats, Floats]:
+        """The mean reward of every place, and how many independent rows it is worth."""
+        rows, mean = self.together, np.asarray(self.whole.center + self.whole.average("s"))
+        worth = np.minimum(self.clusters, self.whole.n * self.labeled)
+        if INVERSE in rows.columns:
+            counts = np.broadcast_to(rows.form(**{INVERSE: 1.0}), rows.mean.shape)
+            worth = np.minimum(worth, np.asarray(rows.n) * _evenness(rows, counts))
+        return mean, worth
+
+    @cached_property
     def squares(self) -> Floats:
         """The mean square of the excess in every place; 0 if the two policies agree on every row."""
         return np.asarray(self.whole.covariance("u", "u") + np.square(self.whole.average("u")))
@@ -613,15 +623,13 @@ def reward_limits(view: View, reward_bounds: tuple[float, float] | None) -> tupl
     if log.per or log.weight.unit != "row" or log.weight.is_own:
         return None
     low, high = view.reward_range
-    return reward_bounds or bounds_by_kind(float(low[0]), float(high[0]))
+    return check_reward_bounds(reward_bounds) if reward_bounds else bounds_by_kind(float(low[0]), float(high[0]))
 
 
 def logged_range(view: View, k: int, rewards: tuple[float, float]) -> tuple[float, float]:
     """What the logging policy may earn in a place, beyond doubt, if rewards have these bounds."""
-    (low, high), rows = rewards, float(view.clusters[k])
-    rows = min(rows, *(float(known[k]) for known in (view.whole.n * view.labeled, view.effective) if known is not None))
-    share = (float(np.asarray(view.whole.center + view.whole.average("s"))[k]) - low) / (high - low)
-    least, most = wilson(min(max(share, 0.0), 1.0), rows, BEYOND_DOUBT)
+    (low, high), (mean, rows) = rewards, (float(known[k]) for known in view.logged)
+    least, most = wilson(min(max((mean - low) / (high - low), 0.0), 1.0), rows, BEYOND_DOUBT)
     return low + least * (high - low), low + most * (high - low)
 
 
