@@ -110,6 +110,7 @@ CELLS = {
     "table": (PLAIN, "one", "two"),
     "query": (PLAIN, "SELECT * FROM one", "SELECT * FROM two"),
     "external_access": (PLAIN, None, True),
+    "timeout": (PLAIN, None, 9.0),
     "format": (PLAIN, None, "router"),
     "groups": (PLAIN | {"cluster": "user"}, 10, 20),
     "reward_bounds": (PLAIN, None, (-2.0, -1.0)),

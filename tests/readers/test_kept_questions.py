@@ -159,6 +159,7 @@ HARMLESS = {
     "table": ("where the rows are", BASE, {}),
     "query": ("where the rows are", BASE, {}),
     "external_access": ("how the rows are read", BASE, {}),
+    "timeout": ("how long a database may take", BASE, {}),
     "format": ("how the rows are read", BASE, {}),
     "max_segments": ("how many segments are too many", BASE, {}),
     "reward_bounds": ("checked against all rewards that the state has seen", BASE, {"reward_bounds": (0.0, 1.0)}),

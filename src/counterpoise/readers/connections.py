@@ -377,10 +377,12 @@ class Asked:
         self._is_apart = name == "duckdb" or (name == "sqlite" and is_ours)
         connection = getattr(backend, "con", backend)
         self._stop = getattr(connection, "interrupt", None) or getattr(connection, "cancel", None)
-        if self._stop is None and name == "duckdb":  # a relation, of DuckDB's own connection as far as we can tell
+        if (
+            self._stop is None and name == "duckdb"
+        ):  # a relation; before DuckDB 2, of the usual connection as far as it tells
             import duckdb
 
-            self._stop = duckdb.interrupt
+            self._stop = getattr(backend, "_con", duckdb).interrupt
         if seconds is not None and self._stop is None:
             raise OptionError(f"`timeout=` cannot stop {name}: leave it out.", do="Set a limit in the database.")
 
@@ -404,7 +406,9 @@ class Asked:
         until = inf if self._seconds is None else monotonic() + self._seconds
         try:
             while not answer.done() and (left := until - monotonic()) > 0:
-                wait([answer], min(left, AGAIN))  # Ctrl-C may reach another thread, and is noticed when this one wakes up
+                wait(
+                    [answer], min(left, AGAIN)
+                )  # Ctrl-C may reach another thread, and is noticed when this one wakes up
         except BaseException:
             self._end()
             raise
@@ -433,16 +437,11 @@ class Asked:
 
     def _end(self) -> None:
         """Tell the database to stop until it does, and wait a while for it."""
-        answer, stop = self.answer, self._stop
-
-        def tell() -> None:
-            while not answer.done():
-                with suppress(Exception):
-                    stop()
-                wait([answer], AGAIN)
-
-        Thread(target=tell, daemon=True).start()
-        wait([answer], GRACE)
+        until = monotonic() + GRACE
+        while not self.answer.done() and monotonic() < until:
+            with suppress(Exception):
+                self._stop()
+            wait([self.answer], AGAIN)
 
     def _too_long(self) -> OptionError:
         """The error of the option that it exceeds, which no check passes over as it does logs that cannot be read."""
