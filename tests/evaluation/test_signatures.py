@@ -17,3 +17,11 @@ MOST = 12  # besides the parts of a log
 )
 def test_a_verb_has_few_parameters_besides_a_logs_own(verb):
     assert len(set(inspect.signature(verb).parameters) - set(PARTS)) <= MOST
+
+
+def test_a_misspelled_argument_is_never_answered_with_one_that_the_verb_refuses():
+    with pytest.raises(TypeError, match=r"segment.* Did you mean where\?"):
+        cp.rank({"r": [1]}, reward="r", segment="country")
+    with pytest.raises(TypeError) as error:
+        cp.distribution({"r": [1]}, reward="r", contrl={"x": 0.0})
+    assert "control" not in str(error.value)
