@@ -36,7 +36,15 @@ VERBS = {
     "ab-test": {"action", "context", "candidates", "key"},  # which make no difference to it
     "doctor": set(ESTIMATING),
     "watch": {"groups", "max_segments"},  # a day has neither
-    "backtest": {"logs", "outcomes", "against", "table", "query", "external_access", "timeout"},  # which its table names
+    "backtest": {
+        "logs",
+        "outcomes",
+        "against",
+        "table",
+        "query",
+        "external_access",
+        "timeout",
+    },  # which its table names
 }
 
 

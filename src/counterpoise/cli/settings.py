@@ -279,7 +279,7 @@ def _texts(path: Path, name: str, value: object, param: Click, *, is_own: bool, 
                 f"{name!r} in {str(path)!r} holds {str(part)!r}, which looks like an option, and a file may hold only values.",
                 do="Type it where you mean it; begin an expression with a parenthesis, and a path with ./.",
             )
-        if is_text and "\0" in part:
+        if "\0" in str(part):
             raise OptionError(f"{name!r} in {str(path)!r} holds {part!r}, and no value contains a null character.")
     texts = [_beside(path, name, str(part)) for part in values]
     if name in WRITTEN and is_found:

@@ -365,9 +365,9 @@ def together_by(
                     best[name] = together
         return best
 
-    found = strongest(named, looks * len(named), is_named=True)
-    if found:
-        return found
+    sure = strongest(named, looks * len(named), is_named=True)
+    if sure:
+        return sure
     first = _with_unnamed(question, columns) if first is None else first
     return strongest(dict.fromkeys(_alike(question, first, columns, rows), False), looks, is_named=False)
 

@@ -18,8 +18,8 @@ from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
 from counterpoise.errors import LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
-from counterpoise.log.log import MODEL, Log, as_log
-from counterpoise.log.parts import Columns, Data, LogFields, Unlogged, takes_parts
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, KEEP, PROPENSITY, ROWS, Lane, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments
@@ -171,7 +171,7 @@ def _question(
         log = ""  # from_sums needs no table
     whole = as_log(log, parts)
     whole.need_only("sql")
-    if isinstance(whole.propensity, Unlogged) or whole.propensity == MODEL:
+    if whole.has_estimated_propensities:
         raise OptionError(
             "a propensity model runs in Python, and a statement cannot fit it.", do="Evaluate the table itself."
         )

@@ -456,9 +456,9 @@ class Story:
             for caveat in caveats
             if caveat.cure != ROWS
         ]
-        asked = [caveat.reason for caveat in change.verdict.caveats if caveat.code == WHICH_WAY]
+        questions = [caveat.reason for caveat in change.verdict.caveats if caveat.code == WHICH_WAY]
         if steps and change.decision != "worse":
-            return list(dict.fromkeys([*steps, *asked]))
+            return list(dict.fromkeys([*steps, *questions]))
         if change.decision == "worse":
             steps.append(f"Keep {self.rival}.")
         elif change.decision == "not decided" and change.lift is not None:
@@ -469,7 +469,7 @@ class Story:
             steps.append(f"Collect {known}, and ask again.")
         elif change.decision == "better":
             steps += self._test(change)
-        steps += asked
+        steps += questions
         return list(dict.fromkeys(steps)) or [f"Collect more {self.unit}s before you rely on it."]
 
     def ok_rows(self, change: Change) -> float:

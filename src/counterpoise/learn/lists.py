@@ -57,7 +57,6 @@ from counterpoise.log.log import Log
 from counterpoise.log.parts import MODELS
 from counterpoise.log.question import Learning, Question
 from counterpoise.log.rules import Problem, all_bad, find_problems, is_good, refuse
-from counterpoise.models.propensity import propensity_of
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.columns import ROW
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, Tail
@@ -81,7 +80,7 @@ class ListSource(Source):
 
     def __init__(self, log: Log, weight: ListWeight, judges: Split) -> None:
         log.need("slate", "position")
-        if propensity_of(log) is not None:
+        if log.has_estimated_propensities:
             refuse_lists(log, "a propensity model")
         if isinstance(weight, PseudoInverse):
             raise OptionError(

@@ -30,8 +30,7 @@ from counterpoise.learn.actions import (
     whole_numbers,
 )
 from counterpoise.log.groups import STEP, uniform
-from counterpoise.log.log import Log
-from counterpoise.models.propensity import PROPENSITY, propensity_of
+from counterpoise.log.log import ESTIMATED, Log
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import check_context
 
@@ -122,7 +121,7 @@ class TrainingColumns:
                 f"a policy is trained on one reward, and this log has {', '.join(map(repr, log.reward))}.",
                 do=f"Choose one: log.but(reward={log.reward[0]!r}).",
             )
-        propensity = str(log.propensity) if propensity_of(log) is None else PROPENSITY
+        propensity = ESTIMATED if log.has_estimated_propensities else str(log.propensity)
         return cls(log.context, str(log.action), log.reward[0], propensity, log.cluster, log.candidates)
 
     @property

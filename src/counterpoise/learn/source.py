@@ -46,7 +46,6 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
-from counterpoise.models.propensity import fit_propensity_model, propensity_of, with_propensities
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
 from counterpoise.readers.formats import check, is_foreign
@@ -132,6 +131,9 @@ class Source:
         """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is judged."""
         log = self.log.without("model", "items", "value_samples", "model_value", "baseline", *LISTS)
         ids = () if self.files is not None else tuple(self.id_columns)
+        # imported here: what learns stands on much already
+        from counterpoise.models.propensity import fit_propensity_model, propensity_of, with_propensities
+
         question, model = (
             Question(log.without("key"), (), RowWeight(), segment=ids, learning=Learning()),
             propensity_of(log),
@@ -139,8 +141,8 @@ class Source:
         if model is None:
             return question
         # what identifies a row says which fold of the propensity model it belongs to
-        asked = with_propensities(replace(question, log=log), model)
-        return fit_propensity_model(replace(asked, log=asked.log.without("key")))
+        unfitted = with_propensities(replace(question, log=log), model)
+        return fit_propensity_model(replace(unfitted, log=unfitted.log.without("key")))
 
     def _ids_among(self, engine: LogEngine) -> list[str]:
         """The columns that look like visitors' ids, if nobody named clusters."""

@@ -146,6 +146,7 @@ class Arrays(dict[str, object]):
 
 
 MODEL = "model"  # as a propensity: not logged, so a model estimates it
+ESTIMATED = "counterpoise propensity"  # the column with what it estimates
 OWN = "counterpoise "  # how the names of columns that we add to a log begin
 
 
@@ -267,6 +268,11 @@ class Log:
     def loggers(self) -> Mapping[str, str]:
         """The columns of the propensities of several loggers, by their names; none, if one policy wrote the log."""
         return self.propensity if isinstance(self.propensity, Mapping) else {}
+
+    @property
+    def has_estimated_propensities(self) -> bool:
+        """Whether a model is to estimate the propensities."""
+        return isinstance(self.propensity, Unlogged) or self.propensity == MODEL
 
     @property
     def is_arrays(self) -> bool:
@@ -502,7 +508,7 @@ def _check_labels(log: Log) -> None:
     for part in ("per", "keep", "rows_before", *LISTS, *MODELS):
         if getattr(log, part) is not None:
             raise OptionError(f"`{part}=` does not work with `proxy=` yet: leave one of them out.")
-    if isinstance(log.propensity, Unlogged) or log.propensity == MODEL:
+    if log.has_estimated_propensities:
         raise OptionError("`proxy=` takes propensities as logged, and here a model estimates them.", do="Leave it out.")
 
 
@@ -530,7 +536,7 @@ def _check_sampling(log: Log) -> None:
             raise OptionError(what, do="Leave out `rows_before=`.")
     if log.loggers:
         refuse_sampled(log.keep, "a log of several policies", "Evaluate the rows of each with `where=`.")
-    if isinstance(log.propensity, Unlogged) or log.propensity == MODEL:
+    if log.has_estimated_propensities:
         refuse_sampled(log.keep, "a propensity model", "Pass logged propensities, or those of a model that you fitted.")
     if log.slate is not None:
         refuse_sampled(log.keep, "a log of lists", "Evaluate a log with all of its lists.")

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import MODEL, Arrays, Log, column_names
-from counterpoise.log.parts import Unlogged
+from counterpoise.log.log import Arrays, Log, column_names
 
 # -- `ActionGroup`: a target whose choice is looked at by groups of actions only, such as the category of an item ------
 
@@ -308,7 +307,7 @@ def as_remembered(log: Log, targets: Sequence[Target]) -> Log:
     Candidates differ from log to log, so they are asked for. A propensity model needs the context that the logging policy looked at, which
     is another one.
     """
-    is_estimated = isinstance(log.propensity, Unlogged) or log.propensity == MODEL
+    is_estimated = log.has_estimated_propensities
     policies = {target.name: _policy_of(target.source) for target in targets if target.is_policy}
     if log.is_arrays or is_estimated:
         return log

@@ -20,6 +20,7 @@ from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_propensity
 from counterpoise.log.lists import refuse_lists
+from counterpoise.log.log import ESTIMATED as PROPENSITY
 from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import Column, Unlogged
 from counterpoise.log.question import Question
@@ -131,8 +132,6 @@ def needs_context(log: Log) -> None:
 
 # -- the step: before the fit, the fold of every row; after it, what the model of the other folds gives the row's action ---
 
-
-PROPENSITY = "counterpoise propensity"
 FOLD = "counterpoise propensity fold"
 PROBABILITIES_AT_ONCE = 2_000_000  # of a table of rows × actions
 
