@@ -82,7 +82,10 @@ CODES: Mapping[str, Code] = {
         "caution", "The target takes actions that the log never takes, which leaves bounds.", takes_rows=True
     ),
     OWN_ROWS: Code(
-        "caution", "The policy was learned from these rows, or acts as if it was, which flatters it.", takes_rows=True, cure="Evaluate it on other rows."
+        "caution",
+        "The policy was learned from these rows, or acts as if it was, which flatters it.",
+        takes_rows=True,
+        cure="Evaluate it on other rows.",
     ),
     TOGETHER: Code("caution", "Rows with the same id are alike, so the interval is too narrow.", takes_rows=True),
     "lists-as-rows": Code(
