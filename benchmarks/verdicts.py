@@ -709,9 +709,9 @@ def own_rows_run(seed: int) -> list[tuple[str, str, bool, bool, float]]:
 def check_own_rows(*, runs: int = 420, seed: int = 0, processes: int = 2) -> bool:
     """Is a policy doubted if it was fitted elsewhere on this very log (or half of it on others), and only then?
 
-    Seven kinds of worlds, 1,000 to 10,000 rows, four honest policies each: a rule, the best there is, and two that were fitted on another
-    log. At most 2 % of the honest ones may be doubted. Where flattery exceeds five standard errors, at most 5 % of the policies that
-    remember single rows may be `ok`; what smaller flattery does, and what linear models do, is shown.
+    Seven kinds of worlds, 1,000 to 10,000 rows, four honest policies each: a rule, the best there is, and two fitted on another log.
+    At most 2 % of the honest ones may be doubted. Where flattery exceeds five standard errors, at most 5 % of the policies that remember
+    single rows may be `ok`; what smaller flattery does, and what linear models do, is shown.
     """
     found = [one for each in in_processes(own_rows_run, range(seed, seed + runs), processes) for one in each]
     honest = [one for one in found if one[0] == "honest"]

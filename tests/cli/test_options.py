@@ -26,7 +26,7 @@ COMMANDS = {name: command for name, command in typer.main.get_command(app).comma
 
 
 # what only Python can say: objects, several loggers, the version of a policy in Python, and whether to show a bar
-PYTHON_ONLY = {"log", "logger", "shares", "progress", "version"}
+PYTHON_ONLY = {"log", "logger", "shares", "cross_fit", "progress", "version"}
 VERBS = {
     "evaluate": set(),
     "compare": set(),
@@ -84,9 +84,9 @@ def test_a_command_offers_what_its_verb_takes_and_nothing_else(command):
     assert offered - taken <= of_the_command_line
 
 
-def test_every_part_of_a_log_is_an_option_but_for_several_loggers():
+def test_every_part_of_a_log_is_an_option_but_for_those_of_python_alone():
     offered = {option.name for option in COMMANDS["evaluate"].params}
-    assert set(PARTS) - offered == {"logger", "shares"}
+    assert set(PARTS) - offered == {"logger", "shares", "cross_fit"}
 
 
 TWELVE = [

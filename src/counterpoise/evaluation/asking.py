@@ -168,14 +168,10 @@ def _sum_up(question: Question, progress: bool | None) -> tuple[Question, tuple[
         from counterpoise.models.propensity import fit_propensity_model
 
         question = fit_propensity_model(question, progress)
-    if question.log.cross_fit:
-        from counterpoise.models.reward import fit_policies
+    if question.log.cross_fit or question.model is not None:
+        from counterpoise.models.reward import fit_policies, fit_reward_model
 
-        question = fit_policies(question, progress)
-    if question.model is not None:
-        from counterpoise.models.reward import fit_reward_model
-
-        question = fit_reward_model(question, progress)
+        question = fit_reward_model(fit_policies(question, progress), progress)
     try:
         moments = moments_of(question, progress=progress)
     except LogError as error:

@@ -232,8 +232,8 @@ def _answers(target: Target, rows: pl.DataFrame, question: Question, actions: pl
                 table[:, k] = answer.probabilities[:, places[name]]
         return table
     name = str(question.log.action)
-    sheets = (rows.with_columns(pl.lit(value, rows.schema[name]).alias(name)) for value in actions)
-    return np.stack([probabilities(target.source, each, question, target.name, "a sample") for each in sheets], axis=1)
+    frames = (rows.with_columns(pl.lit(value, rows.schema[name]).alias(name)) for value in actions)
+    return np.stack([probabilities(target.source, each, question, target.name, "a sample") for each in frames], axis=1)
 
 
 @dataclass(frozen=True)
