@@ -702,6 +702,152 @@ def unwritable(audit: Audit) -> None:
             audit.count("unwritable output", f"{writer.name}: {problem}" if problem else "")
 
 
+# -- doors -------------------------------------------------------------------------------------------------------------
+
+
+def within(folder: Path, *arguments: object) -> Ended:
+    """`counterpoise …` in a folder, to its end."""
+    work = command(*arguments)
+
+    def there() -> None:
+        os.chdir(folder)
+        work()
+
+    return Command(there).wait()
+
+
+def settings(audit: Audit) -> None:
+    """A counterpoise.toml that lies in the folder, with an option hidden in a value: it reaches nothing outside, and overwrites nothing."""
+    kind, dice = "option in a counterpoise.toml", audit.dice("settings")
+    repository, victim = audit.place("settings/repository"), audit.place("settings/victim") / "notes.txt"
+    log = simulate(repository / "log.parquet")
+    secret = repository / "secret.db"
+    hidden = [
+        f"--html={victim}",
+        f"--html {victim}",
+        f"--state={victim}",
+        "--replace",
+        "--external-access",
+        "--force",
+        "--import=os",
+    ]
+    hidden += [
+        f"--out={victim}",
+        f"--config={victim}",
+        "-h",
+        "--help",
+        f"\n--html={victim}",
+        f"\N{EN DASH}html={victim}",
+        f" --html={victim}",
+    ]
+    keys = (
+        "log",
+        "items",
+        "reward",
+        "propensity",
+        "target",
+        "always",
+        "segment",
+        "where",
+        "context",
+        "cluster",
+        "unit",
+        "table",
+        "query",
+    )
+    for _ in range(audit.trials):
+        victim.write_text("mine")
+        secret.write_text("mine")
+        name, text, key = (
+            dice.choice(("evaluate", "compare", "doctor", "distribution")),
+            dice.choice(hidden),
+            dice.choice(keys),
+        )
+        value = dice.choice(
+            (text, ["log.parquet", text], ["log.parquet", "--html", str(victim)], {"html": str(victim)})
+        )
+        values = {"log": "log.parquet", "reward": "reward", "propensity": "propensity", "target": "pi_new"} | {
+            key: value
+        }
+        if dice.random() < 0.3:
+            values = dict(values, log="log.parquet") | {
+                dice.choice(("html", "state")): str(dice.choice((victim, f"../victim/{victim.name}", secret.name)))
+            }
+        lines = [
+            f"{part} = {json.dumps(one) if not isinstance(one, dict) else '{ html = ' + json.dumps(one['html']) + ' }'}"
+            for part, one in values.items()
+        ]
+        (repository / "counterpoise.toml").write_text("\n".join([f"[{name}]", *lines]) + "\n")
+        ended = within(repository, name)
+        problem = "" if ended.is_answer or ended.is_refusal else str(ended)
+        if victim.read_text() != "mine" or secret.read_text() != "mine":
+            problem = f"it overwrote a file: {ended}"
+        others = leftovers(repository, log, secret, repository / "counterpoise.toml") or leftovers(
+            victim.parent, victim
+        )
+        audit.count(kind, problem or others, repository / "counterpoise.toml")
+
+
+def links(audit: Audit) -> None:
+    """An output that is a link: the file it leads to stays as it was, or is not made."""
+    place = audit.place("links")
+    for writer in writers(place, 400):
+        for trial in range(audit.share(0.1)):
+            folder = audit.place("linked outputs")
+            victim, link = folder / "victim", folder / f"link{writer.ending}"
+            if is_there := trial % 2 == 0:
+                victim.write_text("mine")
+            link.symlink_to(victim)
+            ended = run(*writer.arguments(link))
+            problem = "" if ended.is_answer or ended.is_refusal else str(ended)
+            if victim.exists() != is_there or (is_there and victim.read_text() != "mine"):
+                problem = f"it was written through: {ended}"
+            audit.count("linked output", f"{writer.name}: {problem}" if problem else leftovers(folder, victim, link))
+
+
+ENDLESS = """
+WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT (n + 1) % 1000000 + 1 FROM t WHERE n > 0)
+SELECT log.* FROM log, (SELECT max(n) AS n FROM t) u WHERE u.n > 0
+"""
+
+
+def endless(audit: Audit) -> None:
+    """A query that never ends, in DuckDB and in SQLite: --timeout stops it, and so does Ctrl-C."""
+    place = audit.place("endless")
+    log = simulate(place / "log.parquet")
+    databases = {"duckdb": place / "log.duckdb", "sqlite": f"sqlite://{place / 'log.sqlite'}"}
+
+    def make() -> None:  # in a child: a fork of a process with its threads may hang
+        import sqlite3
+
+        import duckdb
+        import polars as pl
+
+        rows = pl.read_parquet(log)
+        with duckdb.connect(place / "log.duckdb") as connection:
+            connection.execute(f"CREATE TABLE log AS SELECT * FROM '{log}'")
+        with sqlite3.connect(place / "log.sqlite") as lite:
+            lite.execute(f"CREATE TABLE log ({', '.join(rows.columns)})")
+            lite.executemany(f"INSERT INTO log VALUES ({', '.join('?' * rows.width)})", rows.rows())
+
+    expect(Command(make).wait())
+    for trial in range(audit.share(0.1)):
+        for name, where in databases.items():
+            asked = ("evaluate", where, "--query", ENDLESS, *ASK)
+            ended = Command(command(*asked, "--timeout", 1 + trial % 3)).wait(60.0)
+            audit.count(
+                f"endless query, --timeout ({name})",
+                "" if ended.is_refusal and "--timeout" in ended.err else str(ended),
+            )
+            job = Command(command(*asked))
+            time.sleep(2.0 + trial % 3)
+            job.send(signal.SIGINT)
+            ended = job.wait(60.0)
+            audit.count(
+                f"endless query, Ctrl-C ({name})", "" if ended.code == 130 and ended.seconds < 30.0 else str(ended)
+            )
+
+
 SECTIONS: dict[str, Callable[[Audit], None]] = {
     "kills": kills,
     "at-once": at_once,
@@ -712,6 +858,9 @@ SECTIONS: dict[str, Callable[[Audit], None]] = {
     "unwritable": unwritable,
     "disks": full_disks,
     "signals": signals,
+    "settings": settings,
+    "links": links,
+    "endless": endless,
 }
 
 
@@ -727,7 +876,7 @@ def main() -> None:
     from bench import recording  # beside this script, which tests import from elsewhere
 
     chosen = options.only or list(SECTIONS)
-    needs_torch = {"learning", "disks", "signals", "unwritable"} & set(chosen)
+    needs_torch = {"learning", "disks", "signals", "unwritable", "links"} & set(chosen)
     # imported, and not used: a fork of a process in which an engine's threads run may hang
     for name in (IMPORTED + TORCH if needs_torch else IMPORTED).split():
         importlib.import_module(name)

@@ -189,6 +189,8 @@ def test_commands_are_stopped(folder):
     for command in ("evaluate", "compare", "doctor", "distribution", "sensitivity"):
         found = invoke(command, *asked, *(() if command == "doctor" else ("--target", "pi_new")))
         assert (found.exit_code, found.stderr.count("--timeout 0.5")) == (2, 1), (command, found.stderr)
+    lite = [f"sqlite://{folder / 'log.sqlite'}", "--query", ENDLESS, "--target", "pi_new", "--timeout", "0.5"]
+    assert "--timeout 0.5" in invoke("evaluate", *lite).stderr  # where the names of the columns take as long
     found = invoke("sql", "logs", "--dialect", "duckdb", "--reward", "click", "--propensity", "p", "--timeout", "5")
     assert found.exit_code == 2
 

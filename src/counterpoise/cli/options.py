@@ -367,8 +367,8 @@ class Typed(dict[str, Any]):
         from counterpoise.engines.registry import columns_of
 
         place = self["table"] and table_path(self["table"])
-        access, form = self["external_access"], self.get("format")
-        log = Log(self.data, table=place, query=self["query"], external_access=access, format=form)
+        access, seconds, form = self["external_access"], self["timeout"], self.get("format")
+        log = Log(self.data, table=place, query=self["query"], external_access=access, timeout=seconds, format=form)
         return list(columns_of(log))
 
     def mention(self) -> None:

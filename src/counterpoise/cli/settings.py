@@ -273,8 +273,7 @@ def _texts(path: Path, name: str, value: object, param: Click, *, is_own: bool, 
     if not values or any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in values):
         raise OptionError(f"{name!r} in {str(path)!r} must be text, a number or a list of them, found {value!r}.")
     for part in values:
-        is_text = isinstance(part, str)
-        if str(part).startswith("-") and (is_text or not option):
+        if str(part).startswith("-") and (isinstance(part, str) or not option):
             raise OptionError(
                 f"{name!r} in {str(path)!r} holds {str(part)!r}, which looks like an option, and a file may hold only values.",
                 do="Type it where you mean it; begin an expression with a parenthesis, and a path with ./.",

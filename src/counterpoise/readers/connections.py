@@ -376,7 +376,7 @@ class Asked:
         name = getattr(backend, "name", "duckdb")
         self._is_apart = name == "duckdb" or (name == "sqlite" and is_ours)
         connection = getattr(backend, "con", backend)
-        self._stop = getattr(connection, "interrupt", None) or getattr(connection, "cancel", None)
+        self._stop: Any = getattr(connection, "interrupt", None) or getattr(connection, "cancel", None)
         if (
             self._stop is None and name == "duckdb"
         ):  # a relation; before DuckDB 2, of the usual connection as far as it tells
