@@ -128,12 +128,7 @@ DROP = r"Fix the logger, or drop such rows with drop_bad_rows=True\."
 EXPECTED = " Also: ".join(
     [
         r"of 300 rows: propensity 'p' must lie in \(0, 1\]: 5 rows do not; the first is row 5 with 0.0\. .*",
-<<<<<<< HEAD
-        rf"reward 'r' must be a finite number: in 4 rows it is not; the first is row 47 with nan\. {DROP} "
-        r"If rows are unlabeled .* `rank` take proxy=, .*",
-=======
         rf"reward 'r' must be a finite number: in 4 rows it is not; the first is row 47 with nan\. {DROP} If .* proxy=, .*",
->>>>>>> h8
         r"target 'learned' must be below 1e\+50 times the propensity: in 1 row it is not; the first is row 40 with a propensity of "
         rf"1e-60\. {DROP}",
         rf"control 'x0' must be a finite number: in 3 rows it is not; the first is row 82 with nan\. {DROP}",
