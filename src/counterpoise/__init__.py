@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from counterpoise.moments import LogMoments, Moments
     from counterpoise.readers import read
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.4.0.dev0"
 
 __all__ = [
     "ESTIMATORS",

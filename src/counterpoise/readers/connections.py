@@ -317,12 +317,12 @@ def check_no_database(log: Log) -> None:
 
 def ask(log: Log, work: Callable[[Native], T]) -> T:
     """What `work` makes of the log's native table or query, in the time that the log allows."""
-    with opened(log) as asked:
-        return asked(lambda: work(relation(asked.place, log.table, log.query)))
+    with opened(log) as client:
+        return client(lambda: work(relation(client.place, log.table, log.query)))
 
 
 @contextmanager
-def opened(log: Log) -> Iterator[Asked]:
+def opened(log: Log) -> Iterator[Client]:
     """How to ask the connection to a log: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
 
     Whatever a driver raises becomes an error that says what to do and never contains the password.
@@ -330,10 +330,10 @@ def opened(log: Log) -> Iterator[Asked]:
     data, is_ours = log.data, isinstance(log.data, str | PathLike)
     if log.external_access and not (is_ours and _duckdb_file(str(data))):
         raise OptionError(ONLY_DUCKDB)
-    asked = None
+    client = None
     try:
-        asked = Asked(_open_ours(str(data), log.external_access) if is_ours else data, log.timeout, is_ours)
-        yield asked
+        client = Client(_open_ours(str(data), log.external_access) if is_ours else data, log.timeout, is_ours)
+        yield client
     except CounterpoiseError:
         raise
     except Exception as last:
@@ -345,8 +345,10 @@ def opened(log: Log) -> Iterator[Asked]:
         # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
         raise _no_answer(error, secrets_of(str(data)) if is_ours else [], is_ours) from None
     finally:
-        if asked is not None and is_ours:
-            asked.answer.add_done_callback(lambda _: _close(asked.place))  # at once, unless a statement is left behind
+        if client is not None and is_ours:
+            client.answer.add_done_callback(
+                lambda _: _close(client.place)
+            )  # at once, unless a statement is left behind
 
 
 def _close(connection: Native) -> None:
@@ -360,7 +362,7 @@ GRACE = 2.0  # seconds in which a database should have stopped
 AGAIN = 0.1  # seconds from one look to the next, and until it is told to stop once more: it may have been between two statements
 
 
-class Asked:
+class Client:
     """A connection, and how its answers are waited for: for so many seconds at most, and so that Ctrl-C ends it.
 
     The native code of DuckDB and SQLite sees no Ctrl-C, and DuckDB finishes an expression for a whole batch of rows before it stops. So

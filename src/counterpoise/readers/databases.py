@@ -37,10 +37,10 @@ def batches(question: Question) -> Generator[pl.DataFrame, None, None]:
         rows = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
         return fetched, iter(_record_batches(rows))
 
-    with opened(question.log) as asked:
-        fetched, rows = asked(lambda: begun(relation(asked.place, question.log.table, question.log.query)))
+    with opened(question.log) as client:
+        fetched, rows = client(lambda: begun(relation(client.place, question.log.table, question.log.query)))
         while (
-            batch := asked(lambda: next(rows, None))
+            batch := client(lambda: next(rows, None))
         ) is not None:  # each by itself: what we do meanwhile takes no database
             piece = pl.DataFrame(pl.from_arrow(batch))
             yield piece.select(pl.col(name).alias(column) for column, name in fetched.items())
