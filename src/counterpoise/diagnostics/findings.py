@@ -498,6 +498,7 @@ class Witnesses:
         is_supported = (test.agree >= SEVERAL and not test.is_rejected) or not self.plain.is_in_range
         return self.plain.fails and is_alone and is_supported
 
+    @np.errstate(all="ignore")
     def read(self, made: Floats) -> Tried:
         """What a reading makes of the column, by every check."""
         known = np.isfinite(self.p)
