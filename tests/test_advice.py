@@ -413,7 +413,7 @@ ESTIMATES = {
         "leave out candidates=", {**MODEL, "candidates": "allowed"}, log=lambda: shop(allowed=[[0, 1, 2]] * 3000)
     ),
     "a ladder with a model": Advice(
-        "pass a single weight as weight=",
+        r"weight=Clip\(10\)",
         {**MODEL, "weight": cp.weights.Slope(cp.weights.Clip)},
         {"weight": cp.weights.Clip(10)},
     ),

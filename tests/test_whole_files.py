@@ -43,7 +43,7 @@ def onnx(path: Path) -> None:
 
 
 def figure(path: Path) -> None:
-    from counterpoise.experiments.result_file import write_atomically
+    from paper.result_file import write_atomically
 
     write_atomically(path, "new")
 

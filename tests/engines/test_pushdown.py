@@ -147,10 +147,10 @@ def test_rows_without_an_action_are_bad_rows_for_every_policy(log):
 
 
 def test_no_target_disappears_behind_another_of_its_name(log):
-    half = LogisticRegression()
+    half = LogisticRegression().fit([[0.0], [1.0]], [0, 1])
     question = {**planted.POLICY, "drop_bad_rows": True}
     with pytest.raises(cp.OptionError, match="two targets are called 'LogisticRegression'"):
-        cp.evaluate(log, **question, target=[half, LogisticRegression()])
+        cp.evaluate(log, **question, target=[half, half])
     with pytest.raises(cp.OptionError, match="two targets are called 'chosen'"):
         cp.evaluate(log, **QUESTION | {"target": ["chosen", cp.Chosen("chosen")], "action": "action"})
     for part in ("key", "segment"):

@@ -116,6 +116,8 @@ CELLS = {
     "reward_bounds": (PLAIN, None, (-2.0, -1.0)),
     "drop_bad_rows": (PLAIN, None, True),
     "max_segments": (PLAIN, None, 5),
+    "trained_on": (POLICY, False, FRAME),
+    "cross_fit": (POLICY | {"target": {"new": Ridge()}}, None, True),
 }
 
 

@@ -222,7 +222,7 @@ def test_lists_and_the_doctor_refuse_it_in_words(log):
             propensity_of="item_at_position",
             target=cp.Always("red"),
         )
-    with pytest.raises(cp.OptionError, match="found Always"):
+    with pytest.raises(cp.OptionError, match="action="):
         cp.doctor(log, target=cp.Always("red"))
     with pytest.raises(cp.OptionError, match="this target needs action="):
         cp.evaluate(log, reward="click", propensity="p", target=cp.Always("red"))

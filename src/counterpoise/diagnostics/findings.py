@@ -441,10 +441,10 @@ class Witnesses:
         """Those that a frame has; of the targets, the first tell."""
 
         def numbers(name: str) -> Floats:
-            return frame.get_column(name).cast(pl.Float64).fill_null(math.nan).to_numpy()
+            return frame.get_column(name).rename("x").cast(pl.Float64).fill_null(math.nan).to_numpy()
 
         def numbered(name: str) -> NDArray[np.int64]:
-            values = frame.get_column(name)
+            values = frame.get_column(name).rename("x")  # of a name that looks like a pattern, polars would compute nothing
             if values.dtype.is_nested():
                 return np.zeros(len(values), np.int64)
             return values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy() - (values.null_count() == 0)
@@ -505,7 +505,7 @@ class Witnesses:
         good = known & is_propensity(made)
         valid = float(good.sum() / max(known.sum(), 1))
         good = np.logical_and.reduce([good, *map(np.isfinite, self.targets.values())])
-        if not good.any():
+        if good.sum() < 2:
             return Tried(valid, dict.fromkeys(self._said, (math.nan, math.nan)))
         inverse = 1.0 / made[good]
         n, ones = len(inverse), np.zeros(len(inverse), np.int64)

@@ -397,7 +397,8 @@ def columns_of(log: Log) -> list[str]:
 
 def moments_of(question: Question, *, progress: bool | None = None) -> tuple[LogMoments, ...]:
     """The moments of a question, one for each reward, computed where the log lives if possible."""
-    return engine_of(question.log).moments(question, progress)
+    moments = engine_of(question.log).moments(question, progress)
+    return tuple(replace(each, looks=1) for each in moments)  # nobody looked at the parts that it was read in
 
 
 def first_rows(question: Question, rows: int) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from counterpoise.diagnostics.verdict import OWN_ROWS
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.features import Encoder
-from counterpoise.log.expressions import columns, of_64_bits
+from counterpoise.log.expressions import column, columns, of_64_bits
 from counterpoise.log.log import Log
 from counterpoise.log.parts import LISTS, Data
 from counterpoise.log.question import Learning, NoWeight, Question, lean
@@ -189,8 +189,8 @@ def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
     plain = lean(question)
     plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=log.context, groups=1, contrasts=())
     rows = of_64_bits(engine_of(log).drawn(plain, ROWS, max(whole.rows + whole.moments[0].dropped, 1)), plain)
-    frequent = rows.get_column(action).drop_nulls().value_counts(sort=True).get_column(action).head(ACTIONS)
-    rows = rows.filter(pl.col(action).is_in(frequent.implode()))
+    frequent = rows.get_column(action).rename("a").drop_nulls().value_counts(sort=True).get_column("a").head(ACTIONS)
+    rows = rows.filter(column(action).is_in(frequent.implode()))
     if rows.height < FEWEST or rows.select(columns(log.context)).n_unique() * REPEATED < rows.height:
         return None
     return rows
@@ -217,7 +217,7 @@ def _propensities(rows: pl.DataFrame, question: Question) -> Floats:
     named = str(question.log.propensity)
     if named in rows.columns and question.propensity_model is None:
         return rows.get_column(named).cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
-    counts = rows.select((pl.len().over(pl.col(str(question.log.action))) / pl.len()).alias("share"))
+    counts = rows.select((pl.len().over(column(str(question.log.action))) / pl.len()).alias("share"))
     return counts.get_column("share").to_numpy()
 
 
@@ -270,6 +270,7 @@ class Memory:
 SURE, MATTERS, BESIDE = 3.5, 0.5, 0.2  # by simulation, benchmarks/verdicts.py own-rows
 
 
+@np.errstate(all="ignore")  # a forest refuses what is not finite
 def memory_of(context: Floats, action: NDArray[np.int64], table: Floats, r: Floats, p: Floats, rows: int) -> Memory:
     r"""How much a policy knows about the reward of each row beyond what it shows in similar rows, and beyond what those earned.
 
