@@ -813,7 +813,8 @@ def test_a_policy_of_few_contexts_is_asked_few_times():
     log = candidates_log(2_000)
     parts = {"reward": "r", "propensity": "p", "action": "a", "context": ["x", "x * 2"]}
     cp.evaluate(log, **parts, model="ridge", target={"new": Counts(1.0)})
-    assert sum(rows) <= 3 * 5 + 200 + 4  # contexts × folds, those asked twice, and by the check of its actions
+    # contexts × folds, and those asked twice; once more because weights are off, and by the check of its actions
+    assert sum(rows) <= 2 * (3 * 5 + 200) + 4
 
 
 def test_candidates_that_nobody_looks_at_are_refused():

@@ -209,7 +209,8 @@ def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str,
     actions = logged.unique().sort()
     codes = logged.replace_strict(actions, np.arange(len(actions)), return_dtype=pl.Int64).to_numpy()
     table = _answers(target, rows, question, actions)
-    return memory_of(Encoder.of(rows, log.context).plain(rows), codes, table, r, p, whole)
+    context = rows.select(column(name).alias(f"x{k}") for k, name in enumerate(log.context))
+    return memory_of(Encoder.of(context, context.columns).plain(context), codes, table, r, p, whole)
 
 
 def _propensities(rows: pl.DataFrame, question: Question) -> Floats:
