@@ -210,6 +210,8 @@ def test_the_reference_has_every_part_of_a_log_with_its_type(site):
 def every_command(group, above=""):
     """Commands and groups of commands, by where the page has them."""
     for name, command in group.commands.items():
+        if command.hidden:
+            continue
         yield f"{above}{name}", command
         yield from every_command(command, f"{above}{name}-") if hasattr(command, "commands") else ()
 

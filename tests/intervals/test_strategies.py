@@ -142,7 +142,9 @@ def test_a_method_of_ones_own_is_registered_and_known_everywhere(monkeypatch):
         assert one.interval.width == pytest.approx(2 * one.stderr / math.sqrt(0.05))
     change = cp.compare(log, reward="click", propensity="p", target=["pi_new", "pi_old"], interval="chebyshev")
     ranked = {one.target: one for one in rank(change)}["pi_new"]
-    assert ranked.interval.width == pytest.approx(change["pi_new", "beta_ips"].interval.width * math.sqrt(2))  # for two targets at once
+    assert ranked.interval.width == pytest.approx(
+        change["pi_new", "beta_ips"].interval.width * math.sqrt(2)
+    )  # for two targets at once
     page = render(result)
     assert "chebyshev intervals" in page
     assert Chebyshev.about in page

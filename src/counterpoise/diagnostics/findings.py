@@ -444,7 +444,9 @@ class Witnesses:
             return frame.get_column(name).rename("x").cast(pl.Float64).fill_null(math.nan).to_numpy()
 
         def numbered(name: str) -> NDArray[np.int64]:
-            values = frame.get_column(name).rename("x")  # of a name that looks like a pattern, polars would compute nothing
+            values = frame.get_column(name).rename(
+                "x"
+            )  # of a name that looks like a pattern, polars would compute nothing
             if values.dtype.is_nested():
                 return np.zeros(len(values), np.int64)
             return values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy() - (values.null_count() == 0)
