@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import datetime as dt
+import math
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -15,7 +16,8 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
@@ -129,6 +131,44 @@ def lacking():
     )
 
 
+def prices(n=4000):
+    """Prices, logged with their densities, as those of its target, which charges more; and groups of prices with their probability."""
+    g = np.random.default_rng(9)
+    x = g.normal(size=n)
+    price = g.normal(1 + 0.3 * x, 0.2)
+    density = lambda mean: np.exp(-0.5 * ((price - mean) / 0.2) ** 2) / (0.2 * np.sqrt(2 * np.pi))  # noqa: E731
+    sold = lambda price: 1 / (1 + np.exp(2 * (price - 1)))  # noqa: E731
+    below = np.array([0.5 * (1 + math.erf((0.9 - 1 - 0.3 * each) / 0.2 / math.sqrt(2))) for each in x])
+    log = {
+        "x": x,
+        "price": price,
+        "r": (g.random(n) < sold(price)) * 1.0,
+        "v": sold(g.normal(1.1 + 0.3 * x, 0.2)).mean(),
+    }
+    log |= {"p": density(1 + 0.3 * x), "t": density(1.1 + 0.3 * x), "group": (price >= 0.9) * 1}
+    return pl.DataFrame(log | {"chance": np.where(price < 0.9, below, 1 - below)})
+
+
+def coins():
+    """Rewards that are coin flips."""
+    return shop(r=pl.Series((np.random.default_rng(10).random(3000) < 0.4) * 1.0))
+
+
+def fitted_on(log):
+    """A policy that takes what was rewarded nearby."""
+    rewarded = log.filter(pl.col("r") > 0)
+    return KNeighborsClassifier(1).fit(rewarded.select("x").to_numpy(), rewarded["a"].to_numpy())
+
+
+def linked(log, state=None, **options):
+    """A state that is a link, unless another is named."""
+    if state is None:
+        state = Path("link.json")
+        state.unlink(missing_ok=True)
+        state.symlink_to("state.json")
+    return cp.evaluate(log, state=state, **options)
+
+
 def on_disk(log, ask, path: object = "a.parquet", **options):
     """A verb that reads the log from a file."""
     with TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -178,6 +218,9 @@ def learned(log, policy=None, *, verb="learner", model=None, reward, propensity,
         return cp.learn_policy(
             log, reward=reward, propensity=propensity, action="a", context="x", model=model, **options
         )
+    if verb == "smooth":
+        parts = {"reward": reward, "propensity": propensity, "action": "a", "context": "x"}
+        return learn.PolicyLearner("log_smoothing", epochs=1, fallback="imitate").fit(log, **parts, **options)
     models = {} if model is None else {"model": model}
     made = {} if policy is None else {"policy": getattr(learn, policy)(1, 3)}
     learner = learn.PolicyLearner(epochs=1, **made, **options)
@@ -636,7 +679,118 @@ MORE = {
     ),
     "moments without a model": Advice("needs model='auto'", {"estimator": "dr", "target": Greedy(), **CONTEXT}),
 }
+COSTS = {
+    "a cost": Advice("If so, pass minimize='cost'", {"reward": "cost"}, log=lambda: shop(cost="r"), truth=TRUTH),
+    "no cost": Advice("if more is better, minimize=False", {"reward": "cost"}, log=lambda: shop(cost="r"), truth=TRUTH),
+    "a cost of candidates": Advice("pass minimize=True", {"reward": "cost"}, log=lambda: shop(cost="r"), ask=cp.rank),
+    "no cost of candidates": Advice("else minimize=False", {"reward": "cost"}, log=lambda: shop(cost="r"), ask=cp.rank),
+    "a cost that is no reward": Advice("Pass minimize='r'", {"minimize": "amount"}, truth=TRUTH),
+    "the worst costs": Advice(
+        r"Leave out minimize=, and ask about reward='-\(r\)'", {"minimize": True}, ask=cp.distribution
+    ),
+    "the worst costs of arrays": Advice(
+        "Leave out minimize=, and pass the rewards with the other sign",
+        arrays(shop()["p"]) | {"minimize": True},
+        {"reward": -shop()["r"].to_numpy()},
+        log=lambda: None,
+        ask=lambda _, **options: cp.distribution(**options),
+    ),
+}
+OWN = {
+    "own rows": Advice(
+        "pass those that it was fitted on as trained_on=",
+        {"target": fitted_on(coins()), **CONTEXT},
+        {"trained_on": coins()},
+        log=coins,
+        truth=0.4,
+    ),
+    "own rows by key": Advice("Pass key=", {"trained_on": shop().head(9)}, {"key": "row"}),
+    "own rows by what is in them": Advice("or context= and action=", {"trained_on": shop().head(9)}, CONTEXT),
+    "a model that is not fitted": Advice(
+        "an unfitted model of the reward with cross_fit=True", {"target": LinearRegression(), **CONTEXT}
+    ),
+}
+DENSITIES = {
+    "densities": Advice(r"pass propensity='p / 100' and target=\{.*?\}", {"action": "price"}, log=prices, truth="v"),
+    "single prices": Advice(
+        "pass the group as action=, .* as propensity=",
+        {"action": "price", "target": cp.Always(1.0)},
+        {"action": "group", "propensity": "chance", "target": cp.Always(1)},
+        log=prices,
+    ),
+}
+DAILY = {
+    "looks": Advice(
+        "Leave out interval=",
+        {"batch": "tuesday", "interval": "student"},
+        ask=lambda log, **options: added(log, {"batch": "monday"}, **options),
+    ),
+    "where of a day": Advice(
+        "pass where=",
+        {"where": "day >= '2026-01-05'", "batch": "tuesday"},
+        {"where": "day = '2026-01-05'"},
+        ask=lambda log, where, **options: added(
+            log, {"where": where.replace("05", "04"), "batch": "monday"}, where=where, **options
+        ),
+    ),
+    "a link": Advice("Name the file itself: state='[^']*'", {"batch": "monday"}, ask=linked),
+    "as of": Advice("Pass as_of='2026-11-14'", {"as_of": "yesterday", "day": "day"}, ask=cp.watch),
+    "a time limit": Advice("leave it out", {"timeout": 5}, leave_out=("timeout",)),
+}
+OTHERS = {
+    "unlabeled rows": Advice(
+        "take proxy=.*?observed=",
+        own={"proxy": "q", "observed": "labeled"},
+        log=lambda: shop(r=pl.when(pl.col("labeled")).then("r")),
+        truth=TRUTH,
+    ),
+    "an action of the doctor": Advice(
+        r"Name its column with action=",
+        {"target": cp.Chosen("best")},
+        {"action": "took"},
+        log=lambda: shop(took="a").select("r", "p", "best", "took"),
+        ask=cp.doctor,
+    ),
+    "a logger of one": Advice("or leave out logger=", {"logger": "who"}),
+    "a mapping of loggers": Advice(
+        "Pass propensity= as a mapping", {"logger": "who"}, {"propensity": {"one": "p", "two": "half"}}
+    ),
+    "a weight of loggers": Advice("leave out weight=", LOGGERS | {"weight": cp.weights.Clip(10)}),
+    "a weight of episodes": Advice(
+        r"Pass weight=PerDecision\(\)",
+        {"episode": "list", "step": "place", "weight": cp.weights.Clip(10)},
+        {"weight": cp.weights.PerDecision()},
+    ),
+    "what was logged": Advice(
+        r"Pass y=",
+        {"y": {"action": shop()["a"], "reward": shop()["r"]}},
+        {"y": cp.logged(shop()["a"], shop()["r"], shop()["p"])},
+        ask=lambda log, y, **_: cp.value_scorer(Greedy(), log.select("x").to_numpy(), y),
+    ),
+    "what was logged without propensities": Advice(
+        r"pass a log instead, with propensity='model'",
+        {"y": {"action": shop()["a"], "reward": shop()["r"]}},
+        {"target": Greedy(), **CONTEXT},
+        ask=lambda log, y=None, **options: (
+            cp.evaluate(log, **options) if y is None else cp.value_scorer(Greedy(), log.select("x").to_numpy(), y)
+        ),
+        leave_out=("y",),
+        truth=TRUTH,
+    ),
+    "a policy of a statement": Advice(
+        "pass that as target=",
+        {"target": Greedy(), **CONTEXT, "dialect": "duckdb", "table": "logs"},
+        {"target": "t"},
+        ask=lambda log, **options: cp.sql(**options),
+    ),
+}
 LEARNING = {
+    "a cost in an objective": Advice(
+        "leave out minimize=, .*? as reward=",
+        {"verb": "smooth", "minimize": True},
+        {"reward": "1 - r"},
+        ask=learned,
+    ),
     "mini-batches": Advice(
         "Pass batch_size=None", {"objective": "snips", "batch_size": 100}, {"batch_size": None}, ask=learned
     ),
@@ -662,7 +816,22 @@ LEARNING = {
         leave_out=("contenders",),
     ),
 }
-TABLE = PROPENSITIES | ROWS | TARGETS | ESTIMATES | KINDS | STATES | DATABASES | MORE | LEARNING
+TABLE = (
+    PROPENSITIES
+    | ROWS
+    | TARGETS
+    | ESTIMATES
+    | KINDS
+    | STATES
+    | DATABASES
+    | MORE
+    | COSTS
+    | OWN
+    | DENSITIES
+    | DAILY
+    | OTHERS
+    | LEARNING
+)
 
 
 # -- following ------------------------------------------------------------------------------------------------------------
@@ -751,7 +920,10 @@ def texts(tree: ast.AST):
 
 def is_said(text: str, said: str) -> bool:
     """Whether a message has a text of the source in it."""
-    return re.search(".+?".join(map(re.escape, text.replace("`", "").strip().split("…"))), said) is not None
+    return (
+        re.search(".+?".join(map(re.escape, text.replace("`", "").strip().split("…"))), said.replace("`", ""))
+        is not None
+    )
 
 
 # What nobody follows here, and why. A new text belongs into the table instead; one that is followed does not belong here anymore.
@@ -817,7 +989,8 @@ ABSENT = {
         "Raise `holdout=`, or choose another scheduler.",
         "Use TwoTower, MLP or LinearSoftmax, and leave out `norms=`.",
         "Use `device='cpu'`.",
-        "a log that explores more, or pass `fallback='imitate'` for a policy that imitates the one that ran.",
+        "…, or pass `fallback='imitate'` for a policy that imitates the one that ran.",
+        "By them, what was learned would have earned …: pass `fallback='warn'` to get it, and run an A/B test before you rely on it.",
         "with lists, λ is not tuned: pass one number as `banditnet_lambda=`.",
     ),
 }
@@ -830,4 +1003,4 @@ def test_every_suggestion_of_the_source_is_followed_or_known_to_need_what_is_abs
     new = {text for text in suggestions() if not any(is_said(text, each) for each in said)}
     assert sorted(new - absent) == [], "write a row of the table that follows it"
     assert sorted(absent - new) == [], "it is followed now, or gone"
-    assert len(suggestions()) - len(absent) >= 96
+    assert len(suggestions()) - len(absent) >= 118

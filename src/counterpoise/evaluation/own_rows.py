@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.diagnostics.verdict import OWN_ROWS
+from counterpoise.display import percent
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.features import Encoder
@@ -53,10 +54,9 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
             yield from _seeming(question, [target for target in others if not is_ranker(target.source)], whole)
     elif log.trained_on is not False:
         overlap = _overlap_with(question, log.trained_on)
-        share = f"{overlap.share:.0%}".replace("%", " %")
         caveat = Caveat(
             OWN_ROWS,
-            f"It was trained on {share} of these rows, which flatters it.",
+            f"It was trained on {percent(overlap.share)} of these rows, which flatters it.",
             _numbers_of(overlap),
             "Evaluate it on other rows.",
         )
