@@ -11,6 +11,7 @@ import counterpoise as cp
 
 pytest.importorskip("sklearn")
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 CODE = "own-training-rows"
@@ -283,3 +284,35 @@ def test_reports_and_the_command_line_know_training_rows(log, own, tmp_path):
     assert result.report(tmp_path / "page.html").exists()
     crossed = cp.evaluate(log, **PARTS, target={"new": RandomForestRegressor(3)}, cross_fit=True)
     assert crossed.report(tmp_path / "crossed.html").exists()
+
+
+# -- costs: where less is better, what flatters is less, and the best action is the cheapest --------------------------------
+
+
+@pytest.mark.parametrize("said", [True, None])
+def test_a_policy_of_costs_that_was_fitted_on_these_rows_is_doubted(said):
+    log = world(3000, 4)
+    policy = Greedy(RandomForestRegressor(20, random_state=0), log)
+    costs = log.with_columns(cost=1.0 - pl.col("reward"))
+    result = cp.evaluate(costs, **(PARTS | {"reward": "cost"}), target={"new": policy}, minimize=said)
+    assert CODE in {caveat.code for caveat in result.verdict().caveats}
+
+
+def test_a_cross_fitted_policy_of_costs_takes_the_cheapest_action():
+    random = np.random.default_rng(0)
+    action = random.integers(0, 2, 3000)
+    log = pl.DataFrame(
+        {"x": random.normal(size=3000), "a": action, "cost": action + random.random(3000), "p": np.full(3000, 0.5)}
+    )
+    asked = {
+        "reward": "cost",
+        "propensity": "p",
+        "action": "a",
+        "context": ["x"],
+        "cross_fit": True,
+        "target": {"new": Ridge()},
+    }
+    assert cp.evaluate(log, **asked, minimize=True).value == pytest.approx(0.5, abs=0.05)
+    assert cp.evaluate(log, **asked, minimize=False).value == pytest.approx(1.5, abs=0.05)
+    with pytest.raises(cp.OptionError, match="minimize='cost'"):
+        cp.evaluate(log, **asked)

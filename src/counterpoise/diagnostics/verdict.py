@@ -9,7 +9,9 @@ from typing import Literal
 
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
-from counterpoise.errors import Sentence, in_units, verbatim
+from counterpoise.errors import OptionError, Sentence, in_units, verbatim
+from counterpoise.log.log import Log
+from counterpoise.log.parts import is_minimized
 from counterpoise.moments.log_moments import Label, LogMoments
 from counterpoise.moments.reduction import FEW_LABELS, is_miscounted
 from counterpoise.moments.spread import below
@@ -301,6 +303,14 @@ def which_way(reward: str) -> Caveat:
         f"Is less of {reward!r} better?",
         do=f"If so, pass `minimize={reward!r}`; if more is better, `minimize=False`.",
     )
+
+
+def check_direction(log: Log) -> None:
+    """Refuse to learn until it is known which way, where the reward's name sounds like a cost."""
+    for reward in log.reward:
+        if is_minimized(log.minimize, reward) is None:
+            caveat = which_way(reward)
+            raise OptionError(f"a policy learns to make rewards large or small. {verbatim(caveat.text)}", do=caveat.do)
 
 
 # -- What weights, rewards and the log itself say against an estimate --------------------------------------------------

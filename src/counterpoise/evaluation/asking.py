@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
+from counterpoise.diagnostics.verdict import check_direction
 from counterpoise.engines.first_look import baseline_features, lists_of
 from counterpoise.engines.registry import columns_of, first_rows, moments_of
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError
@@ -100,6 +101,7 @@ def question_of(
     question = ask(log, target, weight=how, against=against, segment=segment, **sums)
     check_own_names(log, *(name for _, name in question.columns))
     if log.cross_fit:
+        check_direction(log)
         check_fitting(log, question.targets)
     if is_estimated:
         from counterpoise.models.propensity import propensity_of, with_propensities

@@ -24,7 +24,7 @@ from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column, columns, of_64_bits
 from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS, Data
+from counterpoise.log.parts import LISTS, Data, is_minimized
 from counterpoise.log.question import Learning, NoWeight, Question, lean
 from counterpoise.log.sketches import Keys, Lesson, Overlap, Sketch, row_keys
 from counterpoise.log.targets import Always, CrossFitted, Target, is_ranker
@@ -204,7 +204,8 @@ def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str,
     good = np.isfinite(r) & (p > 0) & (p <= 1)
     if good.sum() < FEWEST:
         return None
-    rows, r, p = rows.filter(pl.Series(good)), r[good], p[good]
+    sign = 1.0 if is_minimized(log.minimize, reward) is False else -1.0  # what flatters a policy of costs is less of them
+    rows, r, p = rows.filter(pl.Series(good)), sign * r[good], p[good]
     logged = rows.get_column(action)
     actions = logged.unique().sort()
     codes = logged.replace_strict(actions, np.arange(len(actions)), return_dtype=pl.Int64).to_numpy()

@@ -9,6 +9,7 @@ from typing import Self, Unpack
 import numpy as np
 import torch
 
+from counterpoise.diagnostics.verdict import check_direction
 from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
@@ -31,7 +32,7 @@ from counterpoise.learn.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.policies import default_policy
 from counterpoise.learn.policy import delegated
 from counterpoise.learn.rows import Split
-from counterpoise.learn.source import Inspection, check_direction, inspect
+from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from counterpoise.diagnostics.verdict import check_direction
 from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
@@ -24,7 +25,7 @@ from counterpoise.learn.policies import describe_columns, known_actions
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.race import Found, Race, Served, Tell, at_temperature, by_bound, by_score
 from counterpoise.learn.rows import Split
-from counterpoise.learn.source import Inspection, Source, check_direction, inspect, refuse_leaks
+from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.steps import Machine
 from counterpoise.learn.training import IMITATION
 from counterpoise.log.lists import refuse_lists

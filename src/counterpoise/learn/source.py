@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from counterpoise.diagnostics.findings import leaks
-from counterpoise.diagnostics.verdict import which_way
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import LogError, OptionError, verbatim
@@ -533,14 +532,6 @@ class _Totals:
             reward_size=math.sqrt(self.square / self.rows),
             ids=ids,
         )
-
-
-def check_direction(log: Log) -> None:
-    """Refuse to learn until it is known which way, where the reward's name sounds like a cost."""
-    for reward in log.reward:
-        if is_minimized(log.minimize, reward) is None:
-            caveat = which_way(reward)
-            raise OptionError(f"a policy learns to make rewards large or small. {verbatim(caveat.text)}", do=caveat.do)
 
 
 def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None = None) -> Inspection:

@@ -23,7 +23,7 @@ from counterpoise.log.good import is_number
 from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log
-from counterpoise.log.parts import Fittable
+from counterpoise.log.parts import Fittable, is_minimized
 from counterpoise.log.question import Question
 from counterpoise.log.targets import CrossFitted, Probabilities, Target
 from counterpoise.models.design import Codes, Design, actions_of, blocks
@@ -201,7 +201,7 @@ class Fitted(Unfitted):
         return pl.concat(pieces)
 
     def greedy(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> Floats:
-        """Whether the logged action is the one with the largest prediction, each by the model of its fold; nan without an action or id."""
+        """Whether the logged action is the one with the best prediction, each by the model of its fold; nan without an action or id."""
         ids = row_ids(frame, self.identity, first_row)
         known = frame.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()
         is_best = np.full(frame.height, np.nan)
@@ -255,7 +255,9 @@ class PredictedRows:
         return rewards
 
     def greedy(self) -> Floats:
-        """Whether the logged action has the largest prediction of all, as 0 and 1."""
+        """Whether the logged action has the best prediction of all, as 0 and 1."""
+        log = self.question.log
+        best = np.argmin if is_minimized(log.minimize, log.reward[0]) else np.argmax
         logged, every = self._codes(str(self.question.log.action)), np.arange(len(self.step.design.actions.levels))
         is_best = np.zeros(len(logged))
         for fold, fit in enumerate(self.step.fits):
@@ -263,7 +265,7 @@ class PredictedRows:
             for part in blocks(len(mine), max(CELLS // max(len(every), 1), 1)):
                 table = fit.table(self.x[mine[part]], every)
                 self._check(np.asarray(table, dtype=np.float64))
-                is_best[mine[part]] = table.argmax(axis=1) == logged[mine[part]]
+                is_best[mine[part]] = best(table, axis=1) == logged[mine[part]]
         return is_best
 
     def _codes(self, column: str) -> Codes:
