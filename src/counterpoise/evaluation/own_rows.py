@@ -145,8 +145,7 @@ def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
 
 def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
     """What is wrong with such an answer, and which one to use instead."""
-    share = f"{overlap.share:.0%}".replace("%", " %")
-    text = f"It was learned from these rows: {share} of them were in its training, which flatters it."
+    text = f"It was learned from these rows: {percent(overlap.share)} of them were in its training, which flatters it."
     if lesson.estimate is None:
         return text, "Evaluate it on other rows."
     estimate = lesson.estimate
@@ -204,7 +203,8 @@ def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str,
     good = np.isfinite(r) & (p > 0) & (p <= 1)
     if good.sum() < FEWEST:
         return None
-    sign = 1.0 if is_minimized(log.minimize, reward) is False else -1.0  # what flatters a policy of costs is less of them
+    # what flatters a policy of costs is less of them
+    sign = 1.0 if is_minimized(log.minimize, reward) is False else -1.0
     rows, r, p = rows.filter(pl.Series(good)), sign * r[good], p[good]
     logged = rows.get_column(action)
     actions = logged.unique().sort()
