@@ -289,6 +289,27 @@ def test_a_column_is_taken_by_its_exact_name(tmp_path, log, shift, source):
         assert (other.value, other.stderr) == pytest.approx((one.value, one.stderr), rel=1e-9), (estimator, segment)
 
 
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("kind", [pl.Int64, pl.Float64, pl.String])
+def test_a_column_that_nobody_named_may_have_any_name(name, kind):
+    """Checks look at such columns: this one tells which shop a row is of, and its rows are alike."""
+    random = np.random.default_rng(0)
+    shop, n = random.integers(0, 150, 3000), 3000
+    log = pl.DataFrame(
+        {
+            "click": (random.random(n) < random.random(150)[shop]).astype(int),
+            "p": np.full(n, 0.5),
+            "t": random.choice([0.3, 0.7], n),
+            "judge": random.random(n),
+            "seen": random.integers(0, 2, n),
+        }
+    ).with_columns(pl.Series(name, shop).cast(kind))
+    asked = {"reward": "click", "propensity": "p", "target": "t"}
+    for more in ({}, {"proxy": "judge", "observed": "seen"}, {"propensity": "1 - p"}):
+        codes = {caveat.code for caveat in cp.evaluate(log, **(asked | more)).verdict().caveats}
+        assert "rows-move-together" in codes
+
+
 @pytest.mark.parametrize("name", ["^a$", "*", ""])
 @pytest.mark.parametrize("source", ["frame", "lazy", "parquet"])
 def test_expressions_and_conditions_quote_any_name(tmp_path, log, name, source):

@@ -652,7 +652,7 @@ def about_densities(
     rows: pl.DataFrame, named: str, targets: Mapping[str, str], action: str | None
 ) -> Misreading | None:
     """What to do about propensities above 1 that are densities, because actions are continuous; targets are columns, or none are."""
-    actions = None if action is None else rows.get_column(action).drop_nulls()
+    actions = None if action is None else rows.get_column(action).rename("x").drop_nulls()
     if actions is None or not actions.dtype.is_float():
         return None
     values = actions.n_unique()

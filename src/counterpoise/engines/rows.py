@@ -103,7 +103,7 @@ def good_rows_of_ids(
     are not called and the answer is None.
     """
     some, batch = rows_of_ids(question, column, parts)
-    ids = batch.get_column(column)
+    ids = batch.get_column(column).rename(ID)
     if ids.dtype.is_float():
         ids = ids.fill_nan(None)
     if ids.null_count():

@@ -187,7 +187,7 @@ def labels_by_action(question: Question, whole: RewardMoments) -> Iterator[Conce
         return
     if item is None:
         items = [name for name in items if _may_be_action(question, frame, name)]
-    clusters = None if log.cluster is None else frame.get_column(log.cluster)
+    clusters = None if log.cluster is None else _values(frame, log.cluster)
     for name in items:
         uneven = _labels_by(frame.get_column(name), labels, clusters, at_one_rate=at_one_rate)
         uneven = replace(uneven, p=min(1.0, uneven.p * len(items)))
@@ -196,7 +196,7 @@ def labels_by_action(question: Question, whole: RewardMoments) -> Iterator[Conce
 
 def _may_be_action(question: Question, frame: pl.DataFrame, name: str) -> bool:
     """Whether a column that nobody named has the log's actions in it: then the rows of each value, counted by 1/p, add up to all rows."""
-    values = frame.get_column(name)
+    values = _values(frame, name)
     if not _has_own_propensities(question) or values.dtype.is_float() or values.dtype.is_nested():
         return False
     if values.null_count() or not 2 <= values.n_unique() <= MOST_ACTIONS:
@@ -210,7 +210,7 @@ def _may_be_action(question: Question, frame: pl.DataFrame, name: str) -> bool:
 
 def _labels_by(actions: pl.Series, labels: Floats, clusters: pl.Series | None, *, at_one_rate: bool) -> Uneven:
     """How evenly labels, each counted by 1/e, are spread over actions: the action that chance explains least."""
-    taken, n = actions.rank("dense").fill_null(0).to_numpy().astype(np.int64), len(labels)
+    taken, n = actions.rename("x").rank("dense").fill_null(0).to_numpy().astype(np.int64), len(labels)
     mean, square = float(labels.mean()), float(np.square(labels).mean())
     rows, off = np.bincount(taken), np.bincount(taken, labels - mean)
     error = np.sqrt(np.maximum(square - mean**2, 0.0) * rows * (1.0 - rows / n))  # as if they were spread evenly
@@ -391,7 +391,7 @@ def _alike(question: Question, first: pl.DataFrame, columns: Sequence[str], rows
     log, n = question.log, first.height
     taken = {*_taken(question), *log.context, *(log.baseline or ()), *(log.control or ())}
     free = [name for name in _unnamed(question, columns) if name not in taken and name in first.columns]
-    free = [name for name in free if not describes(name) and _may_be_ids(first.get_column(name))]
+    free = [name for name in free if not describes(name) and _may_be_ids(_values(first, name))]
     if not free or n < 2 * FEWEST:
         return []
     # whole ids are looked at after that, where the first rows have but few rows of each
@@ -400,7 +400,7 @@ def _alike(question: Question, first: pl.DataFrame, columns: Sequence[str], rows
     rewards = [np.where(is_known, _numbers(first, name), np.nan) for name in log.reward]
     alike: dict[str, float] = {}
     for name in free:
-        ids = _hashed(first.get_column(name), bits=(2 * n).bit_length())
+        ids = _hashed(_values(first, name), bits=(2 * n).bit_length())
         counts = np.bincount(ids)
         if not FEWEST <= (counts > 0).sum() < n or counts.max() > n / FEWEST:
             continue
@@ -520,8 +520,13 @@ def _weights(question: Question, frame: pl.DataFrame, target: str) -> Floats:
     return weights
 
 
+def _values(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column under a plain name: of one such as ^a$, which is a pattern, polars would compute nothing."""
+    return frame.get_column(name).rename("x")
+
+
 def _numbers(frame: pl.DataFrame, name: str) -> Floats:
-    values = frame.get_column(name)
+    values = _values(frame, name)
     return np.asarray((values.fill_null(math.nan) if values.null_count() else values).to_numpy(), dtype=np.float64)
 
 

@@ -198,7 +198,7 @@ def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
 def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str, whole: int) -> Memory | None:
     """What a policy seems to remember of the rewards of some rows, in a log of so many."""
     log, action = question.log, str(question.log.action)
-    r = rows.get_column(reward).cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
+    r = rows.get_column(reward).rename("r").cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
     p = _propensities(rows, question)
     good = np.isfinite(r) & (p > 0) & (p <= 1)
     if good.sum() < FEWEST:
@@ -206,7 +206,7 @@ def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str,
     # what flatters a policy of costs is less of them
     sign = 1.0 if is_minimized(log.minimize, reward) is False else -1.0
     rows, r, p = rows.filter(pl.Series(good)), sign * r[good], p[good]
-    logged = rows.get_column(action)
+    logged = rows.get_column(action).rename("a")
     actions = logged.unique().sort()
     codes = logged.replace_strict(actions, np.arange(len(actions)), return_dtype=pl.Int64).to_numpy()
     table = _answers(target, rows, question, actions)
@@ -218,7 +218,7 @@ def _propensities(rows: pl.DataFrame, question: Question) -> Floats:
     """The logged propensities; where they have no column of their own, how often each action was taken."""
     named = str(question.log.propensity)
     if named in rows.columns and question.propensity_model is None:
-        return rows.get_column(named).cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
+        return rows.get_column(named).rename("p").cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
     counts = rows.select((pl.len().over(column(str(question.log.action))) / pl.len()).alias("share"))
     return counts.get_column("share").to_numpy()
 
