@@ -447,7 +447,7 @@ class Witnesses:
             values = frame.get_column(name).rename(
                 "x"
             )  # of a name that looks like a pattern, polars would compute nothing
-            if values.dtype.is_nested():
+            if values.dtype.is_nested() or values.dtype.is_object():
                 return np.zeros(len(values), np.int64)
             return values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy() - (values.null_count() == 0)
 

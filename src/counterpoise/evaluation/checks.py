@@ -197,7 +197,12 @@ def labels_by_action(question: Question, whole: RewardMoments) -> Iterator[Conce
 def _may_be_action(question: Question, frame: pl.DataFrame, name: str) -> bool:
     """Whether a column that nobody named has the log's actions in it: then the rows of each value, counted by 1/p, add up to all rows."""
     values = _values(frame, name)
-    if not _has_own_propensities(question) or values.dtype.is_float() or values.dtype.is_nested():
+    if (
+        not _has_own_propensities(question)
+        or values.dtype.is_float()
+        or values.dtype.is_nested()
+        or values.dtype.is_object()
+    ):
         return False
     if values.null_count() or not 2 <= values.n_unique() <= MOST_ACTIONS:
         return False
