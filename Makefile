@@ -87,7 +87,7 @@ laws: $(READY)
 PIP_CORE = bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]' --constraint
 # and what is marked `once`: what no version of a library changes
 PROCESSES ?= 2
-PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/paper --ignore paper \
+PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/paper --ignore-glob 'paper/*' \
 	--ignore tests/environments
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt

@@ -861,16 +861,24 @@ def message(name: str) -> str:
     return answer(TABLE[name], BASE | TABLE[name].options)[1]
 
 
+class Names(dict):
+    """The names of the library, each imported only if it is needed: some take torch."""
+
+    def __missing__(self, name):
+        if name in cp.__all__:
+            return getattr(cp, name)
+        raise KeyError(name)
+
+
 def followed(advice: Advice, text: str) -> dict[str, object]:
     """The options after doing what the text says."""
     options = dict(BASE | advice.options)
     clause = re.search(advice.said, text)[0]
-    names = {name: getattr(cp, name) for name in cp.__all__} | {"cp": cp}
     for name, value in ARGUMENT.findall(clause):
         if re.search(rf"[Ll]eave out {name}=", clause):
             options.pop(name)
         elif name not in advice.own:
-            options[name] = eval(value, names)
+            options[name] = eval(value, {"cp": cp}, Names())
     return {name: value for name, value in (options | dict(advice.own)).items() if name not in advice.leave_out}
 
 

@@ -1,5 +1,6 @@
 """Learning where less is better: what is learned makes the reward small, and every number is in the reward's own units."""
 
+import learning  # noqa: F401  (skips without torch)
 import numpy as np
 import polars as pl
 import pytest

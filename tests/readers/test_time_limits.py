@@ -68,6 +68,8 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_query_that_never_ends_is_stopped(folder, source):
+    if source == "relation" and int(duckdb.__version__.partition(".")[0]) < 2:
+        pytest.skip("a relation of this DuckDB does not tell its connection")
     log, place = SOURCES[source](folder)
     began = time.monotonic()
     with pytest.raises(OptionError, match=STOPPED):
@@ -94,7 +96,7 @@ LEARNED = {"reward": "click", "propensity": "p", "action": "action", "context": 
 
 
 def learned(log, **how):
-    learn = pytest.importorskip("counterpoise.learn")
+    learn = pytest.importorskip("counterpoise.learn", reason="needs PyTorch", exc_type=ImportError)
     return learn.PolicyLearner(epochs=1, folds=None).fit(log, **LEARNED, **how)
 
 

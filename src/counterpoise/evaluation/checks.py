@@ -532,7 +532,9 @@ def _values(frame: pl.DataFrame, name: str) -> pl.Series:
 
 def _numbers(frame: pl.DataFrame, name: str) -> Floats:
     values = _values(frame, name)
-    return np.asarray((values.fill_null(math.nan) if values.null_count() else values).to_numpy(), dtype=np.float64)
+    return np.asarray(
+        (values.cast(pl.Float64).fill_null(math.nan) if values.null_count() else values).to_numpy(), dtype=np.float64
+    )
 
 
 def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]) -> Iterator[Concern]:
