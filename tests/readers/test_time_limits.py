@@ -77,6 +77,8 @@ def test_a_query_that_never_ends_is_stopped(folder, source):
     assert time.monotonic() - began < SOON
     if place:  # the same connection, or a new one, answers again
         assert cp.evaluate(log, table="logs", **QUESTION, timeout=300).n == 600
+    if source == "own sqlite":
+        log.disconnect()
 
 
 def test_a_server_is_stopped_too(postgres):
