@@ -3,6 +3,8 @@
 python benchmarks/versions.py speed --old ../counterpoise-0.2/src      # medians of 20 repeats, taken in turns
 python benchmarks/versions.py page --old ../counterpoise-0.2/src       # from a Parquet file to a page, as one command
 python benchmarks/versions.py answers --old ../counterpoise-0.2/src    # estimates, errors, intervals and verdicts, to 1e-12
+python benchmarks/versions.py freeze --out golden.json.gz              # what this version answers, documents and words
+python benchmarks/versions.py frozen --of golden.json.gz               # whether this version still answers so
 
 Each version runs in a process of its own, which stays alive: imports are not timed, and a busy moment hits both alike. Without `--old`,
 this version is compared with itself, which shows what luck alone does.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gzip
 import json
 import math
 import os
@@ -30,7 +33,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from bench import Suite, head, row
+from bench import Suite, head, in_processes, row
 
 SUITE = Suite(__file__, __doc__)
 HERE = Path(__file__).parents[1] / "src"
@@ -327,6 +330,11 @@ def draw_world(name: str) -> pl.DataFrame:
         "account": user, "arm": np.where(action < 2, "control", np.where(action == 2, "b", "c")), "share": np.full(n, 0.5),
         "action": action, "chosen": np.where(x0 > 0, 3, 1), "x0": x0, "x1": random.normal(size=n),
     } | rest  # fmt: skip
+    columns |= {  # drawn last, so that everything else stays what it was
+        "kept with": np.where(rewards[name] > 0, 0.9, 0.4), "visits": random.integers(0, 4, n),
+        "judge": expected + 0.2 * random.normal(size=n), "labeled": (random.random(n) < 0.3).astype(int),
+        "labeled with": np.full(n, 0.3), "day": [f"2026-03-{1 + k % 20:02d}" for k in range(n)],
+    }  # fmt: skip
     log = pl.DataFrame(columns).with_columns(country=pl.when(pl.int_range(n) % 11 > 0).then("country"))
     bad = {"propensity": [0.0, None, math.nan], "new": [-0.1], "reward": [None, math.nan, math.inf], "account": [None]}
     places = iter(range(20, n, 37))
@@ -392,9 +400,26 @@ def questions() -> dict[str, tuple[str, dict[str, Any]]]:
         "own": {"target": None, "weight": "own"},
         "bounds": {"reward_bounds": (-1e9, 1e9)},
         "level": {"level": 0.8, "estimator": ["snips", "beta_ips", "lift"]},
-        "fitted model": fitted | {"model": "linear"},
+        "fitted model": fitted | {"model": "ridge"},
         "fitted propensities": fitted | {"propensity": "model"},
+        "always": {"target": cp.Always(3), "action": "action"},
+        "minimized": {"reward": "cost", "minimize": True},
+        "a cost": {"reward": "cost"},
     }
+    of_kinds: dict[str, dict[str, Any]] = {
+        "keep": {"keep": "kept with"},
+        "keep and rows before": {"keep": "kept with", "rows_before": 6000},
+        "ratio": {"reward": "cost", "per": "visits"},
+        "labels": {"proxy": "judge", "observed": "labeled"},
+        "labels of known probability": {"proxy": "judge", "observed": "labeled", "label_propensity": "labeled with"},
+        "keep, ratio": {"reward": "cost", "per": "visits", "keep": "kept with"},
+        "keep, baseline": {"keep": "kept with", "baseline": baseline},
+        "keep, models": modeled | {"keep": "kept with"},
+    }
+    for name, way in tuple(of_kinds.items()):
+        more = {"segment": "device", "cluster": "account"}
+        of_kinds |= {f"{name}, segments, clusters": way | more, f"{name}, anytime": way | {"interval": "anytime"}}
+    ways |= of_kinds
     for interval in ("normal", "jackknife", "anytime"):
         ways |= {
             interval: {"interval": interval},
@@ -425,6 +450,7 @@ def questions() -> dict[str, tuple[str, dict[str, Any]]]:
         "clip",
         "slope",
         "normal",
+        *of_kinds,
     )
     for name in differences:
         asked[f"compare, {name}"] = ("compare", BOTH | ways[name])
@@ -437,6 +463,11 @@ def questions() -> dict[str, tuple[str, dict[str, Any]]]:
         "rank": ("rank", BOTH | {"target": {f"blend {k}": f"(new * {k} + old * {4 - k}) / 4.0" for k in range(5)}}),
         "rank, clusters": ("rank", BOTH | {"cluster": "account"}),
         "rank, clipped": ("rank", BOTH | {"weight": kinds["clip"]}),
+        "rank, keep": ("rank", BOTH | {"keep": "kept with"}),
+        "rank, labels": ("rank", BOTH | of_kinds["labels"]),
+        "plan, keep": ("plan", alone | {"difference": 0.05, "keep": "kept with"}),
+        "watch": ("watch", alone | {"day": "day"}),
+        "watch, clusters": ("watch", alone | {"day": "day", "cluster": "account"}),
         "plan": ("plan", alone | {"difference": 0.05, "actions": 4}),
         "plan, anytime": ("plan", alone | {"difference": 0.05, "interval": "anytime", "power": 0.9}),
         "plan, clusters": ("plan", alone | {"difference": 0.05, "cluster": "account"}),
@@ -477,6 +508,12 @@ def list_questions() -> dict[str, tuple[str, dict[str, Any]]]:
         ", discount": {"discount": "dcg"},
     }
     asked = {f"{name}{how}": ("evaluate", way | parts) for name, way in kinds.items() for how, parts in more.items()}
+    steps = {"reward": "reward", "propensity": "given", "target": "new given", "episode": "query", "step": "rank"}
+    kinds |= {"episodes": steps, "episodes, discounted": steps | {"gamma": 0.9}}
+    kinds |= {"episodes by trajectory": steps | {"weight": weights.Trajectory()}}
+    asked |= {
+        f"{name}{how}": ("evaluate", kinds[name] | more[how]) for name in list(kinds)[-3:] for how in list(more)[:3]
+    }
     return asked | {f"compare, {name}": ("compare", way) for name, way in kinds.items()}
 
 
@@ -537,8 +574,8 @@ def stored(log: pl.DataFrame, source: str, folder: Path) -> Iterator[Any]:
         yield made[source]() if source in made else {name: log[name].to_numpy() for name in log.columns}
 
 
-def answer(group: str, name: str, source: str) -> Any:
-    """An answer in plain values; an error is its class."""
+def answer(group: str, name: str, source: str, is_whole: bool = False) -> Any:
+    """An answer in plain values, or as its document and its words; an error is its class."""
     import counterpoise as cp
 
     log, asked = (draw_lists(), list_questions()) if group == "lists" else (draw_world(group), questions())
@@ -547,6 +584,8 @@ def answer(group: str, name: str, source: str) -> Any:
         try:
             with stored(log, source, Path(folder)) as data:
                 made = getattr(cp, verb)(data, **arguments)
+                if is_whole:
+                    return {"document": made.document(), "words": str(made)}
                 return plain(made.findings if verb == "doctor" else made)
         except cp.CounterpoiseError as error:
             return {"error": type(error).__name__, "text": str(error)}
@@ -650,6 +689,78 @@ def compare_answers(
         f"{len(cases):,} questions ({len(refused)} refused by the old version) and {len(STORED)} states; {different} answers differ"
     )
     return not different
+
+
+def frozen_cases(worlds: Sequence[str], sources: Sequence[str]) -> list[tuple[str, str, str]]:
+    """What is asked of a single version: world, question, source."""
+    about_rows, about_lists = names_of_questions()
+    cases = [(world, name, "polars") for world in worlds for name in about_rows]
+    cases += [("lists", name, source) for name in about_lists for source in ("polars", "parquet")]
+    there = [source for source in sources if is_there(source) and source != "polars"]
+    return cases + [("clicks", name, source) for source in there for name in (*ASKED_OF_SOURCES, *ASKED_TOO)]
+
+
+ASKED_TOO = ("keep", "ratio", "labels", "keep, segments, clusters", "labels, segments, clusters")
+WORDS = (
+    "text",
+    "do",
+    "words",
+    "answer",
+    "next_steps",
+    "message",
+    "known_part",
+)  # keys of documents that hold sentences
+
+
+def _frozen(case: tuple[str, str, str]) -> Any:
+    warnings.simplefilter("ignore")
+    return json.loads(json.dumps(answer(*case, is_whole=True), default=str))
+
+
+@SUITE.experiment("freeze", is_hidden=True)
+def freeze(
+    *,
+    out: Path | None = None,
+    worlds: list[str] = ("clicks", "spends", "rare"),
+    sources: list[str] = SOURCES,
+    processes: int = 2,
+) -> None:
+    """Write what this version answers, documents and words, to compare later versions with."""
+    cases = frozen_cases(list(worlds), list(sources))
+    answers = dict(zip(map(" · ".join, cases), in_processes(_frozen, cases, processes, chunk=8), strict=True))
+    if out:
+        out.write_bytes(gzip.compress(json.dumps(answers).encode()))
+    print(f"{len(answers):,} answers, {sum('crash' in each for each in answers.values())} of them crashes")
+
+
+@SUITE.experiment("frozen", is_hidden=True)
+def compare_frozen(
+    *,
+    of: Path = Path("golden.json.gz"),
+    only: str = "",
+    words: bool = False,
+    shown: int = 3,
+    processes: int = 2,
+    every: int = 1,
+) -> bool:
+    """Whether this version answers as one did whose answers were frozen: numbers to 1e-12, and with `--words` every sentence."""
+    known = json.loads(gzip.decompress(of.read_bytes()))
+    names = [name for name in known if only in name][::every]
+    cases = [tuple(name.split(" · ")) for name in names]
+    different = 0
+    for name, now in zip(names, in_processes(_frozen, cases, processes, chunk=4), strict=True):
+        old, new = known[name], now
+        if not words:
+            old, new = _without_words(old), _without_words(new)
+        different += show_differences(name, old, new, shown)
+    print(f"{len(names):,} answers; {different} differ")
+    return not different
+
+
+def _without_words(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {key: _without_words(part) for key, part in document.items() if key not in WORDS}
+    return [_without_words(part) for part in document] if isinstance(document, list) else document
 
 
 STORED = (
