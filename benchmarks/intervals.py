@@ -44,8 +44,9 @@ from counterpoise.engines.registry import moments_of
 from counterpoise.environments import SyntheticBandit
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, beta_ips
 from counterpoise.evaluation.asking import question_of
-from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.story import story_of
+from counterpoise.evaluation.view import View
 from counterpoise.intervals import strategy
 from counterpoise.intervals.method import normal
 from counterpoise.moments import Moments

@@ -29,8 +29,9 @@ from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import ESTIMATORS, beta_ips
 from counterpoise.evaluation.changes import SETTLED, WIDEST, alarm_limit
-from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.story import story_of
+from counterpoise.evaluation.view import View
 from counterpoise.log.sketches import Keys, Sketch, row_keys
 from counterpoise.moments import Powers
 

@@ -14,8 +14,9 @@ from counterpoise.engines import resampling as unit_rows
 from counterpoise.engines.resampling import drawn_again, tilted
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.evaluation.coverage import Coverage
-from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.showing import schema
+from counterpoise.evaluation.view import View
 
 pytestmark = pytest.mark.once
 

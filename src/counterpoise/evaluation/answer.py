@@ -15,15 +15,12 @@ from counterpoise.diagnostics.verdict import BY_ACTION, MISSING, below_one, look
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.checks import RewardMoments
+from counterpoise.evaluation.choose import check_differences, choose, differences_of
 from counterpoise.evaluation.estimates import (
     Estimates,
     IntervalOptions,
     Lazily,
-    View,
-    check_differences,
-    choose,
     diagnostics,
-    differences_of,
     doubtful_baselines,
     doubtful_labels,
     estimates,
@@ -31,6 +28,7 @@ from counterpoise.evaluation.estimates import (
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
+from counterpoise.evaluation.view import View
 from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import Question
 from counterpoise.moments.columns import LABEL

@@ -13,8 +13,9 @@ import numpy as np
 from counterpoise.display import ROWS, Block, Display, above, finite, shortened
 from counterpoise.engines.resampling import Units, drawn_again, tilted, units_of, with_unseen
 from counterpoise.errors import OptionError
-from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.reading import read
+from counterpoise.evaluation.view import View
 from counterpoise.log.log import refuse_sampled
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments

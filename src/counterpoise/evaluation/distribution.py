@@ -36,9 +36,11 @@ from counterpoise.engines.first_look import first_look
 from counterpoise.errors import OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.asking import Stored, known_target, question_of, read
-from counterpoise.evaluation.estimates import IntervalOptions, View, choose, diagnostics, estimates, options_of
+from counterpoise.evaluation.choose import choose
+from counterpoise.evaluation.estimates import IntervalOptions, diagnostics, estimates, options_of
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.table import Frame, frame
+from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.method import UNKNOWN, normal_quantile
 from counterpoise.log.log import Log, as_log, logged_propensity

@@ -11,14 +11,8 @@ from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
 from counterpoise.evaluation.checks import RewardMoments, with_concerns
-from counterpoise.evaluation.estimates import (
-    IntervalOptions,
-    check_differences,
-    choose,
-    for_looks,
-    names_of,
-    options_of,
-)
+from counterpoise.evaluation.choose import check_differences, choose, names_of
+from counterpoise.evaluation.estimates import IntervalOptions, for_looks, options_of
 from counterpoise.evaluation.loggers import by_logger, over_loggers, with_carriers
 from counterpoise.evaluation.ranking import Ranking, ranking_of
 from counterpoise.evaluation.result import GAMMAS, Comparison, Result

@@ -9,15 +9,9 @@ from math import inf
 from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.display import Cell, Name, estimate_cells, number
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
-from counterpoise.evaluation.estimates import (
-    IntervalOptions,
-    Lazily,
-    View,
-    diagnostics,
-    differences_of,
-    estimates,
-    foremost,
-)
+from counterpoise.evaluation.choose import differences_of, foremost
+from counterpoise.evaluation.estimates import IntervalOptions, Lazily, diagnostics, estimates
+from counterpoise.evaluation.view import View
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
 
 WIDTH = 0.5  # of SLOPE's intervals to either side, in standard errors

@@ -15,8 +15,9 @@ from counterpoise.engines.first_look import quoting
 from counterpoise.engines.registry import moments_of
 from counterpoise.errors import LogError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.estimates import View, estimates, options_of
+from counterpoise.evaluation.estimates import estimates, options_of
 from counterpoise.evaluation.table import frame
+from counterpoise.evaluation.view import View
 from counterpoise.intervals.method import normal
 from counterpoise.log.baseline import Feature
 from counterpoise.log.log import Log

@@ -31,17 +31,11 @@ from counterpoise.display import (
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
-from counterpoise.evaluation.estimates import (
-    MOST,
-    IntervalOptions,
-    View,
-    check_differences,
-    evidence_of,
-    extremes,
-    foremost,
-)
+from counterpoise.evaluation.choose import check_differences, foremost
+from counterpoise.evaluation.estimates import MOST, IntervalOptions, evidence_of, extremes
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.view import View
 from counterpoise.intervals import Anytime, Evidence, Method, strategy
 from counterpoise.log.log import Log, as_log, refuse_sampled
 from counterpoise.log.parts import Data, LogFields, takes_parts

@@ -17,7 +17,8 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Sentence
 from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
-from counterpoise.evaluation.estimates import IntervalOptions, View, interval_at
+from counterpoise.evaluation.estimates import IntervalOptions, interval_at
+from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval
 from counterpoise.log.question import KEEP, LOGGING, PROPENSITY, Question
 from counterpoise.moments import Moments

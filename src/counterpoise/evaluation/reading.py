@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from counterpoise.display import counted, level_of
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
-from counterpoise.evaluation.estimates import IntervalOptions, View, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.ranking import Ranked, ranking_of
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
+from counterpoise.evaluation.view import View
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result

@@ -31,7 +31,7 @@ from counterpoise.display import (
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.estimators.estimate import Baseline
-from counterpoise.evaluation.estimates import foremost, has_context, lift_of, right_for
+from counterpoise.evaluation.choose import foremost, has_context, lift_of, right_for
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question

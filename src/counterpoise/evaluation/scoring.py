@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, OptionError
 from counterpoise.estimators import ESTIMATORS
-from counterpoise.evaluation.estimates import IntervalOptions, View, interval_at
+from counterpoise.evaluation.estimates import IntervalOptions, interval_at
 from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.evaluation.view import View
 from counterpoise.log.parts import Columns, Frame
 from counterpoise.readers.policies import ActionTable, chosen
 

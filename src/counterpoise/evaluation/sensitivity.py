@@ -37,10 +37,11 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.asking import Stored, known_target, read, with_errors
 from counterpoise.evaluation.distribution import bin_sql, thresholds_of
-from counterpoise.evaluation.estimates import IntervalOptions, View, diagnostics, estimates, limits_of, options_of
+from counterpoise.evaluation.estimates import IntervalOptions, diagnostics, estimates, limits_of, options_of
 from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.table import frame
+from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile

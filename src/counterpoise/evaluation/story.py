@@ -39,16 +39,11 @@ from counterpoise.display import (
 from counterpoise.errors import Sentence, in_units, verbatim
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator, gradient
 from counterpoise.estimators.estimate import estimate_of
-from counterpoise.evaluation.estimates import (
-    IntervalOptions,
-    View,
-    estimates,
-    logged_range,
-    reward_limits,
-)
+from counterpoise.evaluation.estimates import IntervalOptions, estimates, logged_range, reward_limits
 from counterpoise.evaluation.ranking import Direction, direction
 from counterpoise.evaluation.reading import LIFT, Reading, read
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
+from counterpoise.evaluation.view import View
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import UNKNOWN, normal_quantile
 from counterpoise.log.question import LOGGING

@@ -11,9 +11,10 @@ from counterpoise.display import Cell, Name, Number, Table
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.checks import RewardMoments
-from counterpoise.evaluation.estimates import View, options_of
+from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.loggers import over_loggers
 from counterpoise.evaluation.result import Result
+from counterpoise.evaluation.view import View
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.log.parts import Minimize
 from counterpoise.moments.log_moments import Segment

@@ -20,7 +20,7 @@ from counterpoise.display import number, percent, shortened, signed
 from counterpoise.engines.registry import engine_of, moments_of
 from counterpoise.errors import CounterpoiseError, verbatim
 from counterpoise.estimators import Estimate, Estimator
-from counterpoise.evaluation.estimates import foremost
+from counterpoise.evaluation.choose import foremost
 from counterpoise.intervals import Interval
 from counterpoise.log.expressions import columns, of_64_bits, sql_name
 from counterpoise.log.log import Log
