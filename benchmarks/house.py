@@ -34,8 +34,8 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 194,
-    "lines of code": 37_700,
+    "files": 196,
+    "lines of code": 37_709,
     "modules with one importer": 22,
     "own imports inside functions": 31,
     "… that escape a cycle": 0,

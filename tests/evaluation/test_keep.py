@@ -337,6 +337,18 @@ def test_parts_that_go_with_sampled_rows_say_the_same_if_all_were_kept_alike(mor
     assert codes[0] == codes[1]
 
 
+@pytest.mark.parametrize("against", [None, "other"])
+@pytest.mark.parametrize("more", [{"model_reward": "q", "model_value": ["v", "w"]}, {"baseline": ["x"]}])
+def test_differences_of_sampled_rows_are_those_without_sampling_if_all_were_kept_alike(more, against):
+    log = a_log()[0].with_columns(other=1.0 - pl.col("t"), w=pl.col("v") + 0.1)
+    asked = ASKED | more | {"target": ["t", "other"]}
+    plainly, kept = (cp.compare(log, **asked | {"keep": keep}, against=against) for keep in (None, 0.2))
+    assert plainly.estimates.keys() == kept.estimates.keys()
+    for key, one in plainly.estimates.items():
+        found = (kept.estimates[key].value, kept.estimates[key].stderr)
+        assert found == pytest.approx((one.value, one.stderr), rel=1e-6, abs=1e-9), key
+
+
 def test_several_rewards_with_rows_of_their_own():
     log, _ = a_log()
     holes = log.with_columns(s=pl.when(pl.int_range(pl.len()) % 7 == 3).then(None).otherwise(pl.col("r") + pl.col("x")))

@@ -136,7 +136,8 @@ def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) ->
     if names.values:  # for a model, which has one reward
         if not question.makes_lists:
             made[MODEL_ERROR] = get(names.rewards[0]) - get(MODEL_REWARD)
-        used, known = {lane.columns.get("v") for lane in lanes}, _numbers(names, lanes)
+        used = {lane.uncounted("v") for lane in lanes if "v" in lane.columns}
+        known = _numbers(names, lanes)
         values = zip(names.centered_values, names.values, strict=True)
         made |= {name: get(value) - centers[0] for name, value in values if value in known}
         differences = names.value_differences.items()
