@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import messages
 import pytest
 from hypothesis import settings
 
@@ -24,6 +25,20 @@ LONG = (
     "tests/paper/",
     "tests/report/test_browser.py",
 )
+
+
+def pytest_addoption(parser):
+    parser.addoption("--new-messages", action="store_true", help="write the words of errors to tests/messages.json")
+
+
+def pytest_configure(config):
+    if config.getoption("new_messages"):
+        os.environ[messages.NEW] = "1"
+
+
+def pytest_sessionfinish(session):
+    if session.config.getoption("new_messages"):
+        messages.write()
 
 
 def pytest_collection_modifyitems(items):

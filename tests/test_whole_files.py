@@ -1,7 +1,6 @@
 """Files are written whole or not at all, and only over regular files."""
 
 import os
-import re
 import signal
 import stat
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import invoke
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise import whole_files
@@ -87,7 +87,7 @@ def test_a_state_is_not_written_through_a_link(is_there, tmp_path):
         cp.evaluate(**log, state=file, batch="one")
     before = file.read_bytes() if is_there else None
     link.symlink_to(file)
-    with pytest.raises(MomentsError, match=f"is a link.*{re.escape(str(file))}"):
+    with refuses(MomentsError):
         cp.evaluate(**log, state=link, batch="two")
     assert link.is_symlink()
     assert (file.read_bytes() if file.exists() else None) == before
@@ -101,7 +101,7 @@ def test_a_recording_is_not_written_through_a_link(is_there, tmp_path):
     if is_there:
         file.write_text("")
     link.symlink_to(file)
-    with pytest.raises(LogError, match="it is a link"):
+    with refuses(LogError):
         cp.record(link, action="red", policy="new", propensity=0.5)
     assert file.exists() == is_there
     assert not is_there or file.read_text() == ""

@@ -5,6 +5,7 @@ import json
 import polars as pl
 import pytest
 from command_line import invoke, shop
+from messages import refuses
 
 import counterpoise as cp
 
@@ -41,7 +42,7 @@ def test_a_target_of_actions_names_target_action(log, command):
     pointed = "If 'best' holds the action that the policy takes, pass --target-action best, with --action"
     assert pointed in refusal(*command, log, "--target", "best", "--action", "shown")
     assert pointed.replace("best", "number") in refusal(*command, log, "--target", "new=number", "--action", "action")
-    with pytest.raises(cp.ColumnError, match=r"pass target=Chosen\(column='best'\), with action="):
+    with refuses(cp.ColumnError):
         cp.evaluate(log, reward="click", propensity="p", target="best")
 
 
@@ -85,7 +86,7 @@ def test_a_database_lists_its_tables(database, command):
 def test_a_table_that_is_not_there_lists_those_that_are(database):
     said = refusal("evaluate", database, "--table", "loggs")
     assert "no table loggs in this database. It has --table logs, --table shop.days." in said
-    with pytest.raises(cp.LogError, match=r"It has table='logs', table=\['shop', 'days'\]"):
+    with refuses(cp.LogError):
         cp.evaluate(database, table="loggs", reward="click", propensity="p", target="pi_new")
 
 

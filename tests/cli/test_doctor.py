@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke, shop
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.evaluation.doctor import doctor as examine
@@ -211,7 +212,7 @@ def test_a_target_is_one_column_a_list_or_a_mapping():
     assert cp.doctor(log, **parts, target="pi") == expected
     assert cp.doctor(log, **parts, target={"i": "pi"}) == expected
     for other in ([cp.Probabilities("i")], {"new": len}, np.ones(100)):
-        with pytest.raises(cp.OptionError, match="target= of doctor must name columns of the log, found"):
+        with refuses(cp.OptionError):
             cp.doctor(log, **parts, target=other)
 
 
@@ -235,9 +236,9 @@ def test_a_target_that_takes_one_action_is_examined_as_evaluate_would(tmp_path):
     assert any(finding.about == "greedy" and "never takes 'c'" in finding.message for finding in examined.findings)
     assert not any(finding.about == "target" for finding in examined.findings)
     bare = log.rename({"shown": "s"})
-    with pytest.raises(cp.OptionError, match="action="):
+    with refuses(cp.OptionError):
         cp.doctor(bare, reward="click", propensity="p", target=cp.Chosen("wanted"))
-    with pytest.raises(cp.ColumnError, match="wnated"):
+    with refuses(cp.ColumnError):
         cp.doctor(log, **parts, target=cp.Chosen("wnated"))
     log.write_parquet(tmp_path / "log.parquet")
     typed = [

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from doubts import codes, numbers
+from messages import refuses
 from scipy import stats
 
 import counterpoise as cp
@@ -272,7 +273,7 @@ def test_too_few_actions_are_refused_by_the_propensities():
     g = np.random.default_rng(10)
     log = pl.DataFrame({"r": g.random(3000), "p": np.full(3000, 0.1), "t": g.uniform(0.05, 0.15, 3000)})
     question = {"reward": "r", "propensity": "p", "target": "t", "difference": 0.01}
-    with pytest.raises(cp.OptionError, match="those of about 10 actions"):
+    with refuses(cp.OptionError):
         plan(log, **question, actions=3)
     assert plan(log, **question, actions=10).exploration[0].needs.value_rows > 0
 

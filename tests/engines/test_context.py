@@ -4,6 +4,7 @@ import numpy as np
 import planted
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.engines import pushdown, scatter
@@ -90,7 +91,7 @@ def test_a_database_without_checksums_asks_for_levels(log):
     connection = ibis.sqlite.connect()
     table = connection.create_table("log", log.to_arrow())
     question = planted.BASE | {"target": "new"}
-    with pytest.raises(cp.OptionError, match="Name its levels"):
+    with refuses(cp.OptionError):
         cp.evaluate(table, **question, baseline=["country"])
     levels = {"country": ["DE"], "x0": None}
     found, expected = (planted.numbers("", cp.evaluate(one, **question, baseline=levels)) for one in (table, log))
@@ -119,9 +120,9 @@ def test_days_add_up_whatever_their_first_rows_were(log, tmp_path):
     assert first.features != second.features
     both, all_rows = cp.evaluate(first + second), cp.evaluate(log, **question)
     assert_same(planted.coefficients("", both), planted.coefficients("", all_rows))
-    with pytest.raises(cp.MomentsError, match="baseline"):
+    with refuses(cp.MomentsError):
         cp.evaluate(log, **question | {"baseline": ["x0"]}, cluster="user", segment="device", state=state, batch="4")
-    with pytest.raises(cp.MomentsError, match="baseline"):
+    with refuses(cp.MomentsError):
         cp.evaluate(log, **question | {"baseline": None}, cluster="user", segment="device", state=state, batch="4")
 
 
@@ -160,7 +161,7 @@ def test_policies_see_the_context_they_need_and_the_baseline_its_own():
 def test_bad_features_are_named(log):
     question = {"reward": "reward", "propensity": "propensity", "target": "new", "where": "propensity is not null"}
     clean = planted.with_context(planted.a_log(bad=False))
-    with pytest.raises(cp.LogError, match=r"baseline 'x0' must be a finite number.*3 rows"):
+    with refuses(cp.LogError):
         cp.evaluate(clean, **question, baseline="x0")
     for wrong, said in (
         ("nothing", "no column 'nothing' for baseline"),
@@ -173,9 +174,9 @@ def test_bad_features_are_named(log):
         with pytest.raises(cp.CounterpoiseError, match=said):
             cp.evaluate(clean, **question, baseline=wrong)
     dated = clean.with_columns(day=pl.lit("2026-11-16").str.to_date())
-    with pytest.raises(cp.ColumnError, match="must hold numbers, text or truth values"):
+    with refuses(cp.ColumnError):
         cp.evaluate(dated, **question, baseline="day")
-    with pytest.raises(cp.OptionError, match="baseline"):
+    with refuses(cp.OptionError):
         cp.distribution(clean, **question, baseline="x1")
 
 

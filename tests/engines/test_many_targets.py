@@ -3,6 +3,7 @@
 import planted
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.engines import pushdown
@@ -126,7 +127,7 @@ def test_what_is_wrong_is_said_once_and_in_order(clean):
     assert said == ["propensity 'propensity'", "target 't2'", "target 't20'"]
     assert "propensity 'propensity' must lie in (0, 1]: 23 rows do not" in str(error.value)
     question = COLUMNS | {"target": [f"t{k}" for k in range(25)], "drop_bad_rows": True}
-    with pytest.raises(cp.LogError, match="all 2,000 rows are bad"):
+    with refuses(cp.LogError):
         cp.evaluate(duckdb.sql("select * from log"), **question)
 
 

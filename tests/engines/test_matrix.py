@@ -8,6 +8,7 @@ import uuid
 import planted
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.engines import registry
@@ -128,7 +129,7 @@ def test_a_view_of_duckdb_is_a_table_and_a_variable_is_none(log, monkeypatch):
         )
         assert cp.evaluate(connection, table=["shop", "seen"], **question).n == cp.evaluate(log, **question).n
         monkeypatch.setattr(sql, "frame", log.to_arrow(), raising=False)  # where DuckDB looks for variables
-        with pytest.raises(cp.LogError, match="no table frame"):
+        with refuses(cp.LogError):
             cp.evaluate(connection, table="frame", **question)
 
 
@@ -164,7 +165,7 @@ def test_text_clusters_are_the_same_clusters_in_databases(postgres, log):
         connection.disconnect()
     lite = ibis.sqlite.connect()
     lite.create_table("named", log.to_arrow())
-    with pytest.raises(cp.ColumnError, match="must hold whole numbers in this database"):
+    with refuses(cp.ColumnError):
         cp.evaluate(lite.table("named"), **question)
     lite.disconnect()
 
@@ -191,7 +192,7 @@ def test_a_wrong_password_is_not_printed(postgres):
     parts = urllib.parse.urlsplit(postgres)
     for secret in ("hunter2", "p%40ss:word%2F"):
         url = f"postgresql://{parts.username}:{secret}@{parts.hostname}:{parts.port}{parts.path}"
-        with pytest.raises(cp.LogError, match="did not answer") as error:
+        with refuses(cp.LogError) as error:
             cp.evaluate(url, table="log", reward="r", propensity="p", target="t")
         said = str(error.value) + repr(error.getrepr(showlocals=False, style="native"))
         assert secret not in said
@@ -201,7 +202,7 @@ def test_a_wrong_password_is_not_printed(postgres):
 
 def test_a_server_that_is_not_there_is_an_error_that_says_so():
     pytest.importorskip("psycopg")
-    with pytest.raises(cp.LogError, match="did not answer") as error:
+    with refuses(cp.LogError) as error:
         cp.evaluate("postgresql://me:hunter2@127.0.0.1:1/db", table="t", reward="r", propensity="p", target="t")
     assert "hunter2" not in str(error.value)
 
@@ -221,15 +222,15 @@ def test_wrong_tables_and_columns_in_postgresql_are_named(postgres, log):
     connection.create_table("faults", log.to_arrow(), overwrite=True)
     question = {"propensity": "propensity", "target": "new", "reward": "reward"}
     try:
-        with pytest.raises(cp.LogError, match="nowhere"):
+        with refuses(cp.LogError):
             cp.evaluate(postgres, table="nowhere", **question)
-        with pytest.raises(cp.ColumnError, match=r"no column 'rewards' for reward.*Did you mean 'reward'"):
+        with refuses(cp.ColumnError):
             cp.evaluate(postgres, table="faults", **question | {"reward": "rewards"})
-        with pytest.raises(cp.ColumnError, match="nothing"):
+        with refuses(cp.ColumnError):
             cp.evaluate(postgres, table="faults", **question | {"target": "new + nothing"})
-        with pytest.raises(cp.LogError, match=r"propensity 'propensity' must lie in \(0, 1\]: 4 rows do not"):
+        with refuses(cp.LogError):
             cp.evaluate(postgres, table="faults", **question)
-        with pytest.raises(cp.OptionError, match="no order"):
+        with refuses(cp.OptionError):
             cp.evaluate(postgres, table="faults", **question, groups=10)
     finally:
         connection.drop_table("faults")
@@ -258,7 +259,7 @@ def test_a_connection_dropped_in_the_middle_is_an_error_and_nothing_is_stored(po
 
     monkeypatch.setattr(pushdown, "aggregate", drop_the_others)
     try:
-        with pytest.raises(cp.LogError, match="did not answer"):
+        with refuses(cp.LogError):
             cp.evaluate(
                 postgres, table="dropped", **planted.QUESTIONS["whole"], state=tmp_path / "state.json", batch="today"
             )

@@ -12,6 +12,7 @@ import numpy as np
 import planted
 import polars as pl
 import pytest
+from messages import refuses
 from sklearn.linear_model import LogisticRegression
 
 import counterpoise as cp
@@ -90,7 +91,7 @@ def test_a_table_that_grows_between_statements_is_refused(log, monkeypatch):
 
         monkeypatch.setattr(pushdown, "_chunks", growing)
         targets = {f"blend {k}": f"{k / 12} * new" for k in range(12)}
-        with pytest.raises(cp.LogError, match="changed while it was read"):
+        with refuses(cp.LogError):
             cp.evaluate(connection, table="growing", **QUESTION | {"target": targets})
 
 
@@ -135,26 +136,26 @@ def test_rows_without_an_action_are_bad_rows_for_every_policy(log):
     assert (kept.n, kept.dropped_rows) == (1800, 200)
     same_rows = cp.evaluate(some.drop_nulls("action"), **question)
     assert kept["clf", "snips"].value == pytest.approx(same_rows["clf", "snips"].value, rel=1e-12)
-    with pytest.raises(cp.LogError, match="200 rows do not"):
+    with refuses(cp.LogError):
         cp.evaluate(some, **question | {"drop_bad_rows": False})
     words = some.with_columns(action=pl.format("a{}", "action"))
     good = log.drop_nulls()
     fitted = LogisticRegression().fit(good.select("x0", "x1").to_numpy(), [f"a{k}" for k in good["action"]])
     named = cp.evaluate(words, **question | {"target": {"clf": fitted}})
     assert named["clf", "snips"].value == pytest.approx(kept["clf", "snips"].value, rel=1e-6)
-    with pytest.raises(cp.OptionError, match="same type"):
+    with refuses(cp.OptionError):
         cp.evaluate(words, **question | {"target": {"clf": policy}})
 
 
 def test_no_target_disappears_behind_another_of_its_name(log):
     half = LogisticRegression().fit([[0.0], [1.0]], [0, 1])
     question = {**planted.POLICY, "drop_bad_rows": True}
-    with pytest.raises(cp.OptionError, match="two targets are called 'LogisticRegression'"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **question, target=[half, half])
-    with pytest.raises(cp.OptionError, match="two targets are called 'chosen'"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **QUESTION | {"target": ["chosen", cp.Chosen("chosen")], "action": "action"})
     for part in ("key", "segment"):
-        with pytest.raises(cp.OptionError, match=f"{part}= names a column twice"):
+        with refuses(cp.OptionError):
             cp.evaluate(log, **QUESTION, **{part: ["user", "user"]})
 
 
@@ -163,12 +164,12 @@ def test_a_query_may_not_give_two_columns_one_name(log, tmp_path):
     with duckdb.connect(tmp_path / "log.duckdb") as connection:
         connection.execute("create table log as select * from log")
         for name in ("new", "New"):
-            with pytest.raises(cp.ColumnError, match=rf"name of its own.*'{name}'"):
+            with refuses(cp.ColumnError):
                 cp.evaluate(connection, query=doubled.format(name), **QUESTION)
     joined = "select * from log as a join log as b on a.id = b.id"
-    with pytest.raises(cp.ColumnError, match="name of its own"):
+    with refuses(cp.ColumnError):
         cp.evaluate(str(tmp_path / "log.duckdb"), query=joined, **QUESTION)
-    with pytest.raises(cp.ColumnError, match="name of its own"):
+    with refuses(cp.ColumnError):
         cp.evaluate(duckdb.sql(doubled.format("new")), **QUESTION)
 
 
@@ -273,7 +274,7 @@ def test_decimals_of_256_bits_are_numbers_in_arrow(log, tmp_path):
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(table, tmp_path / "log.parquet")
-    with pytest.raises(cp.ColumnError, match=r"decimals of 60 digits.*Write it as float64"):
+    with refuses(cp.ColumnError):
         cp.evaluate(tmp_path / "log.parquet", **QUESTION)
 
 

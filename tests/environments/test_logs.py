@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import polars as pl
 import pytest
+from messages import refuses
 from paper_files import shared
 
 from counterpoise.environments import (
@@ -39,9 +40,9 @@ def test_weighted_rewards_of_classification_data_average_to_the_true_value():
 
 
 def test_bad_classification_data_are_refused():
-    with pytest.raises(OptionError, match="one label per row"):
+    with refuses(OptionError):
         ClassificationBandit([[1.0], [2.0]], ["a"])
-    with pytest.raises(OptionError, match="at least 2 different labels"):
+    with refuses(OptionError):
         ClassificationBandit([[1.0], [2.0]], ["a", "a"])
     world = ClassificationBandit([[1.0], [2.0]], ["a", "b"])
 
@@ -49,11 +50,9 @@ def test_bad_classification_data_are_refused():
         def predict(self, context):
             return np.array(["c"] * len(context))
 
-    with pytest.raises(
-        OptionError, match=r"predicts 'c', a label that the data set does not have; its labels are a, b\."
-    ):
+    with refuses(OptionError):
         world.draw().value(world.policy_of(Wrong()))
-    with pytest.raises(OptionError, match=r"exploration=\S+ is not a probability"):
+    with refuses(OptionError):
         world.policy_of(Wrong(), exploration=2)
 
 
@@ -145,17 +144,17 @@ def test_damaged_logs_are_refused(tiny, old, new, error, words):
 
 def test_missing_or_empty_logs_are_refused(tiny):
     folder, path = tiny
-    with pytest.raises(OptionError, match=r"campaign='man' is not one of 'all', 'men', 'women'.*Did you mean 'men'"):
+    with refuses(OptionError):
         OpenBanditLog(folder, policy="random", campaign="man")
-    with pytest.raises(OptionError, match="policy='egreedy' is not one of 'random', 'bts'"):
+    with refuses(OptionError):
         OpenBanditLog(folder, policy="egreedy", campaign="men")
-    with pytest.raises(OptionError, match=r"no file .*bts.*laid out as"):
+    with refuses(OptionError):
         OpenBanditLog(folder, policy="bts", campaign="men")
     path.write_text(path.read_text().splitlines()[0] + "\n")
-    with pytest.raises(LogError, match="no rows"):
+    with refuses(LogError):
         OpenBanditLog(folder, policy="random", campaign="men").read()
     path.write_bytes(b"")
-    with pytest.raises(LogError, match="not the CSV file"):
+    with refuses(LogError):
         OpenBanditLog(folder, policy="random", campaign="men").read()
     path.write_bytes(bytes(range(256)) * 40)
     with pytest.raises((LogError, ColumnError)):
@@ -164,25 +163,23 @@ def test_missing_or_empty_logs_are_refused(tiny):
 
 
 def test_a_column_that_is_not_there_is_named(tiny):
-    with pytest.raises(ColumnError, match=r"men\.csv has no column 'rewards'; it has .*Did you mean 'reward'\?"):
+    with refuses(ColumnError):
         OpenBanditLog(tiny[0], policy="random", campaign="men").read("rewards")
 
 
 def test_bad_priors_are_refused(tmp_path):
     path = tmp_path / "priors.yaml"
-    with pytest.raises(OptionError, match="cannot read the priors"):
+    with refuses(OptionError):
         from_priors_file(path, "men")
     path.write_text("men:\n  alpha:\n    - 1.0\n  beta:\n    - 2.0\n    - 3.0\n")
-    with pytest.raises(ColumnError, match="found 1 of alpha, 2 of beta"):
+    with refuses(ColumnError):
         from_priors_file(path, "men")
-    with pytest.raises(OptionError, match=r"no priors for campaign 'women'.*'men'"):
+    with refuses(OptionError):
         from_priors_file(path, "women")
     path.write_text("men:\n  alpha:\n    - one\n")
-    with pytest.raises(ColumnError, match="line 3: expected a number"):
+    with refuses(ColumnError):
         from_priors_file(path, "men")
-    with pytest.raises(OptionError, match="Beta priors"):
+    with refuses(OptionError):
         thompson_probabilities([1.0, 0.0], [1.0, 1.0])
-    with pytest.raises(
-        OptionError, match=r"3 positions need at least 3 actions, and there are 2\. Pass positions=2 or less"
-    ):
+    with refuses(OptionError):
         thompson_probabilities([1.0, 1.0], [1.0, 1.0])

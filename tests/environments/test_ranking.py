@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.environments import SyntheticRanking
@@ -129,9 +130,9 @@ def test_joint_baselines_never_lose_to_self_normalization(seed: int) -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(OptionError, match="too few for 3 positions"):
+    with refuses(OptionError):
         SyntheticRanking(3, items=2)
-    with pytest.raises(OptionError, match="not one of 'position', 'cascade', 'dependent'"):
+    with refuses(OptionError):
         SyntheticRanking(3, clicks="random")  # type: ignore[arg-type]
 
 
@@ -139,5 +140,5 @@ def test_the_value_of_a_policy_of_ones_own_is_that_of_its_scores() -> None:
     world = SyntheticRanking(3, clicks="position", seed=2)
     found, error = world.value(world.scores["new"], draws=20_000)
     assert abs(found - world.value()[0]) < 4 * error
-    with pytest.raises(OptionError, match=r"3 contexts and a column for each of the 8 items; found shape \(8, 3\)"):
+    with refuses(OptionError):
         world.value(world.scores["new"].T)

@@ -8,6 +8,7 @@ from math import comb
 
 import numpy as np
 import pytest
+from messages import refuses
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.environments.synthetic import polynomial
@@ -162,17 +163,17 @@ def test_impossible_worlds_are_refused(options, words):
 
 def test_impossible_policies_are_refused():
     log = SyntheticBandit(3, seed=0).draw(10)
-    with pytest.raises(OptionError, match="n=0 is too small"):
+    with refuses(OptionError):
         SyntheticBandit(3).draw(0)
-    with pytest.raises(OptionError, match=r"numbers from 0 to 2, and 10 of"):
+    with refuses(OptionError):
         log.value(np.full(10, 3))
-    with pytest.raises(OptionError, match="one entry per row"):
+    with refuses(OptionError):
         log.value(np.zeros(9, dtype=int))
-    with pytest.raises(OptionError, match="probabilities per row"):
+    with refuses(OptionError):
         log.value(np.zeros((10, 2)))
-    with pytest.raises(OptionError, match="in 10 of 10 rows they do not; the first is row 0"):
+    with refuses(OptionError):
         log.value(np.full((10, 3), 0.5))
-    with pytest.raises(OptionError, match="the logging policy"):
+    with refuses(OptionError):
         SyntheticBandit(3, logging=lambda x: np.ones((len(x), 3))).draw(5)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.diagnostics.diagnose import MeanWeight, holm
@@ -168,7 +169,7 @@ def test_a_distribution_in_columns_or_by_action_is_one_in_a_list():
     assert asked.column == "q"
     assert cp.doctor(wide).audit.calibration is None
     assert listed.chi_square == by_action.chi_square == pytest.approx(asked.chi_square, rel=1e-12)
-    with pytest.raises(cp.CounterpoiseError, match="counted from 0"):
+    with refuses(cp.CounterpoiseError):
         cp.doctor(word, distribution=names)
     broken = log.with_columns(pl.when(pl.int_range(pl.len()) < 7).then(None).otherwise("q").alias("q"))
     assert any(
@@ -279,9 +280,9 @@ def test_bad_rows_and_missing_values_are_left_out():
 def test_a_column_that_is_not_there_is_an_error():
     log = shelf(np.random.default_rng(10), 100)
     for asked in ({"segment": "land"}, {"day": "land"}, {"distribution": "land"}, {"distribution": {0: "land"}}):
-        with pytest.raises(cp.CounterpoiseError, match="no column 'land'"):
+        with refuses(cp.CounterpoiseError):
             cp.doctor(log, **asked)
-    with pytest.raises(cp.CounterpoiseError, match="must be a list column"):
+    with refuses(cp.CounterpoiseError):
         cp.doctor(log, distribution="country")
 
 
@@ -316,5 +317,5 @@ def test_the_picture_has_a_line_for_every_part_and_alarms_on_top():
     assert alarms == sorted(alarms, reverse=True)
     assert sum(alarms) == len(found.audit.alarms) > 0
     pyplot.close(axes.figure)
-    with pytest.raises(cp.CounterpoiseError, match="nothing to plot"):
+    with refuses(cp.CounterpoiseError):
         cp.doctor(pl.DataFrame({"click": [1, 0], "p": [0.5, 0.5]})).plot_propensities()

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import degenerate, invoke, shop
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.engines import resampling as unit_rows
@@ -190,16 +191,16 @@ def test_a_log_that_cannot_tell_says_so():
 
 def test_only_a_log_whose_rows_are_at_hand_is_checked(tmp_path):
     result = cp.evaluate(shop(), **ASKED)
-    with pytest.raises(OptionError, match="stored moments"):
+    with refuses(OptionError):
         cp.evaluate(result.moments).check_coverage()
     for day in (0, 1):
         result = cp.evaluate(shop(seed=day), **ASKED, state=tmp_path / "state", batch=str(day))
-    with pytest.raises(OptionError, match=r"2,000 of the 4,000 rows .* only sums"):
+    with refuses(OptionError):
         result.check_coverage()
     for runs in (99, 1.5, True):
-        with pytest.raises(OptionError, match="at least 100"):
+        with refuses(OptionError):
             cp.evaluate(shop(), **ASKED).check_coverage(runs)
-    with pytest.raises(OptionError, match="no estimator"):
+    with refuses(OptionError):
         cp.evaluate(shop(), **ASKED).check_coverage(100, estimator="bees")
 
 
@@ -258,7 +259,7 @@ def test_the_report_has_a_section_on_it_and_a_picture(tmp_path):
     assert page.count('class="missed"') == missed > 0
     assert page.count('class="held"') == 100 - missed
     assert 'id="coverage"' not in result.report(tmp_path / "plain.html").read_text(encoding="utf-8")
-    with pytest.raises(OptionError, match="check_coverage"):
+    with refuses(OptionError):
         result.report(tmp_path / "wrong.html", coverage="check")
 
 
@@ -269,5 +270,5 @@ def test_the_plot_shows_the_first_hundred_intervals():
     assert sum(len(lines.get_segments()) for lines in axes.collections) == 100
     assert f"{100 * check['pi_new'].covered:.1f} % of 200" in axes.get_title(loc="left") + axes.get_title()
     pyplot.close(axes.figure)
-    with pytest.raises(OptionError, match="pi_old"):
+    with refuses(OptionError):
         check.plot("pi_old")

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from command_line import invoke
 from doubts import codes
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.evaluation.distribution import Shortfalls, thresholds_of
@@ -249,11 +250,11 @@ def test_what_it_cannot_do_is_said(given, said):
 def test_shares_and_targets_are_checked():
     found = cp.distribution(a_log(), **ASKED)
     for wrong in (0.0, 1.0, -0.5, True, "half"):
-        with pytest.raises(cp.OptionError, match="share of the rewards"):
+        with refuses(cp.OptionError):
             found.quantile(wrong)
-    with pytest.raises(cp.OptionError, match="no target 'x'"):
+    with refuses(cp.OptionError):
         found.cvar(0.1, "x")
-    with pytest.raises(cp.OptionError, match="the log itself"):
+    with refuses(cp.OptionError):
         cp.distribution(cp.evaluate(a_log(), **ASKED).moments)
 
 

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from command_line import invoke
 from doubts import codes
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import LogError, OptionError
@@ -234,9 +235,7 @@ def test_clusters_are_of_episodes() -> None:
         cp.evaluate(log, **PARTS)["new", "beta_ips"].value, rel=1e-12
     )
     torn = log.with_columns(user=pl.col("user") + pl.col("move"))
-    with pytest.raises(
-        LogError, match=r"cluster 'user' must be the same on all rows of an episode: \d+ episodes do not"
-    ):
+    with refuses(LogError):
         cp.evaluate(torn, **PARTS, cluster="user")
 
 
@@ -290,7 +289,7 @@ def test_what_does_not_go_together_is_refused(case: str) -> None:
 
 
 def test_a_weight_of_episodes_needs_episodes() -> None:
-    with pytest.raises(OptionError, match="is a weight of episodes, and nothing says which rows are one"):
+    with refuses(OptionError):
         cp.evaluate(a_log(50), **{**PARTS, "episode": None, "step": None}, weight=PerDecision())
 
 
@@ -331,12 +330,10 @@ def longest(game: int) -> pl.DataFrame:
 
 def test_steps_must_start_at_the_beginning_and_be_few() -> None:
     log = a_log(50)
-    with pytest.raises(LogError, match=r"step 'move' must count from 0 or 1 in whole numbers.*Number the steps"):
+    with refuses(LogError):
         cp.evaluate(log.with_columns(pl.col("move") * 1000), **PARTS)
     long = pl.DataFrame({"game": [0] * 60, "move": range(60), "p": 0.5, "new": 0.5, "r": [0.0, 1.0] * 30})
-    with pytest.raises(
-        OptionError, match=r"the longest episode has 60 steps, and at most 50.*first steps: where='move <= 49'"
-    ):
+    with refuses(OptionError):
         cp.evaluate(long, **PARTS)
 
 
@@ -344,7 +341,7 @@ def test_a_reward_of_one_for_every_step_is_how_long_an_episode_lasts() -> None:
     log = a_log(200).with_columns(r=pl.lit(1.0))
     assert cp.evaluate(log, **PARTS)["new", "ips"].value > 1
     total = a_log(200).with_columns(r=pl.col("r").sum().over("game") + pl.col("game") % 7 + 1)
-    with pytest.raises(LogError, match="reward of the whole episode, which would be counted once for each step"):
+    with refuses(LogError):
         cp.evaluate(total, **PARTS)
 
 
@@ -353,7 +350,7 @@ def test_a_reward_of_one_for_every_step_is_how_long_an_episode_lasts() -> None:
 )
 def test_what_looks_at_single_rows_refuses_episodes(verb: Any, more: dict[str, Any]) -> None:
     parts = {part: column for part, column in PARTS.items() if part != "target"}
-    with pytest.raises(OptionError, match="does not work with episodes yet"):
+    with refuses(OptionError):
         verb(cp.Log(a_log(50), **parts), target="new", **more)
 
 
@@ -364,7 +361,7 @@ def test_learning_refuses_episodes() -> None:
     parts = {part: column for part, column in PARTS.items() if part != "target"}
     parts |= {"action": "action", "context": ["user"]}
     for learn in (PolicyLearner().fit, RankingLearner().fit, cp.learn_policy):
-        with pytest.raises(OptionError, match="does not work with episodes yet"):
+        with refuses(OptionError):
             learn(a_log(50), **parts)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import plain
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import ColumnError, LogError, MomentsError, OptionError
@@ -117,7 +118,7 @@ def test_a_state_adds_days_up_and_refuses_one_that_says_nothing_of_sampling(tmp_
     assert found["t", "beta_ips"].value == pytest.approx(whole.value, rel=1e-9)
     again = cp.evaluate(state=state)
     assert again["t", "beta_ips"].stderr == pytest.approx(whole.stderr, rel=1e-9)
-    with pytest.raises(MomentsError, match="keep"):
+    with refuses(MomentsError):
         cp.evaluate(log, **ASKED | {"keep": None}, state=state, batch="another")
     more = cp.evaluate(log, **ASKED, state=state, batch="unknown")
     assert more.moments.rows_before is None
@@ -135,7 +136,7 @@ def test_another_day_may_have_another_share(tmp_path):
 
 def test_moments_with_and_without_sampling_are_not_added():
     log, _ = a_log()
-    with pytest.raises(MomentsError, match="columns"):
+    with refuses(MomentsError):
         cp.evaluate(log, **ASKED).moments + cp.evaluate(log, **ASKED | {"keep": None}).moments
 
 
@@ -298,9 +299,9 @@ def test_what_does_not_go_with_sampled_rows_is_refused_in_words(more, says):
 def test_results_refuse_what_draws_or_bins_sampled_rows():
     result = cp.evaluate(a_log()[0], **ASKED)
     for ask in (result.check_coverage, result.sensitivity, result.with_tipping_points):
-        with pytest.raises(OptionError, match="sampled rows"):
+        with refuses(OptionError):
             ask()
-    with pytest.raises(OptionError, match="sampled rows"):
+    with refuses(OptionError):
         cp.plan(a_log()[0], difference=0.01, actions=3, **ASKED)
 
 
@@ -308,12 +309,12 @@ def test_probabilities_that_are_none_are_bad_rows():
     log, _ = a_log()
     for value in (0.0, 1.5, None, float("nan"), -0.1):
         bad = log.with_columns(k=pl.when(pl.int_range(pl.len()) == 7).then(value).otherwise("k"))
-        with pytest.raises(LogError, match=r"keep 'k' must lie in \(0, 1\].*row 7"):
+        with refuses(LogError):
             cp.evaluate(bad, **ASKED)
         dropped = cp.evaluate(bad, **ASKED, drop_bad_rows=True)
         without = beta_ips(log.filter(pl.int_range(pl.len()) != 7))
         assert dropped["t", "beta_ips"].value == pytest.approx(without.value, rel=1e-12)
-    with pytest.raises(ColumnError, match="Did you mean 'k'"):
+    with refuses(ColumnError):
         cp.evaluate(log, **ASKED | {"keep": "kk"})
 
 

@@ -6,6 +6,7 @@ import uuid
 import numpy as np
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.engines import registry
@@ -262,7 +263,7 @@ def test_moments_that_are_merged_are_those_of_all_rows(tmp_path):
     again = cp.evaluate(state=state)
     assert again.moments.labels == whole.moments.labels
     assert again["new", "beta_ips"].value == pytest.approx(whole["new", "beta_ips"].value, rel=1e-12)
-    with pytest.raises(cp.errors.MomentsError, match="proxy"):
+    with refuses(cp.errors.MomentsError):
         cp.evaluate(log, **(ASK | {"proxy": "x"}), segment="region", cluster="user", state=state, batch="4")
 
 
@@ -295,7 +296,7 @@ def test_bad_rows_are_refused_in_words_or_dropped(column, value, words, rows):
 
 def test_who_was_labeled_says_yes_or_no():
     log = a_log().with_columns(labeled=pl.col("labeled") * 0.5)
-    with pytest.raises(LogError, match="must be 1 or 0"):
+    with refuses(LogError):
         cp.evaluate(log, **ASK)
 
 
@@ -519,9 +520,9 @@ def test_what_does_not_go_with_a_proxy_is_refused_in_words(parts, words):
 
 def test_other_verbs_say_to_ask_about_labeled_rows():
     for verb in (cp.doctor, cp.sensitivity, cp.distribution):
-        with pytest.raises(OptionError, match="labeled rows alone"):
+        with refuses(OptionError):
             verb(a_log(), **ASK)
-    with pytest.raises(OptionError, match="proxy"):
+    with refuses(OptionError):
         cp.evaluate(a_log(), **ASK).check_coverage(runs=10)
 
 

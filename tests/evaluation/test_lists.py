@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from doubts import codes
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import LogError, OptionError
@@ -281,7 +282,7 @@ def test_bad_lists_are_dropped_as_a_whole() -> None:
 
 
 def test_the_meaning_of_propensities_must_be_said() -> None:
-    with pytest.raises(OptionError, match="say what a row's propensity is the probability of"):
+    with refuses(OptionError):
         cp.evaluate(a_log(), target="new", **PARTS)
 
 
@@ -289,9 +290,9 @@ def test_the_meaning_of_propensities_must_be_said() -> None:
 def test_a_weight_of_the_other_propensities_is_refused(kind: str) -> None:
     weight, propensity_of = KINDS[kind]
     other = {"item_at_position": "item_given_above", "item_given_above": "item_at_position"}[propensity_of]
-    with pytest.raises(OptionError, match="does not go with these propensities"):
+    with refuses(OptionError):
         evaluate(a_log(), kind, propensity_of=other)
-    with pytest.raises(OptionError, match="nothing says which rows are one"):
+    with refuses(OptionError):
         cp.evaluate(a_log(), reward="click", propensity="p", target="new", weight=weight)
 
 
@@ -391,7 +392,7 @@ def test_a_report_is_written(tmp_path: Any) -> None:
 )
 def test_what_looks_at_single_rows_refuses_lists(verb: Any, more: dict[str, Any]) -> None:
     log = cp.Log(a_log(), **PARTS, propensity_of="item_given_above")
-    with pytest.raises(OptionError, match="does not work with lists yet"):
+    with refuses(OptionError):
         verb(log, target="new", **more)
 
 
@@ -543,7 +544,7 @@ def test_moments_of_an_older_version_agree_for_equal_lists_or_are_refused(kind: 
     equal = a_log().filter(pl.len().over("query") == 4)
     new = evaluate(equal, kind, target=["new", "other"])
     if kind == "pseudo_inverse":  # which does not say how long its lists were
-        with pytest.raises(cp.MomentsError, match=r"version 0\.2"):
+        with refuses(cp.MomentsError):
             cp.LogMoments.from_json(as_of_old(new.moments))
         return
     old = cp.LogMoments.from_json(as_of_old(new.moments))
@@ -559,7 +560,7 @@ def test_moments_of_an_older_version_agree_for_equal_lists_or_are_refused(kind: 
         scatter = np.array(raw["contrasts"][0]["moments"]["scatter"])
         scatter[..., 0, 0] *= 1.1  # u is not the same mean of its positions in every list
         raw["contrasts"][0]["moments"]["scatter"] = scatter.tolist()
-        with pytest.raises(cp.MomentsError, match=r"version 0\.2"):
+        with refuses(cp.MomentsError):
             cp.LogMoments.from_json(json.dumps(raw))
 
 
@@ -577,7 +578,7 @@ def test_a_list_id_that_is_nan_is_missing_everywhere(tmp_path: Any, sqlite: Any)
         *((str(tmp_path / f"log.{end}"), {}) for end in ("parquet", "csv", "jsonl")), (connection, table), (sqlite(log), table),
     ]  # fmt: skip
     expected = evaluate(a_log(60).filter(pl.col("query") != 7), "pseudo_inverse")["new", "beta_ips"].value
-    with pytest.raises(LogError, match="slate 'query' must be given: 1 list"):
+    with refuses(LogError):
         evaluate(log, "pseudo_inverse")
     for source, more in sources:
         found = evaluate(source, "pseudo_inverse", drop_bad_rows=True, **more)
@@ -604,7 +605,7 @@ def test_an_error_about_a_bad_list_in_a_file_names_a_bad_list(end: str, tmp_path
 def test_plan_of_lists_refuses_to_guess_what_exploring_would_save() -> None:
     parts = PARTS | {"target": "new", "propensity_of": "item_given_above", "difference": 0.05}
     assert cp.plan(a_log(), **parts).needs.value_rows > 0
-    with pytest.raises(OptionError, match=r"actions= .* lists"):
+    with refuses(OptionError):
         cp.plan(a_log(), **parts, actions=5)
 
 

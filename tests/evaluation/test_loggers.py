@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from doubts import codes, numbers
+from messages import refuses
 from polars.testing import assert_frame_equal
 
 import counterpoise as cp
@@ -158,7 +159,7 @@ def test_bad_input_is_refused(change, says):
 def test_impossible_probabilities_of_any_logger_are_bad_rows():
     log, _ = logged(200, 0.5, 8)
     bad = pl.concat([log, log[:1].with_columns(p_b=1.5), log[:1].with_columns(p_a=0.0, p_b=0.0)])
-    with pytest.raises(cp.LogError, match="2 rows"):
+    with refuses(cp.LogError):
         cp.evaluate(bad, **PARTS, target="new")
     found = cp.evaluate(bad, **PARTS, target="new", drop_bad_rows=True)
     assert found.dropped_rows == 2
@@ -170,9 +171,9 @@ def test_other_verbs_take_such_a_log_or_say_why_not():
     alone = cp.evaluate(log, **PARTS, target="new")
     assert cp.sensitivity(log, **PARTS, target="new").bounds(1.0).value[0] == pytest.approx(alone["new", "snips"].value)
     assert cp.compare(log, **PARTS, target="new").value == pytest.approx(alone["new", "lift"].value)
-    with pytest.raises(cp.OptionError, match="2 wrote this log"):
+    with refuses(cp.OptionError):
         cp.doctor(log, **PARTS)
-    with pytest.raises(cp.OptionError, match="shares="):
+    with refuses(cp.OptionError):
         cp.sql(table="logs", **PARTS, target="new", dialect="duckdb")
 
 
@@ -199,7 +200,7 @@ def test_a_statement_for_a_database_that_only_its_owner_reaches():
 )
 def test_propensities_of_several_loggers_are_not_estimated(propensity):
     log, _ = logged(100, 0.5, 7)
-    with pytest.raises(cp.OptionError, match="of several loggers, the probabilities must have been logged"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **(PARTS | {"propensity": propensity}), target="new")
 
 

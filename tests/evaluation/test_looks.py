@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.evaluation import showing
@@ -115,7 +116,7 @@ def test_moments_count_their_looks_and_so_does_their_json():
     raw = json.loads(cp.evaluate(day(0), **QUESTION).moments.to_json())
     assert "looks" not in raw  # 0.3 reads it, too
     raw["looks"] = -1
-    with pytest.raises(cp.MomentsError, match="looks"):
+    with refuses(cp.MomentsError):
         cp.LogMoments.from_json(json.dumps(raw))
 
 

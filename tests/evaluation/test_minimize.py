@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import OptionError
@@ -245,7 +246,7 @@ def test_ratios_lists_of_names_and_arrays_take_it():
 
 @pytest.mark.parametrize("wrong", ["price", ["cost", "price"], 3, {"cost": True}, []])
 def test_what_is_no_reward_is_refused(wrong):
-    with pytest.raises(OptionError, match="minimize="):
+    with refuses(OptionError):
         cp.evaluate(LOG, **PARTS, reward="cost", target="more", minimize=wrong)
 
 
@@ -261,7 +262,7 @@ def test_moments_take_it_and_a_state_remembers_it(tmp_path):
     assert known.minimize is True
     assert decisions_of(known) == {"less": "better", "more": "worse"}
     assert decisions_of(cp.evaluate(state=state, minimize=False)) == {"less": "worse", "more": "better"}
-    with pytest.raises(OptionError, match="minimize='click'"):
+    with refuses(OptionError):
         cp.evaluate(state=state, minimize="click")
     watched = watch(state)
     assert any("Less cost is better" in note for note in watched.notes)
@@ -342,13 +343,13 @@ def test_the_doctor_asks():
 @pytest.mark.parametrize("verb", [partial(cp.distribution, LOG), partial(cp.sql, table="logs", dialect="duckdb")])
 def test_verbs_without_a_direction_refuse_it_in_words(verb):
     asked = {"reward": "cost", "propensity": "p", "target": "more"}
-    with pytest.raises(OptionError, match="minimize="):
+    with refuses(OptionError):
         verb(minimize="cost", **asked)
 
 
 def test_a_comparison_of_two_targets_has_no_single_number():
     compared = cp.compare(LOG, **PARTS, reward="gain", target=["more", "less"])
     for name in ("value", "stderr", "interval", "baseline", "difference"):
-        with pytest.raises(OptionError, match="2 targets"):
+        with refuses(OptionError):
             getattr(compared, name)
     assert cp.compare(LOG, **PARTS, reward="gain", target="more").value == compared["more", "beta_ips"].value

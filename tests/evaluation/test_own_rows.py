@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke
+from messages import refuses
 
 import counterpoise as cp
 
@@ -184,11 +185,11 @@ def test_every_verb_uses_it_or_refuses_it_in_words(log, own):
     assert caveats(cp.compare(log, **PARTS, target=target, trained_on=log))
     assert {one.decision for one in cp.rank(log, **PARTS, target=target, trained_on=log)} == {"undecided"}
     for refuse in (cp.sensitivity, cp.distribution):
-        with pytest.raises(cp.OptionError, match="trained_on"):
+        with refuses(cp.OptionError):
             refuse(log, **PARTS, target=target, trained_on=log)
-    with pytest.raises(cp.OptionError, match="nothing says by what"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, reward="reward", propensity="propensity", target="propensity", trained_on=log)
-    with pytest.raises(cp.OptionError, match="trained_on= cannot be read: no column 'kind'"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **PARTS, target=target, trained_on=log.drop("kind"))
 
 
@@ -267,7 +268,7 @@ def test_what_cross_fitting_does_not_do_is_said(log, own, tmp_path):
         with pytest.raises(cp.OptionError, match=message):
             cp.evaluate(log, **PARTS | arguments)
     for verb in (cp.sensitivity, cp.distribution):
-        with pytest.raises(cp.OptionError, match="cross_fit"):
+        with refuses(cp.OptionError):
             verb(log, **PARTS, target=new, cross_fit=True)
 
 
@@ -314,5 +315,5 @@ def test_a_cross_fitted_policy_of_costs_takes_the_cheapest_action():
     }
     assert cp.evaluate(log, **asked, minimize=True).value == pytest.approx(0.5, abs=0.05)
     assert cp.evaluate(log, **asked, minimize=False).value == pytest.approx(1.5, abs=0.05)
-    with pytest.raises(cp.OptionError, match="minimize='cost'"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **asked)

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import LogError, MomentsError, OptionError
@@ -120,7 +121,7 @@ def test_a_state_adds_up_and_asks_for_the_same_ratio(tmp_path):
         assert result["new", name].value == pytest.approx(whole["new", name].value, rel=1e-9)
         assert result["new", name].stderr == pytest.approx(whole["new", name].stderr, rel=1e-9)
     assert cp.evaluate(state=state)["new", "snips"].value == pytest.approx(whole["new", "snips"].value, rel=1e-9)
-    with pytest.raises(MomentsError, match="per='sessions'"):
+    with refuses(MomentsError):
         cp.evaluate(first, reward="revenue", propensity="p", target="new", state=state, batch="c")
 
 
@@ -156,7 +157,7 @@ def test_what_does_not_go_with_a_ratio_is_refused_by_name(more, said):
 def test_what_is_divided_by_is_never_negative_and_never_missing():
     for bad in (-1.0, None, float("nan")):
         log = LOG.with_columns(sessions=pl.when(pl.int_range(N) == 7).then(bad).otherwise("sessions"))
-        with pytest.raises(LogError, match=r"per 'sessions' must be a finite number from 0 on.*row 7"):
+        with refuses(LogError):
             cp.evaluate(log, **ASKED, target="new")
         assert cp.evaluate(log, **ASKED, target="new", drop_bad_rows=True).dropped_rows == 1
 

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import OptionError
@@ -167,10 +168,10 @@ def test_of_a_point_in_time_we_propose_the_week_and_the_day(source):
 
 def test_a_number_of_segments_without_segments_is_refused():
     for verb in (cp.evaluate, cp.compare, cp.distribution, cp.sensitivity, cp.rank):
-        with pytest.raises(OptionError, match="max_segments"):
+        with refuses(OptionError):
             verb(a_log(100, 4), max_segments=10, **ASKED)
     for most in (0, True, 2.5):
-        with pytest.raises(OptionError, match="whole number"):
+        with refuses(OptionError):
             cp.evaluate(a_log(100, 4), segment="seg", max_segments=most, **ASKED)
 
 

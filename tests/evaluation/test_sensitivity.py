@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke
+from messages import refuses
 from scipy.optimize import linprog
 
 import counterpoise as cp
@@ -300,18 +301,18 @@ def test_what_makes_no_sense_is_refused(changed, said):
 
 def test_results_without_their_rows_are_refused(tmp_path):
     log = a_log()
-    with pytest.raises(cp.OptionError, match="the log itself"):
+    with refuses(cp.OptionError):
         cp.sensitivity(cp.evaluate(log, **ASKED).moments)
-    with pytest.raises(cp.OptionError, match="plain weight"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **ASKED, weight=cp.weights.Clip(5)).sensitivity()
-    with pytest.raises(cp.OptionError, match="no target 'x'"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **ASKED).sensitivity(target="x")
-    with pytest.raises(cp.OptionError, match="no target 'x'"):
+    with refuses(cp.OptionError):
         cp.sensitivity(log, **ASKED).bounds(1.5, "x")
     state = tmp_path / "sums.json"
     for day in ("1", "2"):
         result = cp.evaluate(log, **ASKED, state=state, batch=day)
-    with pytest.raises(cp.OptionError, match="earlier logs"):
+    with refuses(cp.OptionError):
         result.sensitivity()
 
 
@@ -434,7 +435,7 @@ def test_a_verdict_says_the_tipping_point_if_asked(tmp_path):
     plain, told = result.verdict(), result.verdict(sensitivity=True)
     assert told.verdict == plain.verdict
     assert told.reasons == (*plain.reasons, str(result.sensitivity().tipping()))
-    with pytest.raises(cp.OptionError, match="where="):
+    with refuses(cp.OptionError):
         result.verdict(segment=0.1, sensitivity=True)
     path = tmp_path / "log.parquet"
     pl.DataFrame(log).write_parquet(path)

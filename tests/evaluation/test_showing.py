@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke, shop
+from messages import refuses
 from report_logs import HOSTILE, crowded, hostile, ordinary
 
 import counterpoise as cp
@@ -249,7 +250,7 @@ def test_the_report_is_written_and_its_path_given_back(tmp_path):
     page = path.read_text(encoding="utf-8")
     assert "A title of ours" in page
     assert "make it so" in page
-    with pytest.raises(cp.OptionError, match="is a folder"):
+    with refuses(cp.OptionError):
         result.report(tmp_path)
 
 
@@ -358,7 +359,7 @@ def test_every_result_has_pictures(pyplot, make):
     result = make()
     drawn(result.plot())
     drawn(result.plot_weights())
-    with pytest.raises(cp.OptionError, match="no segments"):
+    with refuses(cp.OptionError):
         result.plot_segments()
 
 
@@ -389,16 +390,16 @@ def test_a_plot_over_time_has_the_lift_of_every_date_in_order(pyplot):
 
 
 def test_a_plot_over_time_needs_dates_and_a_known_target(pyplot):
-    with pytest.raises(cp.OptionError, match=r"needs segments that are dates.*'US' and others.*segment="):
+    with refuses(cp.OptionError):
         ordinary(400)[0].plot_over_time()
-    with pytest.raises(cp.OptionError, match=r"dates.*it has none"):
+    with refuses(cp.OptionError):
         SENTENCES["one target"]().plot_over_time()
-    with pytest.raises(cp.OptionError, match="no target 'nwe'"):
+    with refuses(cp.OptionError):
         by_day().plot_over_time("nwe")
 
 
 def test_an_unknown_target_has_no_picture(pyplot):
-    with pytest.raises(cp.OptionError, match="no target 'nwe'"):
+    with refuses(cp.OptionError):
         ordinary(400)[0].plot_segments("nwe")
 
 

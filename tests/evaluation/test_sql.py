@@ -3,6 +3,7 @@
 import planted
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 
@@ -41,7 +42,7 @@ def test_duckdb_runs_the_statement(name):
     expected = cp.evaluate(log, **question)
     assert_same(cp.evaluate(cp.from_sums(answer, **question)), expected)
     assert_same(cp.evaluate(cp.from_sums(answer.to_dicts(), **question)), expected)
-    with pytest.raises(cp.LogError, match="impossible values"):
+    with refuses(cp.LogError):
         cp.from_sums(answer, **columns(question))
 
 
@@ -92,9 +93,9 @@ def test_every_dialect_has_a_statement(dialect):
 
 def test_what_is_no_dialect_or_no_answer_is_refused():
     pytest.importorskip("ibis")
-    with pytest.raises(cp.OptionError, match="klingon"):
+    with refuses(cp.OptionError):
         cp.sql(dialect="klingon", table="t", reward="r", propensity="p", target="t")
-    with pytest.raises(cp.LogError, match="not the rows of this question's statement"):
+    with refuses(cp.LogError):
         cp.from_sums([{"a": 1}], reward="r", propensity="p", target="t")
 
 
@@ -109,24 +110,22 @@ def test_answers_to_another_question_or_around_a_far_center_are_refused():
             connection.register("rows", rows)
             return connection.sql(cp.sql(dialect="duckdb", table="rows", **question | changes)).pl()
 
-    with pytest.raises(
-        cp.LogError, match=r"rewards lie around 1000000\d+.*, too far .* Write it again with center=1000000\d+"
-    ):
+    with refuses(cp.LogError):
         cp.from_sums(answer(), **question)
     good = answer(center=1e9 + 100)
     found = cp.evaluate(cp.from_sums(good, **question))["new", "snips"].stderr
     assert found == pytest.approx(cp.evaluate(log, **question)["new", "snips"].stderr, rel=1e-6)
     as_text = [{name: str(value) for name, value in row.items()} for row in good.to_dicts()]
     assert cp.evaluate(cp.from_sums(as_text, **question))["new", "snips"].stderr == pytest.approx(found)
-    with pytest.raises(cp.LogError, match="more than 7 groups"):
+    with refuses(cp.LogError):
         cp.from_sums(good, **question, groups=7)
-    with pytest.raises(cp.LogError, match=r"u1.* is missing"):
+    with refuses(cp.LogError):
         cp.from_sums(good, **question | {"target": ["new", "old"]})
-    with pytest.raises(cp.LogError, match="isn't a number"):
+    with refuses(cp.LogError):
         cp.from_sums(good.with_columns(s0=pl.lit("x")), **question)
-    with pytest.raises(cp.LogError, match="no rows"):
+    with refuses(cp.LogError):
         cp.from_sums(answer(log.clear(), center=1e9 + 100), **question)
-    with pytest.raises(cp.OptionError, match="groups need a cluster"):
+    with refuses(cp.OptionError):
         cp.from_sums(good, **question | {"cluster": None, "groups": 7})
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 
@@ -42,9 +43,7 @@ def test_a_single_target_has_one_value(log):
 @pytest.mark.parametrize("what", ["value", "stderr", "interval"])
 def test_several_targets_have_none(log, what):
     result = cp.evaluate(log, **PARTS, target=["new", "old"])
-    with pytest.raises(
-        cp.OptionError, match=r"2 targets \('new', 'old'\), .* Ask for one of them: result\['new', 'beta_ips'\]"
-    ):
+    with refuses(cp.OptionError):
         getattr(result, what)
 
 
@@ -118,5 +117,5 @@ def test_what_mlflow_is_given(log, monkeypatch):
 
 def test_without_mlflow_it_says_what_to_install(log, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(cp.OptionError, match=r"MLflow is missing. Run pip install 'counterpoise\[mlflow\]'"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **PARTS, target="new").log_to_mlflow()

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 import pytest
+from messages import refuses
 
 from counterpoise.errors import ColumnError
 from counterpoise.features import Encoder, Scaling
@@ -87,7 +88,7 @@ def test_levels_that_are_equally_frequent_are_kept_by_name(monkeypatch):
 def test_a_model_takes_an_id_and_a_policy_refuses_it():
     rows = pl.DataFrame({"x": [f"user {k}" for k in range(3_000)]})
     assert Encoder.of(rows, ["x"]).width == 200
-    with pytest.raises(ColumnError, match=r"3,000 different texts, .* looks like an id"):
+    with refuses(ColumnError):
         Encoder.learned([rows], ["x"])
 
 
@@ -102,11 +103,11 @@ def test_a_model_takes_a_column_that_the_sample_lacks(dtype):
 
 
 def test_kinds_that_differ_between_batches_are_refused():
-    with pytest.raises(ColumnError, match="has String in some rows and something else in others"):
+    with refuses(ColumnError):
         Encoder.learned([{"x": [1.0]}, {"x": ["a"]}], ["x"])
-    with pytest.raises(ColumnError, match="lists of the same length in every row; some have 2 numbers, others 1"):
+    with refuses(ColumnError):
         Encoder.learned([{"x": [[1, 2]]}, {"x": [[1]]}], ["x"])
-    with pytest.raises(ColumnError, match=r"column 'x' has Struct.*; models and policies take numbers, text"):
+    with refuses(ColumnError):
         Encoder.of(pl.DataFrame({"x": [{"a": 1}]}), ["x"])
 
 

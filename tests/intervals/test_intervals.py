@@ -8,6 +8,7 @@ import plain
 import polars as pl
 import pytest
 from doubts import codes, numbers
+from messages import refuses
 from scipy import stats
 
 import counterpoise as cp
@@ -252,11 +253,11 @@ def test_bernstein_from_the_front_door():
     assert {name for _, name, _ in result.estimates} == {"ips"}
     interval = result["target", "ips"].interval
     assert interval.width > cp.evaluate(**arrays)["target", "ips"].interval.width
-    with pytest.raises(cp.LogError, match=r"max_weight=2\.0 is too small"):
+    with refuses(cp.LogError):
         cp.evaluate(**arrays, interval=Bernstein((0, 1), max_weight=2.0))
-    with pytest.raises(cp.LogError, match="reward_bounds"):
+    with refuses(cp.LogError):
         cp.evaluate(**(arrays | {"reward": log["r"] * 3}), **bounds)
-    with pytest.raises(cp.OptionError, match="clusters"):
+    with refuses(cp.OptionError):
         cp.evaluate(**arrays, **bounds, cluster=log["group"])
 
 
@@ -314,9 +315,9 @@ def test_other_rewards_that_never_vary_have_no_interval_unless_bounds_are_known(
     n = bounded.diagnostics().effective_sample_size
     expected = [5 * end for end in wilson(3.7 / 5, n)]
     assert tuple(bounded["target", "snips"].interval) == pytest.approx(expected, rel=1e-12)
-    with pytest.raises(cp.LogError, match="reward_bounds"):
+    with refuses(cp.LogError):
         unvaried(3.7, reward_bounds=(0, 3))
-    with pytest.raises(cp.OptionError, match="reward_bounds"):
+    with refuses(cp.OptionError):
         unvaried(3.7, reward_bounds=(5, 0))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.intervals.log_smoothing import GRID
@@ -87,10 +88,10 @@ def test_days_and_stored_moments_add_up(tmp_path):
     cp.evaluate(log[:2_000], **HOW, state=state, batch="1")
     found = cp.evaluate(log[2_000:], **HOW, state=state, batch="2")
     assert found["t", "ips"].interval.lower == pytest.approx(plain_bound(log), rel=1e-10)
-    with pytest.raises(cp.MomentsError, match="has the sums of the log_smoothing interval"):
+    with refuses(cp.MomentsError):
         cp.evaluate(log, **ASKED, state=state, batch="3")
     cp.evaluate(log, **ASKED, state=tmp_path / "other.json", batch="1")
-    with pytest.raises(cp.MomentsError, match="lacks the sums of the log_smoothing interval"):
+    with refuses(cp.MomentsError):
         cp.evaluate(log, **HOW, state=tmp_path / "other.json", batch="2")
 
 
@@ -98,25 +99,25 @@ def test_nobody_else_pays_for_it():
     moments = cp.evaluate(log_of(100), **ASKED).moments
     assert not moments.smoothed
     assert "smoothed" not in moments.to_json()
-    with pytest.raises(cp.OptionError, match="do not have the sums"):
+    with refuses(cp.OptionError):
         cp.evaluate(moments, interval="log_smoothing")
-    with pytest.raises(cp.MomentsError, match="different smoothings"):
+    with refuses(cp.MomentsError):
         moments + cp.evaluate(log_of(100), **HOW).moments
 
 
 def test_what_it_is_not_for_is_refused():
     log = log_of(100)
-    with pytest.raises(cp.LogError, match="rewards of 0 and more"):
+    with refuses(cp.LogError):
         cp.evaluate(log.with_columns(r=pl.col("r") - 1), **HOW)
-    with pytest.raises(cp.OptionError, match="works for values"):
+    with refuses(cp.OptionError):
         cp.compare(log, **HOW)
-    with pytest.raises(cp.OptionError, match="independent rows"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **HOW, cluster="k")
-    with pytest.raises(cp.OptionError, match="only works for ips"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **HOW, estimator="snips")
-    with pytest.raises(cp.OptionError, match="may be negative"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, reward="r", weight="t", interval="log_smoothing")
-    with pytest.raises(cp.OptionError, match="scale=0 is not a positive"):
+    with refuses(cp.OptionError):
         cp.intervals.LogSmoothing(scale=0)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import shop
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
@@ -122,15 +123,15 @@ def test_a_method_refuses_its_own_bad_options(make, words):
 
 def test_bounds_are_those_of_the_object():
     log = shop()
-    with pytest.raises(cp.LogError, match=r"max_weight=1\.5 is too small: the log has a weight of 1\.8"):
+    with refuses(cp.LogError):
         cp.evaluate(log, **QUESTION, interval=Bernstein((0, 1), 1.5))
-    with pytest.raises(cp.LogError, match="rewards from 0 to 1"):
+    with refuses(cp.LogError):
         cp.evaluate(log, **QUESTION, interval=Bernstein((0, 0.5), 2))
-    with pytest.raises(cp.OptionError, match="clusters"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **QUESTION, interval=Bernstein((0, 1), 2), cluster="user_id")
-    with pytest.raises(cp.OptionError, match="only works for ips"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **QUESTION, interval=Bernstein((0, 1), 2), estimator="snips")
-    with pytest.raises(cp.OptionError, match="for values, not for differences"):
+    with refuses(cp.OptionError):
         cp.compare(log, **QUESTION, interval=Bernstein((0, 1), 2))
 
 
@@ -161,9 +162,9 @@ def test_a_method_may_ask_for_groups_estimators_and_values_alone():
     assert [name for _, name, _ in result.estimates] == ["snips", "ips"]
     by_groups = cp.evaluate(result.moments, interval="jackknife")
     assert result["pi_new", "snips"].stderr == by_groups["pi_new", "snips"].stderr
-    with pytest.raises(cp.OptionError, match="for values, not for differences"):
+    with refuses(cp.OptionError):
         cp.compare(shop(), **QUESTION, interval=Picky())
-    with pytest.raises(cp.OptionError, match="the chebyshev interval needs them"):
+    with refuses(cp.OptionError):
         cp.evaluate(cp.evaluate(shop(), **QUESTION).moments, interval=Picky())
 
 
@@ -214,7 +215,7 @@ def test_estimators_leave_the_interval_open_and_say_so_when_it_is_asked_for(entr
     assert math.isfinite(found.value)
     assert str(found).endswith(f"(n = {found.n})")
     for look in (lambda: found.interval.lower, lambda: tuple(found.interval), lambda: 0.0 in found.interval):
-        with pytest.raises(cp.OptionError, match="no interval yet"):
+        with refuses(cp.OptionError):
             look()
     assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
 
@@ -249,9 +250,7 @@ def test_several_rewards_are_several_results_in_one():
     assert result.estimates == single[0].estimates
     assert result.of("revenue").reward_bounds == (0, 10)
     assert pickle.loads(pickle.dumps(result)).of("revenue").estimates == single[1].estimates
-    with pytest.raises(
-        cp.OptionError, match=r"no reward 'revenu' in this result; it has click, revenue\. Did you mean"
-    ):
+    with refuses(cp.OptionError):
         result.of("revenu")
     single = [cp.compare(log, reward=name, **asked) for name in ("click", "revenue")]
     change = comparison_of(RewardMoments(tuple(one.moments for one in single), rewards, questions["logging"]), how)
@@ -295,12 +294,12 @@ def test_bounds_may_be_known_of_some_rewards_only():
 
 def test_bounds_that_name_no_reward_are_refused_before_the_log_is_read(tmp_path):
     asked = {"propensity": "p", "target": "pi_new", "reward": ["click", "revenue"]}
-    with pytest.raises(cp.OptionError, match=r"names 'clik', which is not a reward; .*Did you mean 'click'\?"):
+    with refuses(cp.OptionError):
         cp.evaluate(tmp_path / "none.parquet", **asked, reward_bounds={"clik": (0, 1)})
-    with pytest.raises(cp.OptionError, match="two finite numbers"):
+    with refuses(cp.OptionError):
         cp.evaluate(tmp_path / "none.parquet", **asked, reward_bounds={"click": (1, 0)})
     moments = cp.evaluate(shop(), reward="click", propensity="p", target="pi_new").moments
-    with pytest.raises(cp.OptionError, match="forgotten the name of theirs"):
+    with refuses(cp.OptionError):
         cp.evaluate(moments, reward_bounds={"click": (0, 1)})
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import absent
 from learning import torch
+from messages import refuses
 from torch.optim import lr_scheduler
 
 from counterpoise.environments import SyntheticBandit
@@ -74,7 +75,7 @@ def test_runs_of_folds_are_told_apart():
 
 
 def test_what_is_not_a_function_is_refused():
-    with pytest.raises(OptionError, match="callbacks= must be functions of an EpochEnd; found int"):
+    with refuses(OptionError):
         learner(callbacks=[print, 3]).fit(**ARRAYS)
 
 
@@ -109,7 +110,7 @@ def test_trackers_get_every_epochs_numbers():
     learner(epochs=1, holdout=0, callbacks=[LogTo(unknown)]).fit(**ARRAYS)
     assert "value" not in unknown.steps[1]
     assert "gradient_variance" in unknown.steps[1]
-    with pytest.raises(OptionError, match="add_scalar or log_metrics; int has neither"):
+    with refuses(OptionError):
         LogTo(3)
 
 
@@ -202,7 +203,7 @@ def test_a_checkpoint_with_another_scheduler_is_refused(tmp_path):
 def test_a_scheduler_that_comes_to_other_rates_is_refused(tmp_path):
     options = {"checkpoint": tmp_path / "checkpoint"}
     learner(**options, epochs=2, scheduler=lambda one: lr_scheduler.LambdaLR(one, lambda k: 1.0)).fit(**ARRAYS)
-    with pytest.raises(PolicyFileError, match=r"has the learning rates \[0.05\] after 2 epochs, and .* comes to \[0.1"):
+    with refuses(PolicyFileError):
         learner(**options, scheduler=lambda one: lr_scheduler.LambdaLR(one, lambda k: max(1.0, k))).fit(**ARRAYS)
 
 
@@ -244,9 +245,7 @@ def test_compiling_the_body_changes_nothing_but_the_speed():
 def test_what_cannot_be_compiled_is_refused():
     module = ModulePolicy(torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8)), 8)
     for policy, norms in ((module, None), (MLP(5, 8), "all")):
-        with pytest.raises(
-            OptionError, match=r"compile= needs a policy with a body and a linear last layer, and norms="
-        ):
+        with refuses(OptionError):
             learner(policy=policy, norms=norms, compile=True).fit(**ARRAYS)
-    with pytest.raises(OptionError, match=r"torch.compile does not take these options"):
+    with refuses(OptionError):
         learner(compile={"speed": "high"}).fit(**ARRAYS)

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from learning import policies, small_log, torch
+from messages import refuses
 
 import counterpoise as cp
 import counterpoise.learn.source as sources
@@ -166,9 +167,9 @@ def test_arrays_have_a_table_of_truth_values():
     same(found, learner().fit(NUMBERED, **NAMES))
     everything = np.ones_like(MASK)
     same(learner().fit(**arrays, candidates=everything), learner(n_actions=5).fit(**arrays))
-    with pytest.raises(OptionError, match=r"n_actions is 7, but 5 columns of candidates of actions"):
+    with refuses(OptionError):
         learner(n_actions=7).fit(**arrays, candidates=MASK)
-    with pytest.raises(LogError, match=r"the same length; found .*action: 1,500, .*candidates: 3"):
+    with refuses(LogError):
         learner().fit(**arrays, candidates=MASK[:3])
 
 
@@ -185,7 +186,7 @@ def test_ids_may_have_gaps_and_an_action_may_only_ever_have_been_a_candidate():
     assert learner(policy=policy).fit(NUMBERED, **NAMES).candidates_ == "pool"
     policy = LinearSoftmax(2, 4)
     policy.actions_ = [3, 10, 20, 30]
-    with pytest.raises(LogError, match=r"candidates 'pool' must be some of the policy's 4 actions: .* with 77"):
+    with refuses(LogError):
         learner(policy=policy).fit(NUMBERED.filter(pl.col("item") != 77), **NAMES)
 
 
@@ -226,9 +227,7 @@ def test_it_learns_to_choose_among_them_and_evaluation_does_too(tmp_path):
     )
     assert result["new", "beta_ips"].interval.lower > later["reward"].mean()
     whole = NAMES | {"candidates": None}
-    with pytest.raises(
-        OptionError, match=r"choose among candidates, those in the column 'pool'.*Name theirs with candidates="
-    ):
+    with refuses(OptionError):
         cp.evaluate(later, **whole, target=found)
 
 
@@ -271,7 +270,7 @@ def test_a_policy_in_use_takes_candidates(tmp_path):
     np.testing.assert_allclose(propensity, table[np.arange(1500), places], rtol=1e-5)
     assert policy.greedy(LOG, candidates=LOG["pool"]).tolist() == ITEMS[table.argmax(1)].tolist()
     for choose in (policy.sample, policy.greedy):
-        with pytest.raises(OptionError, match=r"learned to choose among candidates \(those in 'pool'\)"):
+        with refuses(OptionError):
             choose(LOG)
     few = LOG[:2]
     new = policy.predict_proba(few, [["tea", "brand new"], ["jam"]])

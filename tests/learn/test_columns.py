@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from learning import torch
+from messages import refuses
 
 import counterpoise as cp
 import counterpoise.learn.source as sources
@@ -175,9 +176,9 @@ def test_conditions_and_expressions_work_on_files_in_memory(tmp_path):
     bad = LOG.with_columns(propensity=pl.when(pl.int_range(1200) < 7).then(0.0).otherwise("propensity"))
     bad.write_csv(tmp_path / "bad.csv")
     assert learner().fit(tmp_path / "bad.csv", **NAMES, drop_bad_rows=True).dropped_rows_ == 7
-    with pytest.raises(ColumnError, match="no column 'rewards'"):
+    with refuses(ColumnError):
         learner().fit(tmp_path / "log.csv", **NAMES | {"reward": "rewards"})
-    with pytest.raises(OptionError, match=r"model_rewards= only works with a log in memory"):
+    with refuses(OptionError):
         learner(objective="dr").fit(tmp_path / "log.csv", **NAMES, model_rewards=np.zeros((1200, 4)))
 
 
@@ -192,9 +193,7 @@ def test_names_and_encoding_stay_with_a_saved_policy(tmp_path):
     value = by_hand(found.predict_proba(TASTE))
     for target in (tmp_path / "policy.safetensors", found, policy):
         assert ips_of(TASTE, target, LISTS) == pytest.approx(value, rel=1e-9)
-    with pytest.raises(
-        OptionError, match=r"learned from the columns 'country', 'age', 'member', 'taste'; context names 'age'"
-    ):
+    with refuses(OptionError):
         cp.evaluate(TASTE, **question | {"context": ["age"]})
 
 
@@ -206,9 +205,9 @@ def test_a_policy_that_is_trained_on_keeps_its_encoding_and_actions(tmp_path):
     assert found.encoding_.names == tuple(NAMES["context"])
     assert found.encoding_.features[:3] == ("country = 'DE'", "country = 'FR'", "country = 'IT'")
     assert found.classes_.tolist() == ITEMS
-    with pytest.raises(OptionError, match=r"learned from the columns 'country', 'age', 'member'; context names 'age'"):
+    with refuses(OptionError):
         learner(policy=policy).fit(italy, **NAMES | {"context": "age"})
-    with pytest.raises(LogError, match=r"1 of the logged actions are not among the 4 .*; one is 'soap'"):
+    with refuses(LogError):
         learner(policy=policy).fit(italy.with_columns(item=pl.lit("soap")), **NAMES)
 
 
@@ -247,7 +246,7 @@ def test_a_policy_of_ones_own_is_made_once_its_width_is_known():
     ):
         with pytest.raises(OptionError, match=says):
             learner(policy=odd).fit(LOG, **NAMES)
-    with pytest.raises(OptionError, match=r"n_actions is 9, but 4 names of actions were found"):
+    with refuses(OptionError):
         learner(n_actions=9).fit(LOG, **NAMES)
 
 
@@ -303,13 +302,11 @@ def test_items_that_do_not_fit_are_refused(items, error, says):
 
 
 def test_a_policy_that_is_made_takes_no_items_but_their_features_can_be_had():
-    with pytest.raises(OptionError, match=r"items= gives features to the policy that the learner makes"):
+    with refuses(OptionError):
         learner(policy=LinearSoftmax(6, 4)).fit(LOG, **NAMES, items=FRAME)
-    with pytest.raises(
-        OptionError, match=r"MLP takes no item_features, .* Pass policy=TwoTower or a function that takes"
-    ):
+    with refuses(OptionError):
         learner(policy=MLP).fit(LOG, **NAMES, items=FRAME)
-    with pytest.raises(OptionError, match=r"the function passed as policy= takes no item_features"):
+    with refuses(OptionError):
         learner(policy=lambda width, actions: LinearSoftmax(width, actions)).fit(LOG, **NAMES, items=FRAME)
     items = item_features(FRAME, action="item")
     policy = TwoTower(6, 5, item_features=items.features)
@@ -320,7 +317,7 @@ def test_a_policy_that_is_made_takes_no_items_but_their_features_can_be_had():
 def test_gaps_in_ids_are_mapped_or_refused():
     ids = LOG.with_columns(item=pl.col("item").replace_strict(ITEMS, [5, 9, 1000, 7], return_dtype=pl.Int64))
     assert learner().fit(ids, **NAMES).classes_.tolist() == [5, 7, 9, 1000]
-    with pytest.raises(LogError, match=r"must be one of the integers 0 … 9.* with 1000"):
+    with refuses(LogError):
         learner(n_actions=10).fit(ids, **NAMES)
     items = pl.DataFrame({"item": [1000, 3, 5, 7, 9], "price": [1.0, 2.0, 3.0, 4.0, 5.0]})
     found = learner().fit(ids, **NAMES, items=items)
@@ -416,7 +413,7 @@ def test_a_file_that_says_something_else_is_refused(tmp_path):
     for names in (["a"], ["tea", "bread", "jam", "milk"], "tea", [1, 2, 3, 4]):
         tensors["action names"] = torch.tensor(list(json.dumps(names).encode()), dtype=torch.uint8)
         write_tensors(path, tensors, description)
-        with pytest.raises(PolicyFileError, match=r"damaged"):
+        with refuses(PolicyFileError):
             load_policy(path)
 
 
@@ -446,7 +443,7 @@ def test_onnx_takes_the_columns_and_names_them_and_the_actions(precision, tmp_pa
     found = session.run(["probabilities"], columns)[0]
     np.testing.assert_allclose(found, policy.predict_proba(rows), atol=1e-6)
     odd = learner(epochs=1).fit(LOG.rename({"country": "candidates"}), **PARTS, context="candidates").policy_
-    with pytest.raises(OptionError, match=r"'candidates' is a name that it needs itself"):
+    with refuses(OptionError):
         export_onnx(odd, tmp_path / "policy.onnx")
 
 
@@ -528,7 +525,7 @@ def test_the_unit_of_times_is_told_and_numbers_are_not_taken_for_them(tmp_path):
     loaded = saved(policy, tmp_path / "policy")
     np.testing.assert_array_equal(loaded.predict_proba(log), policy.predict_proba(log))
     seconds = log.with_columns(pl.col("t").cast(pl.Datetime("us")).dt.epoch("s"))
-    with pytest.raises(ColumnError, match="points in time"):
+    with refuses(ColumnError):
         loaded.predict_proba(seconds)
 
 
@@ -579,9 +576,7 @@ def test_items_do_not_leave_contexts_as_they_are():
 
 def test_digits_that_single_precision_loses_are_missed():
     log = LOG.with_columns(age=pl.col("age") + 1e9)
-    with pytest.raises(
-        LogError, match=r"'age' has numbers near 1e\+09 that differ too little .* such as age - 10000000\d\d"
-    ):
+    with refuses(LogError):
         learner().fit(log, **NAMES)
     learner().fit(LOG.with_columns(age=pl.lit(1e9 + 1)), **NAMES)  # it does not vary, and nothing is lost
 
@@ -597,5 +592,5 @@ def test_contexts_may_be_a_mapping_each():
     found = learner().fit(LOG, **NAMES)
     rows = LOG.select(NAMES["context"]).head(3)
     np.testing.assert_array_equal(found.predict_proba(rows.to_dicts()), found.predict_proba(rows))
-    with pytest.raises(ColumnError, match="lacks 'age'"):
+    with refuses(ColumnError):
         found.predict_proba([{"country": "DE", "member": True}])

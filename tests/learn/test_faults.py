@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from learning import policies, small_log, torch
+from messages import refuses
 from torch import nn
 
 import counterpoise as cp
@@ -94,7 +95,7 @@ def test_files_that_change_between_epochs_are_not_trained_on(change, folder, tmp
         FRAME.write_parquet(tmp_path / "log" / f"{part}.parquet")
     path = tmp_path / "log" / "b.parquet"
     after_first_epoch(monkeypatch, lambda: CHANGES[change](path))
-    with pytest.raises(LogError, match=r"b\.parquet' changed while it was being trained on"):
+    with refuses(LogError):
         learner().fit(path.parent if folder else path, **NAMES)
 
 
@@ -108,7 +109,7 @@ def test_files_that_change_while_they_are_first_looked_at_are_refused(tmp_path, 
         return tensors(*args)
 
     monkeypatch.setattr(sources.Source, "_tensors", once)
-    with pytest.raises(LogError, match="changed while it was being trained on"):
+    with refuses(LogError):
         learner().fit(tmp_path / "log.parquet", **NAMES)
 
 
@@ -207,7 +208,7 @@ def test_a_checkpoint_resumes_for_more_epochs_to_the_same_result(options, tmp_pa
 
 def test_every_difference_is_named_at_once(tmp_path):
     learner(epochs=1, checkpoint=tmp_path / "checkpoint").fit(**ARRAYS)
-    with pytest.raises(PolicyFileError, match=r"its batch_size is 256, now it is 300; its seed is 0, now it is 4"):
+    with refuses(PolicyFileError):
         learner(batch_size=300, seed=4, checkpoint=tmp_path / "checkpoint").fit(**ARRAYS)
 
 
@@ -266,9 +267,9 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
 def test_a_tuning_of_other_options_is_refused(tmp_path):
     path = tmp_path / "run"
     learner("lambda_ips", banditnet_lambda=[0.0, 0.3], epochs=1, checkpoint=path).fit(**ARRAYS)
-    with pytest.raises(PolicyFileError, match=r"its banditnet_lambda is \[0.0, 0.3\], now it is \[0.0, 0.5\]"):
+    with refuses(PolicyFileError):
         learner("lambda_ips", banditnet_lambda=[0.0, 0.5], epochs=1, checkpoint=path).fit(**ARRAYS)
-    with pytest.raises(PolicyFileError, match=r"its banditnet_lambda is \[0.0, 0.3\], now it is 0.3"):
+    with refuses(PolicyFileError):
         learner("lambda_ips", banditnet_lambda=0.3, epochs=1, checkpoint=path).fit(**ARRAYS)
 
 
@@ -379,7 +380,7 @@ def test_modules_without_a_linear_last_layer_are_refused_norms_of_it(module):
     context, action, reward, propensity = (part.float() if part.is_floating_point() else part for part in small_log())
     policy = ModulePolicy(module, 6)
     batch = Batch(context, action, reward, propensity, 40)
-    with pytest.raises(OptionError, match=r"norms='last_layer' needs .* Pass norms='all'"):
+    with refuses(OptionError):
         LoggedActions(policy, norms="last_layer").backward(batch, None)
     assert default_norms(policy) == "all"
     assert torch.isfinite(LoggedActions(policy, norms="all").backward(batch, None).baseline)
@@ -449,7 +450,7 @@ def test_a_saved_policy_keeps_its_ids_and_is_evaluated_by_them(tmp_path):
     assert set(drawn.tolist()) <= set(IDS.tolist())
     torch.testing.assert_close(loaded.target(context, drawn), propensity)
     torch.testing.assert_close(loaded.log_target(context, drawn).exp(), propensity)
-    with pytest.raises(OptionError, match="the policy has no action 1,002"):
+    with refuses(OptionError):
         loaded.target(context, torch.full((50,), 1_002))
 
 
@@ -457,9 +458,7 @@ def test_a_policy_with_ids_is_trained_further_by_them(tmp_path):
     fitted = learner(epochs=1).fit(GAPS, **ITEMS)
     again = learner(policy=fitted.policy_).fit(GAPS.filter(pl.col("item") != 5_000), **ITEMS)
     np.testing.assert_array_equal(again.classes_, IDS)
-    with pytest.raises(
-        LogError, match=r"action 'item' must be one of the policy's 8 actions: in 1 row it is not; .* with 7"
-    ):
+    with refuses(LogError):
         learner(policy=fitted.policy_).fit(
             GAPS.with_columns(item=pl.when(pl.int_range(pl.len()) == 7).then(7).otherwise(pl.col("item"))), **ITEMS
         )
@@ -479,7 +478,7 @@ def test_memory_is_bounded_by_the_ids_and_too_many_are_refused(monkeypatch):
     import counterpoise.learn.actions as actions
 
     monkeypatch.setattr(actions, "MOST", 5)
-    with pytest.raises(LogError, match=r"'item' has more than 5 distinct actions.*n_actions"):
+    with refuses(LogError):
         learner().fit(GAPS, **ITEMS)
 
 
@@ -487,15 +486,15 @@ def test_numbers_that_are_no_ids_are_refused():
     for odd in (-5.0, 0.5, np.nan, 2.0**53 + 2, 1e300):
         action = LOG.action.astype(float)
         action[11] = odd
-        with pytest.raises(LogError, match="must be a whole number from 0 on: in 1 row it is not; the first is row 11"):
+        with refuses(LogError):
             learner().fit(**ARRAYS | {"action": action})
-    with pytest.raises(LogError, match="must be a whole number from 0 on: in 1 row it is not"):
+    with refuses(LogError):
         learner().fit(**ARRAYS | {"action": np.where(np.arange(2000) == 11, 2**64 - 1, LOG.action.astype(np.uint64))})
 
 
 def test_a_checkpoint_of_other_ids_is_refused(tmp_path):
     learner(epochs=1, checkpoint=tmp_path / "checkpoint").fit(**ARRAYS)
-    with pytest.raises(PolicyFileError, match="another run: its digest of the log"):
+    with refuses(PolicyFileError):
         learner(epochs=1, checkpoint=tmp_path / "checkpoint").fit(**ARRAYS | {"action": 2 * LOG.action})
 
 
@@ -665,9 +664,9 @@ def test_an_honest_file_made_by_hand_is_read(tmp_path):
 def test_policies_are_read_from_regular_files_only(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(PolicyFileError, match="is not a regular file"):
+        with refuses(PolicyFileError):
             load_policy(path)
-        with pytest.raises(PolicyFileError, match="is not a regular file"):
+        with refuses(PolicyFileError):
             learner(checkpoint=path).fit(**ARRAYS)
 
 
@@ -750,7 +749,7 @@ def test_crafted_checkpoints_are_refused_and_change_nothing(name, tmp_path):
     SPOILED[name](tensors, description)
     write_tensors(path, tensors, description)
     before = path.read_bytes()
-    with pytest.raises(PolicyFileError, match="checkpoint"):
+    with refuses(PolicyFileError):
         learner(epochs=2, checkpoint=path).fit(**ARRAYS)
     assert path.read_bytes() == before
 

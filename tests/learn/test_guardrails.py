@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from learning import torch
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
@@ -110,7 +111,7 @@ def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
         found = PolicyLearner(**OPTIONS).fit(**noise(0))
     assert said[0].filename == __file__
     assert found.kind_ == "learned"
-    with pytest.raises(TrainingError, match=r"the learned policy is not surely better .* fallback='imitate'"):
+    with refuses(TrainingError):
         PolicyLearner(**OPTIONS, fallback="raise").fit(**noise(0))
 
 
@@ -129,7 +130,7 @@ def test_a_policy_that_was_trained_on_this_very_log_is_no_witness_of_its_folds()
 
 @pytest.mark.parametrize("fallback", ["imitate", "raise"])
 def test_a_fallback_needs_folds(fallback):
-    with pytest.raises(OptionError, match=f"fallback='{fallback}' needs folds, which judge"):
+    with refuses(OptionError):
         PolicyLearner(**OPTIONS, fallback=fallback, folds=None).fit(**ARRAYS)
 
 

@@ -5,6 +5,7 @@ import planted
 import polars as pl
 import pytest
 from learning import torch
+from messages import refuses
 
 import counterpoise as cp
 import counterpoise.learn.source as sources
@@ -38,7 +39,7 @@ def test_a_log_says_it_all(tmp_path):
     for data in (FRAME, FRAME.lazy(), FRAME.to_pandas(), FRAME.to_dict(), tmp_path / "log.parquet"):
         same(learner().fit(Log(data, **NAMES, cluster="user", key="day")), expected)
     same(learner().fit(Log(**ARRAYS)), expected)
-    with pytest.raises(OptionError, match="already says what its reward is"):
+    with refuses(OptionError):
         learner().fit(Log(FRAME, **NAMES), reward="reward")
 
 
@@ -50,7 +51,7 @@ def test_only_rows_that_meet_the_condition_are_trained_on(tmp_path):
         same(found, expected)
         assert found.mean_reward_ == expected.mean_reward_
     same(learner().fit(**ARRAYS, where="reward >= 0"), learner().fit(**ARRAYS))
-    with pytest.raises(ColumnError, match="days"):
+    with refuses(ColumnError):
         learner().fit(FRAME, **NAMES, where="days >= 2")
 
 
@@ -71,9 +72,7 @@ def test_a_condition_and_bad_rows_count_alike_however_files_are_read(tmp_path, m
     found = learner().fit(log)
     assert found.dropped_rows_ == 20
     assert found.mean_reward_ == pytest.approx(kept["reward"].mean(), rel=1e-6)
-    with pytest.raises(
-        LogError, match=r"of 2,000 rows: propensity 'propensity' must lie in \(0, 1\]: 20 rows do not; the first"
-    ):
+    with refuses(LogError):
         learner().fit(log.but(drop_bad_rows=False))
 
 
@@ -92,7 +91,7 @@ def test_rows_have_one_number_however_files_are_read(tmp_path, monkeypatch):
     torch.testing.assert_close(held[0], held[1], rtol=0, atol=0)
     late = FRAME.with_columns(reward=pl.when(pl.int_range(3000) == 2500).then(None).otherwise(pl.col("reward")))
     late.write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(LogError, match=r"of 2,000 rows: .* in 1 row it is not; the first is row 1,500 with null"):
+    with refuses(LogError):
         learner().fit(tmp_path / "log.parquet", **NAMES, where="day >= 2")
 
 
@@ -108,7 +107,7 @@ def test_a_column_may_be_an_expression_of_others(tmp_path):
     expected = learner().fit(FRAME.with_columns(twice=pl.col("reward") * 2), **NAMES | {"reward": "twice"})
     for data in (FRAME, FRAME.to_dict(), tmp_path / "log.parquet"):
         same(learner().fit(data, **NAMES | {"reward": "reward * 2"}), expected)
-    with pytest.raises(ColumnError, match="no column 'rewards' in reward='rewards \\* 2'"):
+    with refuses(ColumnError):
         learner().fit(FRAME, **NAMES | {"reward": "rewards * 2"})
 
 
@@ -124,7 +123,7 @@ def test_bad_rows_are_those_that_are_bad_for_evaluate(column, value):
     bad = FRAME.with_columns(pl.when(at).then(pl.lit(value)).otherwise(pl.col(column)).alias(column))
     question = {"reward": "reward", "propensity": "propensity", "target": "fair", "drop_bad_rows": True}
     assert cp.evaluate(bad.with_columns(fair=pl.lit(0.5)), **question).dropped_rows == 1
-    with pytest.raises(LogError, match=rf"of 3,000 rows: .*{column}.*; the first is row {ROW} with"):
+    with refuses(LogError):
         learner().fit(bad, **NAMES)
     found = learner().fit(bad, **NAMES, drop_bad_rows=True)
     assert found.dropped_rows_ == 1
@@ -145,9 +144,7 @@ def test_of_one_log_with_every_kind_of_bad_row_learning_uses_the_rows_that_evalu
     assert found.dropped_rows_ == evaluated.dropped_rows == len(bad)
     expected = learner().fit(log.filter(~pl.col("row").is_in(bad)), **parts | {"drop_bad_rows": False})
     same(found, expected)
-    with pytest.raises(
-        LogError, match=r"control 'x0' must be a finite number: in 3 .*cluster 'user' must be given: in 1 "
-    ):
+    with refuses(LogError):
         learner().fit(data[kind], **parts | {"drop_bad_rows": False})
 
 
@@ -155,7 +152,7 @@ def test_numbers_that_single_precision_cannot_hold_are_no_bad_rows_but_cannot_be
     for column, value in (("reward", 1e45), ("propensity", 1e-48), ("context_1", 1e40)):
         at = pl.int_range(3000) == ROW
         odd = FRAME.with_columns(pl.when(at).then(pl.lit(value)).otherwise(pl.col(column)).alias(column))
-        with pytest.raises(LogError, match=rf"single precision, which cannot hold 1e.* in column '{column}'"):
+        with refuses(LogError):
             learner().fit(odd, **NAMES, drop_bad_rows=True)
 
 
@@ -163,13 +160,13 @@ def test_rows_without_a_context_or_an_action_can_be_dropped_too():
     at = pl.int_range(3000) == ROW
     for column, value in (("context_3", float("inf")), ("action", None)):
         bad = FRAME.with_columns(pl.when(at).then(value).otherwise(pl.col(column)).alias(column))
-        with pytest.raises(LogError, match=rf"{column}.*in 1 row it is not.*drop_bad_rows=True"):
+        with refuses(LogError):
             learner().fit(bad, **NAMES)
         same(learner().fit(bad, **NAMES, drop_bad_rows=True), learner().fit(FRAME.filter(~at), **NAMES))
 
 
 def test_a_log_of_bad_rows_alone_has_nothing_to_learn_from():
-    with pytest.raises(LogError, match="all 3,000 rows are bad"):
+    with refuses(LogError):
         learner().fit(FRAME.with_columns(propensity=0.0), **NAMES, drop_bad_rows=True)
 
 
@@ -184,17 +181,17 @@ def test_several_files_are_one_log(tmp_path):
 
 def test_logs_that_cannot_be_trained_on_are_refused(tmp_path):
     duckdb = pytest.importorskip("duckdb")
-    with pytest.raises(OptionError, match=r"name the log's table with table="):
+    with refuses(OptionError):
         learner().fit(duckdb.connect(), **NAMES)
-    with pytest.raises(OptionError, match=r"a log is a mapping of arrays, a frame .*found int"):
+    with refuses(OptionError):
         learner().fit(3, **NAMES)
     for data in (tmp_path / "log.parquet", FRAME, FRAME.to_dict()):
-        with pytest.raises(OptionError, match="table= and query= only work with a database"):
+        with refuses(OptionError):
             learner().fit(data, **NAMES, table="logs")
-    with pytest.raises(OptionError, match=r"trained on one reward, and this log has 'reward', 'day'.*log.but"):
+    with refuses(OptionError):
         learner().fit(FRAME, **NAMES | {"reward": ["reward", "day"]})
     FRAME.write_csv(tmp_path / "log.pq")
-    with pytest.raises(LogError, match=r"log.pq.*damaged or incomplete"):
+    with refuses(LogError):
         learner().fit(tmp_path / "log.pq", **NAMES)
 
 
@@ -202,10 +199,10 @@ def test_amounts_are_numbers_and_not_text_or_times():
     for column, dtype in (("reward", pl.String), ("propensity", pl.String), ("reward", pl.Datetime)):
         odd = FRAME.with_columns(pl.col(column).cast(pl.Int64).cast(dtype))
         for verb in (learner().fit, cp.learn_policy):
-            with pytest.raises(ColumnError, match=rf"{column} must be a number, but column '{column}' holds"):
+            with refuses(ColumnError):
                 verb(odd, **NAMES)
     names = FRAME.with_columns(reward=pl.format("reward {}", "reward"))
-    with pytest.raises(ColumnError, match=r"reward must be a number, but column 'reward' holds String"):
+    with refuses(ColumnError):
         cp.learn_policy(names, **NAMES)
 
 
@@ -214,9 +211,7 @@ def test_digits_that_single_precision_loses_are_missed_in_files_too(tmp_path, mo
     FRAME.with_columns(reward=pl.col("reward") + 1e9, context_0=pl.col("context_0")).write_parquet(
         tmp_path / "log.parquet"
     )
-    with pytest.raises(
-        LogError, match=r"reward 'reward' has numbers near 1e\+09 that differ too little .* such as reward - 10000"
-    ):
+    with refuses(LogError):
         learner().fit(tmp_path / "log.parquet", **NAMES)
     source = sources.Source(Log(tmp_path / "log.parquet", **NAMES), centers_rewards=True)
     expected = sources.Source(Log(pl.read_parquet(tmp_path / "log.parquet"), **NAMES), centers_rewards=True)

@@ -4,6 +4,7 @@ import learning  # noqa: F401  (skips without torch)
 import numpy as np
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import OptionError
@@ -93,12 +94,12 @@ def test_a_ranking_that_is_learned_makes_the_cost_of_lists_small():
     "learn", [PolicyLearner().fit, lambda *log, **parts: learn_policy(*log, **parts, minutes=0.05)]
 )
 def test_nothing_is_learned_until_it_is_known_which_way(learn):
-    with pytest.raises(OptionError, match="minimize='cost'"):
+    with refuses(OptionError):
         learn(LOG, **PARTS, reward="cost")
 
 
 def test_what_needs_rewards_of_which_more_is_better_is_refused_and_its_advice_works():
-    with pytest.raises(OptionError, match="10 - cost"):
+    with refuses(OptionError):
         PolicyLearner("log_smoothing", epochs=1).fit(LOG, **PARTS, **COST)
     learned = PolicyLearner("log_smoothing", epochs=5, folds=2).fit(LOG, **PARTS, reward="10 - cost")
     assert is_surely_better(learned.result_)

@@ -5,6 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from learning import policies, torch
+from messages import refuses
 
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn import LinearSoftmax, ModulePolicy, PlackettLuce, load_policy, save_policy
@@ -137,9 +138,9 @@ def test_probabilities_of_logged_lists():
     at = policy.list_probabilities(context, [[1, 5, 9], [3, -1, -1]], "item_at_position")
     table = marginals(z[0])
     np.testing.assert_allclose(at, [[table[0, 0], table[1, 4], 0.0], [table[0, 2], 1.0, 1.0]], rtol=1e-9)
-    with pytest.raises(OptionError, match="shows 3 items, and these lists have up to 4"):
+    with refuses(OptionError):
         policy.list_probabilities(context, np.ones((2, 4)))
-    with pytest.raises(OptionError, match="is not one of"):
+    with refuses(OptionError):
         policy.list_probabilities(context, [[1], [2]], "item")
 
 
@@ -162,7 +163,7 @@ def test_loading_gives_back_what_was_saved(kind, tmp_path):
 def test_modules_of_ones_own_are_loaded_with_make(tmp_path):
     module = torch.nn.Linear(3, 4)
     save_policy(PlackettLuce(ModulePolicy(module, 4), 2), tmp_path / "policy")
-    with pytest.raises(PolicyFileError, match=r"part of .* is a ModulePolicy.* Pass make"):
+    with refuses(PolicyFileError):
         load_policy(tmp_path / "policy")
 
     def make(slots, kind, arguments):
@@ -187,7 +188,7 @@ def test_temperatures_and_masks():
     np.testing.assert_allclose(
         masked.given_above[0], by_hand(z[0, [0, 2, 3]], [[0, 2, 3].index(a) for a in masked.items[0]])
     )
-    with pytest.raises(OptionError, match="must allow 3 items"):
+    with refuses(OptionError):
         policy.sample(context, mask=[True, False, True, False, False])
     policy.temperature = 0.5
     np.testing.assert_allclose(policy.list_probabilities(context, warm.items), warm.given_above)
@@ -195,9 +196,9 @@ def test_temperatures_and_masks():
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(OptionError, match="slots must be a whole number from 1 to the 5 items"):
+    with refuses(OptionError):
         PlackettLuce(LinearSoftmax(2, 5), 6)
-    with pytest.raises(OptionError, match="scores must be a Policy"):
+    with refuses(OptionError):
         PlackettLuce(torch.nn.Linear(2, 5), 2)
     save_policy(PlackettLuce(LinearSoftmax(2, 5), 2), tmp_path / "policy")
     tensors, description = read_tensors(tmp_path / "policy")

@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 import pytest
 from learning import policies, small_log, torch
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError, OptionError, PolicyFileError
@@ -59,12 +60,12 @@ def test_a_catalogue_of_a_hundred_thousand_actions_trains():
 
 
 def test_nonsense_is_refused():
-    with pytest.raises(OptionError, match="n_actions must be a whole number of at least 1; found 0"):
+    with refuses(OptionError):
         LinearSoftmax(3, 0)
-    with pytest.raises(OptionError, match="a row for each of the 4 actions"):
+    with refuses(OptionError):
         TwoTower(3, 4, item_features=torch.zeros(3, 2))
     batch_norm = ModulePolicy(torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.BatchNorm1d(6)), 6)
-    with pytest.raises(OptionError, match="mixes the rows of a batch"):
+    with refuses(OptionError):
         SampleGradients(batch_norm, torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
 
 
@@ -135,7 +136,7 @@ def test_models_and_averages_serve_by_the_rules_of_all_policies(kind, mask):
 
 def test_what_gradients_cannot_train_is_refused():
     context, action, reward, propensity = (column.numpy() for column in small_log())
-    with pytest.raises(OptionError, match="ModelPolicy has no parameters that gradients could train"):
+    with refuses(OptionError):
         PolicyLearner(policy=ModelPolicy(lambda context: context, 6)).fit(
             context=context, action=action, reward=reward, propensity=propensity
         )
@@ -183,13 +184,13 @@ def test_averages_of_what_does_not_belong_together_are_refused(tmp_path):
         with pytest.raises(OptionError, match=says):
             Average(odd)
     other.context_ = ("a", "b", "c")
-    with pytest.raises(OptionError, match=r"the columns of policy 2 .* the same log"):
+    with refuses(OptionError):
         Average([linear, other])
-    with pytest.raises(OptionError, match="weights= must be 1 numbers"):
+    with refuses(OptionError):
         Average([linear], weights=[1, 2])
     model = Average([ModelPolicy(lambda context: context, 3)])
     for write in (model.save, lambda path: export_onnx(model, path)):
-        with pytest.raises(OptionError, match="a model of another library cannot be"):
+        with refuses(OptionError):
             write(tmp_path / "policy")
 
 
@@ -199,7 +200,7 @@ def test_a_learner_and_what_a_search_found_serve_as_their_policies_do(tmp_path):
     log = {"context": context, "action": action, "reward": reward, "propensity": propensity}
     learner = PolicyLearner(epochs=1, folds=None, batch_size=100)
     for serve in (learner.predict_proba, learner.greedy, learner.sample, learner.save):
-        with pytest.raises(CounterpoiseError, match="has not learned anything yet"):
+        with refuses(CounterpoiseError):
             serve(context)
     learner.fit(**log)
     found = learn_policy(**log, contenders=portfolio(6)[:1], fallback="warn", minutes=None)

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from learning import torch
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.environments import SyntheticRanking
@@ -216,7 +217,7 @@ def test_a_run_resumes_as_if_it_had_never_stopped(tmp_path):
         found = learner(objective="running_beta_ips", epochs=epochs, checkpoint=checkpoint).fit(log, **BY_GIVEN)
     assert found.history_ == whole.history_
     torch.testing.assert_close(parameters_of(found), parameters_of(whole), rtol=0, atol=0)
-    with pytest.raises(cp.errors.PolicyFileError, match="weight"):
+    with refuses(cp.errors.PolicyFileError):
         learner(objective="running_beta_ips", epochs=4, checkpoint=checkpoint).fit(
             log, weight=cp.weights.Standard(), **BY_GIVEN
         )
@@ -227,12 +228,10 @@ def test_bad_lists_are_refused_or_left_out_as_a_whole():
     bad = log.with_columns(
         p_given=pl.when((pl.col("list") == 3) & (pl.col("position") == 2)).then(0.0).otherwise(pl.col("p_given"))
     )
-    with pytest.raises(LogError, match="must lie in"):
+    with refuses(LogError):
         learner().fit(bad, **BY_GIVEN)
     gap = log.filter((pl.col("list") != 3) | (pl.col("position") != 2))
-    with pytest.raises(
-        LogError, match=r"of 1,000 lists: .* with none missing or twice: 1 list does not; one is list 3"
-    ):
+    with refuses(LogError):
         learner().fit(gap, **BY_GIVEN)
     whole = learner().fit(log.filter(pl.col("list") != 3), **BY_GIVEN)
     for data in (bad, gap):
@@ -260,11 +259,11 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises((OptionError, LogError), match=says):
             learner(**options).fit(log, **given)
-    with pytest.raises(OptionError, match="use RankingLearner"):
+    with refuses(OptionError):
         PolicyLearner().fit(log, **BY_GIVEN)
-    with pytest.raises(OptionError, match="use RankingLearner"):
+    with refuses(OptionError):
         cp.learn_policy(log, **BY_GIVEN)
-    with pytest.raises(OptionError, match="Use RankingLearner"):
+    with refuses(OptionError):
         PolicyLearner(policy=a_policy(), batch_size=64).fit(log, **rows)
 
 
@@ -290,7 +289,7 @@ def test_the_page_on_rankings_lists_what_is_refused(refused):
     page = (Path(__file__).parents[2] / "docs" / "rankings.md").read_text(encoding="utf-8")
     (name, value), *_ = refused.items()
     assert f'`{name}="{value}"`' in page or f"`{name}=`" in page
-    with pytest.raises(OptionError, match="lists"):
+    with refuses(OptionError):
         learner(**refused).fit(drawn(50)[1], **BY_GIVEN)
 
 
@@ -298,9 +297,9 @@ def test_a_ranker_that_is_not_surely_better_is_not_handed_out_in_silence():
     log = drawn(400)[1]
     with pytest.warns(LearningWarning, match=r"The learned policy is not surely better .* explores more\.$"):
         learner().fit(log, **BY_GIVEN)
-    with pytest.raises(TrainingError, match="not surely better"):
+    with refuses(TrainingError):
         learner(fallback="raise").fit(log, **BY_GIVEN)
-    with pytest.raises(OptionError, match="fallback='imitate' does not work with lists"):
+    with refuses(OptionError):
         learner(fallback="imitate").fit(log, **BY_GIVEN)
 
 

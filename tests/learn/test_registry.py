@@ -2,6 +2,7 @@
 
 import pytest
 from learning import policies, small_log, torch
+from messages import refuses
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
@@ -83,20 +84,20 @@ def test_an_objective_is_given_what_it_asks_for(registry):
 
 
 def test_what_cannot_be_an_objective_is_refused(registry):
-    with pytest.raises(OptionError, match="already an objective 'ips'"):
+    with refuses(OptionError):
         objectives.register("ips", Objective(objectives.ips))
     for odd in (lambda target, reward: target, lambda target, reward, propensity, color: target):
-        with pytest.raises(OptionError, match="takes target, reward, propensity and"):
+        with refuses(OptionError):
             Objective(odd)
     for name in ("sips", ["ips"], None):
-        with pytest.raises(OptionError, match=r"no objective .*; choose from beta_ips, .*objectives\.register"):
+        with refuses(OptionError):
             PolicyLearner(name).fit(**ARRAYS)
-    with pytest.raises(OptionError, match="objective 'ips' does not use model_rewards="):
+    with refuses(OptionError):
         learn("ips", model_rewards=LOG.expected(slice(0, len(LOG))))
 
 
 def test_a_full_batch_objective_of_ones_own_refuses_mini_batches(registry):
     objectives.register("mine", Objective(objectives.snips, full_batch=True))
-    with pytest.raises(OptionError, match=r"mine is not a sum over rows.*Pass batch_size=None"):
+    with refuses(OptionError):
         learn("mine", batch_size=256)
     assert learn("mine").history_ == learn("snips").history_

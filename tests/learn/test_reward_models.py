@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from learning import torch
+from messages import refuses
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
@@ -94,15 +95,13 @@ def test_folds_are_judged_by_rows_that_no_model_of_theirs_has_seen(monkeypatch):
 
 
 def test_what_does_not_go_together_is_refused():
-    with pytest.raises(
-        OptionError, match=r"objective 'dr' needs model_rewards=, .* or else model=, a reward model to fit"
-    ):
+    with refuses(OptionError):
         PolicyLearner("dr").fit(**ARRAYS)
-    with pytest.raises(OptionError, match="objective 'ips' does not use model_rewards="):
+    with refuses(OptionError):
         PolicyLearner("ips").fit(**ARRAYS, model="ridge")
-    with pytest.raises(OptionError, match="objective 'dr' needs model_rewards="):
+    with refuses(OptionError):
         PolicyLearner("dr").fit(**ARRAYS, model="ridge", model_rewards=np.zeros((900, 4)))
-    with pytest.raises(OptionError, match="a reward model with folds=2 has no rows left to learn from"):
+    with refuses(OptionError):
         PolicyLearner("dr", folds=2, **OPTIONS).fit(**ARRAYS, model="ridge")
     few = {name: part[:3] for name, part in ARRAYS.items()} | {"reward": np.array([0.0, 1.0, 1.0])}
     with pytest.raises((LogError, OptionError)):
@@ -114,5 +113,5 @@ def test_a_run_resumes_with_its_own_model_only(tmp_path):
     first = PolicyLearner("dr", **options).fit(**ARRAYS, model=Reward("ridge"))
     again = PolicyLearner("dr", **options).fit(**ARRAYS, model="ridge")
     np.testing.assert_array_equal(first.predict_proba(LOG.context), again.predict_proba(LOG.context))
-    with pytest.raises(PolicyFileError, match="another run: its digest of the log is"):
+    with refuses(PolicyFileError):
         PolicyLearner("dr", **options).fit(**ARRAYS, model=RIDGE)

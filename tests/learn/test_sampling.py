@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from learning import policies, small_log, torch
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
@@ -87,9 +88,9 @@ def test_the_propensity_of_names_and_of_what_is_not_an_action():
     policy = LinearSoftmax(2, 3)
     policy.actions_ = ["a", "b", "c"]
     np.testing.assert_allclose(policy.propensity(np.zeros((2, 2)), ["b", "new"]), [1 / 3, 0])
-    with pytest.raises(OptionError, match=r"one action= per context \(2\); found shape \(1,\)"):
+    with refuses(OptionError):
         policy.propensity(np.zeros((2, 2)), ["b"])
-    with pytest.raises(OptionError, match="actions are such as 0, those given such as b: give both the same type"):
+    with refuses(OptionError):
         LinearSoftmax(2, 3).propensity(np.zeros((1, 2)), ["b"])
 
 
@@ -135,7 +136,7 @@ def test_tensors_of_any_number_type_are_contexts_and_one_context_is_a_row(dtype)
     one = policy.sample(context[0].to(dtype), seed=0)
     assert one[0].tolist() == policy.sample(context[:1].numpy(), seed=0)[0].tolist()
     assert policy.greedy(context[0].to(dtype)).shape == (1,)
-    with pytest.raises(OptionError, match="takes contexts of 3 numbers; found 2"):
+    with refuses(OptionError):
         policy.sample(context[:, :2].to(dtype))
 
 
@@ -175,7 +176,7 @@ def test_numbers_that_look_like_a_mask_are_not_taken_for_ids():
     policy = LinearSoftmax(2, 3)
     mask = np.array([[1, 0, 1], [1, 1, 0]])
     for odd in (mask, mask.astype(np.uint8), torch.as_tensor(mask)):
-        with pytest.raises(OptionError, match=r"could be ids of actions.*mask\.astype"):
+        with refuses(OptionError):
             policy.predict_proba(np.zeros((2, 2)), mask=odd)
     assert LinearSoftmax(2, 2).predict_proba(np.zeros((2, 2)), np.array([[0, 1], [1, 0]])).tolist() == [[0.5, 0.5]] * 2
 
@@ -185,7 +186,7 @@ def test_contexts_that_are_no_numbers_are_refused(value):
     policy = policies()["linear"]
     odd = np.where(np.arange(CONTEXT.size).reshape(CONTEXT.shape) == 4, value, CONTEXT)
     for serve in (policy.sample, policy.predict_proba, policy.greedy):
-        with pytest.raises(LogError, match=f"that of row 1 has {value} in place 1"):
+        with refuses(LogError):
             serve(odd)
 
 
@@ -194,18 +195,18 @@ def test_candidates_and_mask_are_two_names_for_the_same_thing():
     for serve in (policy.predict_proba, lambda *x, **given: policy.sample(*x, **given, seed=1)[0], policy.greedy):
         np.testing.assert_array_equal(serve(CONTEXT, MASK), serve(CONTEXT, mask=MASK))
         np.testing.assert_array_equal(serve(CONTEXT, candidates=MASK), serve(CONTEXT, mask=MASK))
-        with pytest.raises(OptionError, match="both candidates= and mask=, which mean the same"):
+        with refuses(OptionError):
             serve(CONTEXT, MASK, mask=MASK)
 
 
 def test_a_seed_and_a_generator_are_one_too_many():
-    with pytest.raises(OptionError, match="both seed= and generator="):
+    with refuses(OptionError):
         LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=0, generator=torch.Generator())
 
 
 @pytest.mark.parametrize("seed", ["a", 1.5, True, 2**64])
 def test_a_seed_is_a_whole_number(seed):
-    with pytest.raises(OptionError, match="seed= must be a whole number of at most 64 bits"):
+    with refuses(OptionError):
         LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=seed)
     for good in (np.int64(3), -1):
         assert LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=good)[0].shape == (1,)

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from learning import policies, small_log, torch
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import OptionError, PolicyFileError
@@ -42,7 +43,7 @@ def test_onnx_needs_the_width_of_a_module_only_and_leaves_the_policy_alone(tmp_p
     export_onnx(policy, tmp_path / "policy.onnx", context_dimension=3)
     assert (tmp_path / "policy.onnx").stat().st_size > 0
     assert policy.training
-    with pytest.raises(OptionError, match="Pass context_dimension"):
+    with refuses(OptionError):
         export_onnx(policy, tmp_path / "policy.onnx")
     for unfit, says in (
         (policy, "does not take contexts of 4 numbers"),
@@ -51,7 +52,7 @@ def test_onnx_needs_the_width_of_a_module_only_and_leaves_the_policy_alone(tmp_p
         with pytest.raises(OptionError, match=says):
             export_onnx(unfit, tmp_path / "policy.onnx", context_dimension=4)
     for path in (tmp_path, tmp_path / "absent" / "policy.onnx"):
-        with pytest.raises(PolicyFileError, match=r"cannot write .* Name another file"):
+        with refuses(PolicyFileError):
             export_onnx(MLP(3, 2), path)
 
 
@@ -71,7 +72,7 @@ def test_no_flipped_bit_changes_a_policy(kind, tmp_path):
         except PolicyFileError as error:
             assert "damaged" in str(error)  # noqa: PT017
     (tmp_path / "policy").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(PolicyFileError, match=r"damaged: its checksum is .* Copy it again"):
+    with refuses(PolicyFileError):
         load_policy(tmp_path / "policy")
 
 
@@ -91,9 +92,9 @@ def test_policies_of_version_0_2_have_no_checksum_and_are_read(tmp_path):
 
 def test_what_does_not_fit_is_refused(tmp_path):
     path = tmp_path / "policy"
-    with pytest.raises(PolicyFileError, match="no file"):
+    with refuses(PolicyFileError):
         load_policy(path)
-    with pytest.raises(OptionError, match="has no config"):
+    with refuses(OptionError):
         save_policy(Policy(), path)
     save_policy(MLP(3, 6), path)
     whole = path.read_bytes()
@@ -119,7 +120,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
             load_policy(path)
     for content in (whole[:100], whole[:-10], b"", b"not a policy at all"):
         path.write_bytes(content)
-        with pytest.raises(PolicyFileError, match="damaged"):
+        with refuses(PolicyFileError):
             load_policy(path)
 
 
@@ -179,14 +180,14 @@ def test_a_module_that_does_not_fit_is_refused_and_left_alone(tmp_path):
         with pytest.raises(PolicyFileError, match=says):
             load_policy(path, module=unfit)
         assert all(map(torch.equal, before, unfit.parameters()))
-    with pytest.raises(PolicyFileError, match=r"weights of a module of your own, without the module. Pass module="):
+    with refuses(PolicyFileError):
         load_policy(path)
-    with pytest.raises(OptionError, match=r"module= must be a torch.nn.Module; found str"):
+    with refuses(OptionError):
         load_policy(path, module="module")
-    with pytest.raises(OptionError, match="both make= and module="):
+    with refuses(OptionError):
         load_policy(path, module=module(), make=ModulePolicy)
     save_policy(MLP(3, 2), path)
-    with pytest.raises(OptionError, match="contains a MLP, which needs no module"):
+    with refuses(OptionError):
         load_policy(path, module=module())
 
 
@@ -255,7 +256,7 @@ def test_a_saved_policy_asks_for_its_candidates(shop):
     learned(frame, path, candidates="pool")
     expected = cp.evaluate(frame, **PARTS, **COLUMNS, candidates="pool", target=path)
     same(cp.evaluate(frame, **PARTS, candidates="pool", target=path), expected)
-    with pytest.raises(OptionError, match=r"those in the column 'pool'.*Name theirs with candidates="):
+    with refuses(OptionError):
         cp.evaluate(frame, **PARTS, target=path)
 
 
@@ -264,30 +265,28 @@ def test_what_a_saved_policy_does_not_know_is_asked_for(shop):
     policy = learned(frame, path).policy_
     policy.action_ = None  # as in files of 0.2
     policy.save(path)
-    with pytest.raises(OptionError, match="this target needs action="):
+    with refuses(OptionError):
         cp.evaluate(frame, **PARTS, target=path)
     cp.evaluate(frame, **PARTS, action="item", target=path)
     bare = LinearSoftmax(1, 2)
     bare.actions_ = np.array(["jam", "tea"], dtype=object)
     bare.save(path)
-    with pytest.raises(OptionError, match="a policy needs context="):
+    with refuses(OptionError):
         cp.evaluate(frame, **PARTS, action="item", target=path)
 
 
 def test_columns_that_are_not_the_policys_are_refused(shop, tmp_path):
     frame, path = shop
     learned(frame, path)
-    with pytest.raises(
-        OptionError, match="the policy was learned from the columns 'age', 'country'; context names 'age'"
-    ):
+    with refuses(OptionError):
         cp.evaluate(frame, **PARTS, context=["age"], target=path)
-    with pytest.raises(cp.ColumnError, match="no column 'country' for context"):
+    with refuses(cp.ColumnError):
         cp.evaluate(frame.drop("country"), **PARTS, target=path)
     learned(frame, tmp_path / "other.safetensors", context=["age"])
-    with pytest.raises(OptionError, match="'policy' and 'other' were learned with another context each"):
+    with refuses(OptionError):
         cp.evaluate(frame, **PARTS, target=[path, tmp_path / "other.safetensors"])
     # what the logging policy looked at is not what this one was learned from
-    with pytest.raises(OptionError, match="context="):
+    with refuses(OptionError):
         cp.evaluate(frame, reward="click", propensity=cp.models.Propensity("logistic"), action="item", target=path)
 
 
@@ -305,5 +304,5 @@ def test_the_name_of_its_action_must_be_text(shop):
     tensors, description = read_tensors(path)
     description["config"]["action"] = ["item"]
     write_tensors(path, tensors, description)
-    with pytest.raises(PolicyFileError, match="the name of its action is not text"):
+    with refuses(PolicyFileError):
         load_policy(path)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from messages import refuses
 
 import counterpoise as cp
 
@@ -56,15 +57,13 @@ def test_bad_rows_are_named_counted_and_can_be_dropped(frame, column, value, mes
 
 
 def test_a_propensity_too_small_to_be_meant():
-    with pytest.raises(cp.LogError, match="1e\\+50 times the propensity"):
+    with refuses(cp.LogError):
         cp.evaluate(with_bad("p", 1e-300), **QUESTION)
 
 
 def test_several_kinds_of_bad_rows_are_all_reported():
     log = {"r": [1.0, float("nan"), 1.0, float("inf")], "p": [0.5, 0.5, 2.0, 0.5], "t": [0.5, 0.25, 0.5, 0.25]}
-    with pytest.raises(
-        cp.LogError, match=r"(?s)'p' must lie.*1 row does not.*Also: reward 'r'.*in 2 rows it is not.*row 1 "
-    ):
+    with refuses(cp.LogError):
         cp.evaluate(log, **QUESTION)
 
 
@@ -76,12 +75,12 @@ def test_row_numbers_count_on_across_batches(monkeypatch):
     p = np.full(n, 0.5)
     p[[777, 888]] = 0.0
     lazy = pl.LazyFrame({"r": np.ones(n), "p": p, "t": np.full(n, 0.5)})
-    with pytest.raises(cp.LogError, match=r"of 1,000 rows.*2 rows do not; the first is row 777 "):
+    with refuses(cp.LogError):
         cp.evaluate(lazy, **QUESTION)
 
 
 def test_a_clean_log_with_all_rows_bad():
-    with pytest.raises(cp.LogError, match="all 4 rows are bad"):
+    with refuses(cp.LogError):
         cp.evaluate(GOOD | {"p": [0.0] * 4}, **QUESTION, drop_bad_rows=True)
 
 
@@ -115,30 +114,30 @@ def test_missing_and_misspelt_columns(question, message):
     ids=["text", "datetime", "datetime64", "timedelta64", "complex", "nested", "dict"],
 )
 def test_rewards_that_are_no_numbers(reward):
-    with pytest.raises(cp.ColumnError, match="r"):
+    with refuses(cp.ColumnError):
         cp.evaluate(GOOD | {"r": reward}, **QUESTION)
 
 
 def test_text_in_a_frame_is_no_number_either():
     for log in (pl.DataFrame(GOOD | {"r": ["1"] * 4}), pl.DataFrame(GOOD | {"r": ["1"] * 4}).to_pandas()):
-        with pytest.raises(cp.ColumnError, match="reward must be a number, but column 'r' holds String"):
+        with refuses(cp.ColumnError):
             cp.evaluate(log, **QUESTION)
 
 
 def test_lengths_that_differ():
-    with pytest.raises(cp.LogError, match="same length; found r: 4, p: 3, t: 4"):
+    with refuses(cp.LogError):
         cp.evaluate(GOOD | {"p": [0.5] * 3}, **QUESTION)
 
 
 def test_an_empty_log():
     for log in ({k: [] for k in GOOD}, pl.DataFrame(GOOD)[:0], pl.DataFrame(GOOD)[:0].lazy()):
-        with pytest.raises(cp.LogError, match="no rows"):
+        with refuses(cp.LogError):
             cp.evaluate(log, **QUESTION)
 
 
 def test_a_missing_cluster_is_a_bad_row():
     log = GOOD | {"user": [1, 2, None, 4]}
-    with pytest.raises(cp.LogError, match="cluster 'user' must be given"):
+    with refuses(cp.LogError):
         cp.evaluate(log, **QUESTION, cluster="user")
     assert cp.evaluate(log, **QUESTION, cluster="user", drop_bad_rows=True).dropped_rows == 1
 
@@ -176,7 +175,7 @@ def test_a_log_that_is_no_log():
     for log in (3, "nowhere.parquet", object()):
         with pytest.raises(cp.CounterpoiseError):
             cp.evaluate(log, **QUESTION)
-    with pytest.raises(cp.OptionError, match="there is no log"):
+    with refuses(cp.OptionError):
         cp.evaluate(reward="r", propensity="p", target="t")
 
 
@@ -192,14 +191,14 @@ def test_asking_a_result_for_what_it_has_not():
 
 
 def test_comparing_a_policy_with_itself():
-    with pytest.raises(cp.OptionError, match="two different policies"):
+    with refuses(cp.OptionError):
         cp.compare(GOOD, reward="r", propensity="p", target="t", against="t")
 
 
 def test_arrays_that_would_overwrite_each_other():
     log = {"reward": GOOD["r"], "propensity": GOOD["p"]}
     for target in ({"reward": GOOD["t"]}, {"propensity": GOOD["t"]}):
-        with pytest.raises(cp.OptionError, match="two of the arrays are called"):
+        with refuses(cp.OptionError):
             cp.evaluate(**log, target=target)
     with_model = cp.evaluate(**log, target={"new": GOOD["t"]}, model_reward=[0.5] * 4, model_value={"new": [0.4] * 4})
     assert with_model["new", "ips"].value == pytest.approx(0.875)
@@ -208,7 +207,7 @@ def test_arrays_that_would_overwrite_each_other():
 
 def test_masked_arrays():
     masked = np.ma.array([1.0, 0.0, 1.0, 1.0], mask=[False, True, False, False])
-    with pytest.raises(cp.LogError, match="row 1 with null"):
+    with refuses(cp.LogError):
         cp.evaluate(GOOD | {"r": masked}, **QUESTION)
     assert cp.evaluate(GOOD | {"r": masked}, **QUESTION, drop_bad_rows=True).dropped_rows == 1
 
@@ -225,18 +224,18 @@ def test_odd_column_names(frame):
     log = frame(GOOD)
     if not isinstance(log, pl.DataFrame):
         log[0] = 1.0  # a name that is no text
-    with pytest.raises(cp.ColumnError, match="no column 'zzz'"):
+    with refuses(cp.ColumnError):
         cp.evaluate(log, **(QUESTION | {"reward": "zzz"}))
     if not isinstance(log, pl.DataFrame):
         log.columns = ["r", "p", "t", "t"]
-        with pytest.raises(cp.ColumnError, match="name of its own"):
+        with refuses(cp.ColumnError):
             cp.evaluate(log, **QUESTION)
 
 
 @pytest.mark.parametrize("cluster", [[[1], [2], [3], [4]], [b"\xff", b"\xfe", b"a", b"b"]], ids=["lists", "bytes"])
 def test_clusters_that_are_no_ids(cluster):
     log = pl.DataFrame(GOOD | {"user": cluster})
-    with pytest.raises(cp.ColumnError, match="cluster 'user' must hold numbers or text"):
+    with refuses(cp.ColumnError):
         cp.evaluate(log, **QUESTION, cluster="user")
 
 
@@ -244,13 +243,13 @@ def test_clusters_that_are_no_ids(cluster):
     "control", [{"t": float("nan")}, {"t": float("inf")}, {"t": None}, {"t": "a"}, ["t"], "t"], ids=str
 )
 def test_controls_need_a_known_mean(control):
-    with pytest.raises(cp.OptionError, match="control"):
+    with refuses(cp.OptionError):
         cp.evaluate(GOOD, **QUESTION, control=control)
 
 
 def test_controls_with_different_means_do_not_add():
     first, second = (cp.evaluate(GOOD, **QUESTION, control={"t": mean}).moments for mean in (0.0, 0.5))
-    with pytest.raises(cp.MomentsError, match="different controls"):
+    with refuses(cp.MomentsError):
         first + second
 
 
@@ -265,17 +264,17 @@ def test_moments_have_no_columns_to_choose_from():
         {"drop_bad_rows": True},
     )
     for options in ({"target": "t"}, {"cluster": "t"}, {"segment": "t"}, {"groups": 5}, {"action": "t"}, *rows):
-        with pytest.raises(cp.OptionError, match="no columns or rows left"):
+        with refuses(cp.OptionError):
             cp.evaluate(moments, **options)
-        with pytest.raises(cp.OptionError, match="no columns or rows left"):
+        with refuses(cp.OptionError):
             cp.compare(moments, **options)
     compared = cp.compare(GOOD, **QUESTION).moments
-    with pytest.raises(cp.OptionError, match="against 'logging', not 't'"):
+    with refuses(cp.OptionError):
         cp.compare(compared, against="t")
     assert cp.compare(compared, against="logging").value == cp.compare(compared).value
-    with pytest.raises(cp.OptionError, match="the jackknife interval needs them"):
+    with refuses(cp.OptionError):
         cp.evaluate(moments, interval="jackknife")
-    with pytest.raises(cp.OptionError, match="earlier compare"):
+    with refuses(cp.OptionError):
         cp.compare(moments)
 
 

@@ -14,6 +14,7 @@ import jsonschema
 import numpy as np
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.log import record as module
@@ -92,7 +93,7 @@ def test_probabilities_of_32_bits_are_right_and_the_assertion_returns_the_served
     shares = dict(enumerate(scores / scores.sum()))
     assert cp.check_decision(17, shares) == float(shares[17])
     assert cp.check_decision(17, shares, float(shares[17])) == float(shares[17])
-    with pytest.raises(cp.LogError, match="not that of the best one"):
+    with refuses(cp.LogError):
         cp.check_decision(17, shares, float(max(shares.values())))
 
 
@@ -196,7 +197,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
         return write(file, line[: len(line) // 2])
 
     monkeypatch.setattr(module.os, "write", half)
-    with pytest.raises(cp.LogError, match="No space left on device"):
+    with refuses(cp.LogError):
         cp.record(log, **DECISION, id="second")
     monkeypatch.undo()
     assert [line["id"] for line in lines_of(log)] == ["first"]
@@ -218,10 +219,10 @@ def test_what_a_killed_process_left_behind_is_cut_off(tmp_path, length):
 def test_files_of_others_are_left_alone(tmp_path):
     other = tmp_path / "log.csv"
     other.write_text("a,b\n1,2")
-    with pytest.raises(cp.LogError, match="does not end with a line that `record` wrote"):
+    with refuses(cp.LogError):
         cp.record(other, **DECISION)
     assert other.read_text() == "a,b\n1,2"
-    with pytest.raises(cp.LogError, match="No such file or directory"):
+    with refuses(cp.LogError):
         cp.record(tmp_path / "nowhere" / "log.jsonl", **DECISION)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from doubts import codes
+from messages import refuses
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
@@ -232,10 +233,10 @@ def test_logged_propensities_stay_and_the_model_learns_from_the_other_rows():
     np.testing.assert_allclose(
         propensities_of(cp.evaluate(odd, **PARTS, propensity=model, target="pi"))[~logged], found[~logged], rtol=1e-9
     )
-    with pytest.raises(cp.LogError, match="no model is needed"):
+    with refuses(cp.LogError):
         cp.evaluate(LOG, **PARTS, propensity=cp.models.Propensity(column="p"), target="pi")
     wrong = half.with_columns(pl.when(pl.col("y") > 0).then(2.0).alias("logged"))
-    with pytest.raises(cp.LogError, match="propensity"):
+    with refuses(cp.LogError):
         cp.evaluate(wrong, **PARTS, propensity=model, target="pi")
 
 
@@ -279,7 +280,7 @@ def test_moments_of_days_add_up():
     both = cp.evaluate(days[0].moments + days[1].moments)["pi", "ips"]
     assert both.stderr < max(day["pi", "ips"].stderr for day in days)
     logged = cp.evaluate(LOG, reward="r", propensity="p", target="pi")
-    with pytest.raises(cp.MomentsError, match="propensities"):
+    with refuses(cp.MomentsError):
         days[0].moments + logged.moments
 
 
@@ -300,7 +301,7 @@ def test_a_state_knows_its_model(tmp_path):
     assert stored.n == 1_200
     assert stored.verdict().verdict == "caution"
     for other in (cp.models.Propensity(LogisticRegression(C=2.0)), "p"):
-        with pytest.raises(cp.MomentsError, match="do not add up"):
+        with refuses(cp.MomentsError):
             cp.evaluate(world(600, 2), **PARTS, propensity=other, target="pi", state=state, batch="2")
 
 
@@ -444,9 +445,9 @@ def test_what_is_no_model_is_an_error(made):
 
 
 def test_what_cannot_take_a_model_says_so():
-    with pytest.raises(cp.OptionError, match="distribution"):
+    with refuses(cp.OptionError):
         cp.distribution(LOG, **PARTS, propensity="model", target="pi")
-    with pytest.raises(cp.OptionError, match="statement"):
+    with refuses(cp.OptionError):
         cp.sql("log", **PARTS, propensity="model", target="pi", dialect="duckdb")
 
 
@@ -485,7 +486,7 @@ def test_odd_contexts_are_no_problem():
 
 def test_rows_without_an_action_are_bad_rows():
     gaps = LOG.with_columns(pl.when(pl.int_range(pl.len()) != 5).then(pl.col("a")).alias("a"))
-    with pytest.raises(cp.LogError, match="propensity"):
+    with refuses(cp.LogError):
         cp.evaluate(gaps, **PARTS, propensity="model", target="pi")
     result = cp.evaluate(gaps, **PARTS, propensity="model", target="pi", drop_bad_rows=True)
     assert result.n == LOG.height - 1
@@ -553,7 +554,7 @@ def test_refitting_says_what_the_scores_say_and_works_for_trees_clusters_and_seg
     known = cp.evaluate(log, **PARTS, propensity=replace(model, error="scores"), target="pi", cluster="user")
     assert result["pi", "ips"].stderr != known["pi", "ips"].stderr
     assert result["pi", "ips"].value == known["pi", "ips"].value
-    with pytest.raises(cp.OptionError, match="scores or refit"):
+    with refuses(cp.OptionError):
         cp.models.Propensity(error="bootstrap")
 
 

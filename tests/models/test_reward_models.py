@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from messages import refuses
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
@@ -155,11 +156,11 @@ def test_a_row_is_predicted_by_a_model_that_has_not_seen_it():
 
 
 def test_the_worth_of_a_model_needs_one():
-    with pytest.raises(cp.OptionError, match=r"this result has no optimal_dr\. Pass model='auto'"):
+    with refuses(cp.OptionError):
         cp.evaluate(LOG, **PARTS, target="pi").worth()
-    with pytest.raises(cp.OptionError, match="no beta_ips and no optimal_dr"):
+    with refuses(cp.OptionError):
         cp.evaluate(LOG, **PARTS, target="pi", estimator="ips").worth()
-    with pytest.raises(cp.OptionError, match="no target 'other'"):
+    with refuses(cp.OptionError):
         cp.evaluate(LOG, **PARTS, target="pi").worth("other")
 
 
@@ -303,7 +304,7 @@ def test_a_list_of_numbers_is_as_many_columns():
     found = cp.evaluate(listed, **PARTS | {"context": ["xy", "country"]}, **asked)["l", "dr"]
     assert (found.value, found.stderr) == pytest.approx((expected.value, expected.stderr), abs=1e-12)
     uneven = listed.with_columns(xy=pl.when(pl.int_range(1_500) == 7).then(pl.lit([1.0])).otherwise("xy"))
-    with pytest.raises(cp.ColumnError, match=r"lists of the same length in every row; some have 2 numbers, others 1"):
+    with refuses(cp.ColumnError):
         cp.evaluate(uneven, **PARTS | {"context": ["xy"]}, **asked)
 
 
@@ -375,20 +376,20 @@ def test_learning_in_batches_is_as_good_as_all_at_once():
     off = [np.sqrt(np.square(columns_of(one)["q"] - best).mean()) for one in (whole, few)]
     assert off[0] < 0.2 * off[1]
     for wrong in ({"estimator": Ridge()}, {"estimator": SGDRegressor(), "per_action": True}, {}):
-        with pytest.raises(cp.OptionError, match="partial_fit"):
+        with refuses(cp.OptionError):
             cp.models.Reward(**wrong, stream=True)
 
 
 def test_a_log_takes_the_parts_it_has_not_got(tmp_path):
     log = cp.Log(LOG, **PARTS)
     assert cp.evaluate(log, target=Policy(1.0), model="logistic").model is not None
-    with pytest.raises(cp.OptionError, match="already says what its reward is"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, target=Policy(1.0), reward="x")
     state = tmp_path / "state.json"
     one = cp.evaluate(log, target=Policy(1.0), model="logistic", state=state, batch="1")
     two = cp.evaluate(log.of(world(900, 5)[0]), target=Policy(1.0), model="logistic", state=state, batch="2")
     assert two.n == one.n + 900
-    with pytest.raises(cp.MomentsError, match="made with model="):
+    with refuses(cp.MomentsError):
         cp.evaluate(log, target=Policy(1.0), model=Ridge(), state=state, batch="3")
 
 
@@ -496,7 +497,7 @@ def test_a_model_alone_says_that_it_is_alone():
     ids=lambda one: type(one).__name__,
 )
 def test_a_classifier_must_say_how_likely_its_classes_are(model, do):
-    with pytest.raises(cp.OptionError, match=f"which reward is likeliest and not how likely.*{do}"):
+    with refuses(cp.OptionError):
         cp.evaluate(LOG, **PARTS, target=Policy(1.0), model=model)
     if hasattr(model, "partial_fit"):
         with pytest.raises(cp.OptionError, match=do):
@@ -510,7 +511,7 @@ def test_a_policy_must_add_up_to_one():
         def predict_proba(self, table):
             return super().predict_proba(table) / 2
 
-    with pytest.raises(cp.LogError, match="add up to 1"):
+    with refuses(cp.LogError):
         cp.evaluate(LOG, **PARTS, target=Half(1.0), model="logistic")
 
 
@@ -534,7 +535,7 @@ def test_folds_without_rows_and_numbers_without_squares_do_no_harm():
     assert np.isfinite(found["new", "dm"].value)
     few = cp.models.Reward("ridge", sample=10, folds=20, per_action=True)  # ten rows are in no more than ten folds
     assert np.isfinite(cp.evaluate(log, **PARTS, target=target, model=few)["new", "dm"].value)
-    with pytest.raises(cp.LogError, match="all rows that the model could learn from are in one fold"):
+    with refuses(cp.LogError):
         cp.evaluate(log.head(3), **PARTS, cluster="user", target=target, model=model)
     huge = log.with_columns(y=pl.when(pl.int_range(pl.len()) == 7).then(1e200).otherwise("y"))
     missing = log.with_columns(y=pl.when(pl.int_range(pl.len()) == 7).then(None).otherwise("y"))
@@ -556,15 +557,15 @@ def test_a_log_without_rows_is_said_to_have_none(tmp_path, kind, where):
         connection = duckdb.connect()
         connection.register("log", log.to_arrow())
         log = connection.table("log")
-    with pytest.raises(cp.LogError, match="the log has no rows"):
+    with refuses(cp.LogError):
         cp.evaluate(log, **asked, target={"new": Policy(1.0)}, model="auto")
-    with pytest.raises(cp.LogError, match="the log has no rows"):
+    with refuses(cp.LogError):
         cp.evaluate(log, **asked | {"propensity": "model"}, target="pi")
 
 
 def test_times_are_no_numbers_for_a_policy_that_takes_an_array():
     log = world(100)[0].with_columns(y=pl.date(2026, 11, 1) + pl.duration(days=pl.int_range(pl.len())))
-    with pytest.raises(cp.ColumnError, match=r"the times of 'y' cannot be next to other columns\. Make them numbers"):
+    with refuses(cp.ColumnError):
         cp.evaluate(log, **PARTS, target={"new": Policy(1.0)})
 
 
@@ -572,7 +573,7 @@ def test_unordered_rows_need_an_identity():
     duckdb = pytest.importorskip("duckdb")
     connection = duckdb.connect()  # with it goes the relation
     relation = connection.from_arrow(LOG.drop("lists").with_row_index("id").to_arrow())
-    with pytest.raises(cp.OptionError, match="rows of this log come in no order"):
+    with refuses(cp.OptionError):
         cp.evaluate(relation, **PARTS, target=Policy(1.0), model="logistic")
     found = cp.evaluate(relation, **PARTS, key="id", target=Policy(1.0), model="logistic")
     assert found["Policy", "dr"].value == pytest.approx(
@@ -823,8 +824,8 @@ def test_candidates_that_nobody_looks_at_are_refused():
     parts = {"reward": "r", "propensity": "p", "action": "a", "context": ["x", "y"]}
     log = log.with_columns(y=0.5)
     for extra in ({}, {"model": "ridge"}):
-        with pytest.raises(cp.OptionError, match="candidates"):
+        with refuses(cp.OptionError):
             cp.evaluate(log, **parts, **extra, candidates="pool", target={"new": Policy(1.0)})
-    with pytest.raises(cp.OptionError, match="candidates"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **(parts | {"propensity": "model"}), candidates="pool", target={"new": AmongCandidates()})
     cp.evaluate(log, **parts, candidates="pool", target={"new": "pi"})  # a column knows

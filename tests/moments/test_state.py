@@ -17,6 +17,7 @@ import numpy as np
 import planted
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import StateWarning
@@ -61,13 +62,13 @@ def test_a_day_given_twice_is_refused_and_nothing_changes(tmp_path):
     cp.evaluate(first, **QUESTION, state=state)
     cp.evaluate(second, **QUESTION, state=state, batch="two")
     before = state.read_bytes()
-    with pytest.raises(cp.MomentsError, match="already"):
+    with refuses(cp.MomentsError):
         cp.evaluate(first, **QUESTION, state=state)
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(first.read_bytes())
-    with pytest.raises(cp.MomentsError, match="already"):
+    with refuses(cp.MomentsError):
         cp.evaluate(copy, **QUESTION, state=state)
-    with pytest.raises(cp.MomentsError, match="'two' is already in the state"):
+    with refuses(cp.MomentsError):
         cp.evaluate(second, **QUESTION, state=state, batch="two")
     assert state.read_bytes() == before
 
@@ -76,10 +77,10 @@ def test_a_folder_that_grows_is_not_counted_twice(tmp_path):
     first, second, third = days(tmp_path, 3)
     state = tmp_path / "state.json"
     cp.evaluate([first, second], **QUESTION, state=state)
-    with pytest.raises(cp.MomentsError, match=r"day 00\.parquet' is already in the state .* as are 1 others"):
+    with refuses(cp.MomentsError):
         cp.evaluate(f"{tmp_path}/*.parquet", **QUESTION, state=state)
     cp.evaluate(third, **QUESTION, state=state)
-    with pytest.raises(cp.MomentsError, match="are the same"):
+    with refuses(cp.MomentsError):
         cp.evaluate([first, first], **QUESTION, state=tmp_path / "other.json")
     assert state.stat().st_mode & 0o777 == 0o666 & ~umask()
 
@@ -108,15 +109,15 @@ def test_another_question_is_refused(tmp_path):
     for change in ({"target": "new"}, {"where": "device = 1"}, {"segment": None}, {"reward": "value"}, {"groups": 50}):
         with pytest.raises(cp.MomentsError, match=next(iter(change))):
             cp.evaluate(second, **QUESTION | change, state=state)
-    with pytest.raises(cp.MomentsError, match="made with"):
+    with refuses(cp.MomentsError):
         cp.compare(second, **QUESTION | {"target": "new"}, against="old", state=state)
 
 
 def test_frames_need_a_key_and_a_key_needs_a_state(tmp_path):
     log = planted.a_log(100, bad=False)
-    with pytest.raises(cp.OptionError, match="batch="):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **QUESTION, state=tmp_path / "state.json")
-    with pytest.raises(cp.OptionError, match="state="):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **QUESTION, batch="today")
     cp.evaluate(log, **QUESTION, state=tmp_path / "state.json", batch="today")
     result = cp.evaluate(log, **QUESTION, state=tmp_path / "state.json", batch="tomorrow")
@@ -127,7 +128,7 @@ def test_frames_need_a_key_and_a_key_needs_a_state(tmp_path):
 def test_a_damaged_state_is_refused_and_kept(tmp_path, damage):
     state = tmp_path / "state.json"
     state.write_bytes(damage)
-    with pytest.raises(cp.MomentsError, match=r"state\.json"):
+    with refuses(cp.MomentsError):
         cp.evaluate(planted.a_log(100, bad=False), **QUESTION, state=state, batch="today")
     assert state.read_bytes() == damage
 
@@ -324,7 +325,7 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path, monkeypatch
     reading = asking.moments_of
     monkeypatch.setattr(asking, "moments_of", changes)
     for batch in (None, "key"):
-        with pytest.raises(cp.MomentsError, match="changed while the log was read"):
+        with refuses(cp.MomentsError):
             cp.evaluate(tmp_path / "logs", **SHORT, state=state, batch=batch)
         some(tmp_path, "logs/a.csv", "logs/b.csv")
         (tmp_path / "logs" / "c.csv").unlink(missing_ok=True)
@@ -361,7 +362,7 @@ def test_another_policy_under_the_same_name_is_refused(tmp_path):
         for batch in "ab":  # made again, as a new process would
             result = cp.evaluate(log[:200], **question, target={"it": policy(0)}, state=state, batch=batch)
         assert result.n == 400
-        with pytest.raises(cp.MomentsError, match="made with another 'it'"):
+        with refuses(cp.MomentsError):
             cp.evaluate(log[200:], **question, target={"it": policy(1)}, state=state, batch="c")
 
 
@@ -374,15 +375,15 @@ def test_a_version_tells_policies_apart(tmp_path):
         with held:
             return np.full(batch.num_rows, 0.3)
 
-    with pytest.raises(cp.OptionError, match=r"version=\{'locked': '1'\}"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **question, target=locked, state=state, batch="a")
     cp.evaluate(log, **question, target=locked, state=state, batch="a", version={"locked": "1"})
     cp.evaluate(log, **question, target={"locked": constant(0.3)}, state=state, batch="b", version="1")
-    with pytest.raises(cp.MomentsError, match="its version there is '1', here it is '2'"):
+    with refuses(cp.MomentsError):
         cp.evaluate(log, **question, target=locked, state=state, batch="c", version="2")
     columns = tmp_path / "columns.json"  # what fills a column may change, too
     cp.evaluate(log, **SHORT, state=columns, batch="a", version="1")
-    with pytest.raises(cp.MomentsError, match="made with another 'new'"):
+    with refuses(cp.MomentsError):
         cp.evaluate(log, **SHORT, state=columns, batch="b")
 
 
@@ -393,7 +394,7 @@ def test_versions_and_replacements_that_make_no_sense_are_refused(tmp_path, wron
     log = planted.a_log(50, bad=False)
     with pytest.raises(cp.OptionError, match=next(iter(wrong))):
         cp.evaluate(log, **SHORT, state=tmp_path / "state.json", batch="a", **wrong)
-    with pytest.raises(cp.OptionError, match="Pass state=, too"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **SHORT, **wrong)
 
 
@@ -410,9 +411,9 @@ def test_an_answer_that_was_lost_can_be_had_again(tmp_path):
     other = tmp_path / "compare.json"
     lost = cp.compare(files[0], **QUESTION | {"target": "new"}, against="old", state=other)
     same(cp.compare(state=other), lost)
-    with pytest.raises(cp.MomentsError, match="there is no state"):
+    with refuses(cp.MomentsError):
         cp.evaluate(state=tmp_path / "none.json")
-    with pytest.raises(cp.OptionError, match="no columns or rows left"):
+    with refuses(cp.OptionError):
         cp.evaluate(state=state, segment="country")
 
 
@@ -524,28 +525,28 @@ def test_a_crafted_state_is_refused(tmp_path, kind):
     state = tmp_path / "state.json"
     cp.evaluate(planted.a_log(50, bad=False), **SHORT, state=state, batch="a")
     crafted(state, CRAFTED[kind])
-    with pytest.raises(cp.MomentsError, match=r"state\.json"):
+    with refuses(cp.MomentsError):
         cp.evaluate(state=state)
 
 
 def test_a_state_that_is_deep_long_or_no_file_is_refused_before_much_is_allocated(tmp_path):
     state = tmp_path / "state.json"
     write(state, b'"question": ' + b"[" * 200_000)
-    with pytest.raises(cp.MomentsError, match="nested too deeply"):
+    with refuses(cp.MomentsError):
         cp.evaluate(state=state)
     write(state, b'"question": ' + b"[" * 900 + b"]" * 900 + b', "batches": [], "older": null, "recent": []}')
-    with pytest.raises(cp.MomentsError, match="the question should be an object"):
+    with refuses(cp.MomentsError):
         cp.evaluate(state=state)
     with state.open("r+b") as file:
         file.truncate(2**28)
     tracemalloc.start()
-    with pytest.raises(cp.MomentsError, match="checksum is wrong"):
+    with refuses(cp.MomentsError):
         cp.evaluate(state=state)
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
     state.unlink()
     os.mkfifo(state)
-    with pytest.raises(cp.MomentsError, match="not a regular file"):
+    with refuses(cp.MomentsError):
         cp.evaluate(state=state)
 
 
@@ -565,7 +566,7 @@ def test_a_condition_on_the_day_may_name_another_day_every_day(tmp_path):
     with pytest.warns(StateWarning, match="same rows"):
         cp.evaluate(log, **SHORT, where=where, state=state, batch="again")
     for other in ("device >= 1 AND day = '2026-11-01'", "device >= 0 AND day >= '2026-11-01'", None):
-        with pytest.raises(cp.MomentsError, match="query="):
+        with refuses(cp.MomentsError):
             cp.evaluate(log, **SHORT, where=other, state=state, batch="other")
 
 
@@ -601,7 +602,7 @@ def test_a_condition_that_two_days_could_share_stays_as_it_is(where):
 def test_a_state_of_an_older_version_says_so(tmp_path):
     state = tmp_path / "state.json"
     state.write_text('{"format": 1, "question": {}, "batches": ["one"], "moments": {}}')
-    with pytest.raises(cp.MomentsError, match="format 1, and this version reads formats 2, 3 and 4"):
+    with refuses(cp.MomentsError):
         cp.evaluate(planted.a_log(50, bad=False), **SHORT, state=state, batch="a")
 
 
@@ -664,10 +665,10 @@ def test_what_is_already_there_is_an_error_of_its_own_and_a_part_of_it_is_not(tm
     cp.evaluate(first, **QUESTION, state=state)
     cp.evaluate(second, **QUESTION, state=state, batch="two")
     for log, batch in ((first, None), (second, "two")):
-        with pytest.raises(cp.AlreadyAddedError, match="already in the state"):
+        with refuses(cp.AlreadyAddedError):
             cp.evaluate(log, **QUESTION, state=state, batch=batch)
     for log, batch in ((tmp_path, None), (first.parent / "day 02.parquet", "two")):
-        with pytest.raises(cp.MomentsError, match="in the state") as refusal:
+        with refuses(cp.MomentsError) as refusal:
             cp.evaluate(log, **QUESTION, state=state, batch=batch)
         assert refusal.type is cp.MomentsError  # something of it is not there
 
@@ -732,7 +733,7 @@ def test_several_rewards_in_one_state_are_those_of_one_state_each(tmp_path, monk
     assert json.loads(state.read_text())["question"]["reward"] == ["reward", "revenue"]
     assert json.loads(single.read_text())["question"]["reward"] == "revenue"  # as it always was
     for other in ("reward", ["revenue", "reward"]):
-        with pytest.raises(cp.MomentsError, match="was made with reward="):
+        with refuses(cp.MomentsError):
             ask(log[:9], **SEVERAL | {"reward": other}, state=state, batch="more")
     if ask is cp.evaluate:
         assert ask(state=state, reward_bounds={"revenue": (0, 1e4)}).of("revenue").reward_bounds == (0, 1e4)
@@ -744,7 +745,7 @@ def test_a_copy_is_one_in_every_reward(tmp_path):
     log.write_csv(tmp_path / "a.csv")
     log.with_columns(revenue=pl.col("revenue") + 1).write_parquet(tmp_path / "b.parquet")
     cp.evaluate(tmp_path / "a.parquet", **SEVERAL, state=tmp_path / "state.json")
-    with pytest.raises(cp.MomentsError, match="looks like a copy"):
+    with refuses(cp.MomentsError):
         cp.evaluate(tmp_path / "a.csv", **SEVERAL, state=tmp_path / "state.json")
     assert cp.evaluate(tmp_path / "b.parquet", **SEVERAL, state=tmp_path / "state.json").n == 200
 
@@ -764,7 +765,7 @@ def test_a_crafted_state_of_several_rewards_is_refused(tmp_path, kind):
     state = tmp_path / "state.json"
     cp.evaluate(two_rewards(50), **SEVERAL, state=state, batch="a")
     crafted(state, SEVERAL_CRAFTED[kind])
-    with pytest.raises(cp.MomentsError, match=r"state\.json"):
+    with refuses(cp.MomentsError):
         cp.evaluate(state=state)
 
 

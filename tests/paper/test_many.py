@@ -2,6 +2,7 @@
 
 import pytest
 from learning import torch
+from messages import refuses
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
@@ -92,14 +93,14 @@ def test_a_run_does_not_depend_on_its_company():
 
 
 def test_nonsense_is_refused():
-    with pytest.raises(OptionError, match="no objective 'snips' for mini-batches"):
+    with refuses(OptionError):
         train_many(ROWS, 7, [Run("snips", 0.1, 0)], epochs=1, batch_size=100)
-    with pytest.raises(OptionError, match="batch_size must lie in 1 … 350"):
+    with refuses(OptionError):
         train_many(ROWS, 7, MINI, epochs=1)
-    with pytest.raises(LogError, match="actions must lie in 0 … 3"):
+    with refuses(LogError):
         train_many(ROWS, 4, MINI, epochs=1, batch_size=100)
-    with pytest.raises(LogError, match="must be finite"):
+    with refuses(LogError):
         LoggedRows([[float("nan")]], [0], [1.0], [0.5])
     if not torch.cuda.is_available():
-        with pytest.raises(OptionError, match="where PyTorch finds a GPU"):
+        with refuses(OptionError):
             LoggedRows([[0.0]], [0], [1.0], [0.5], device="cuda")

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from doubts import codes
+from messages import refuses
 
 import counterpoise as cp
 
@@ -177,17 +178,17 @@ def test_groups_that_make_no_sense_are_refused(make, said):
 def test_lists_and_logs_that_do_not_fit_are_refused():
     log = a_log(100)
     listed = cp.ActionGroup("new_all", "p_all", groups=GROUP.tolist())
-    with pytest.raises(cp.OptionError, match="needs action="):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **ASKED, target=listed)
-    with pytest.raises(cp.OptionError, match="no group for the logged action"):
+    with refuses(cp.OptionError):
         cp.evaluate(
             log, **ASKED, action="a", target=cp.ActionGroup("new_all", "p_all", groups=dict.fromkeys(range(9), 0))
         )
-    with pytest.raises(cp.ColumnError, match="must hold lists"):
+    with refuses(cp.ColumnError):
         cp.evaluate(log, **ASKED, action="a", target=cp.ActionGroup("new", "p_all", groups=GROUP.tolist()))
-    with pytest.raises(cp.LogError, match="probabilities of 11 actions in every row; one row lists 10"):
+    with refuses(cp.LogError):
         cp.evaluate(log, **ASKED, action="a", target=cp.ActionGroup("new_all", "p_all", groups=[*GROUP.tolist(), 2]))
-    with pytest.raises(cp.OptionError, match="named columns"):
+    with refuses(cp.OptionError):
         cp.evaluate(reward=[1, 0], propensity=[0.5, 0.5], target=BY_GROUP)
-    with pytest.raises(cp.OptionError, match="needs context="):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **ASKED, action="a", target=cp.ActionGroup(Softmax(), "p_all", groups=GROUP.tolist()))

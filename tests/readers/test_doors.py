@@ -10,6 +10,7 @@ import uuid
 import polars as pl
 import pytest
 from command_line import invoke, shop
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.evaluation.doctor import doctor as examine
@@ -139,7 +140,7 @@ def test_a_query_is_one_statement_that_only_reads(database, tmp_path, query):
     out = tmp_path / "out.csv"
     query = query.format(t=database.table, out=out)
     for ask in (lambda: database(query=query), lambda: examine(database.log, query=query)):
-        with pytest.raises(cp.OptionError, match="query must be one statement that only reads"):
+        with refuses(cp.OptionError):
             ask()
     assert database.count() == 2000
     assert not out.exists()
@@ -257,7 +258,7 @@ def test_conditions_and_expressions_look_at_no_other_table(kind, reading, reques
     reading = reading.format(t=database.table)
     parts = ({"where": f"click >= {reading}"}, {"reward": f"click + {reading}"}, {"target": f"pi_new * {reading}"})
     for part in (*parts, {"segment": reading}, {"cluster": reading}):
-        with pytest.raises(cp.ColumnError, match="no other tables"):
+        with refuses(cp.ColumnError):
             database(**part)
 
 
@@ -266,14 +267,14 @@ def test_conditions_and_expressions_look_at_no_other_table(kind, reading, reques
 )
 @pytest.mark.parametrize("part", ["reward", "target", "propensity", "segment", "cluster"])
 def test_sqlite_takes_no_aggregates(sqlite, text, part):
-    with pytest.raises(cp.ColumnError, match=r"adds up rows"):
+    with refuses(cp.ColumnError):
         sqlite(**{part: text})
 
 
 def test_sqlite_takes_what_gives_a_value_per_row(sqlite):
     assert sqlite(reward="max(click, 0)").n == 2000
     assert sqlite(reward="click - avg(click) OVER ()").n == 2000
-    with pytest.raises(cp.CounterpoiseError, match="aggregate"):
+    with refuses(cp.CounterpoiseError):
         sqlite(where="max(click) > 0")
 
 
@@ -309,7 +310,7 @@ def test_conditions_and_expressions_read_no_files(file, own, tmp_path, reading):
             {"segment": reading},
             {"target": f"CASE WHEN {reading} THEN pi_new ELSE p END"},
         ):
-            with pytest.raises(cp.ColumnError, match="must read no files"):
+            with refuses(cp.ColumnError):
                 database(**part)
 
 
@@ -337,7 +338,7 @@ def test_conditions_on_frames_read_no_files(tmp_path, reading):
 
 def test_a_query_on_our_duckdb_connection_reads_no_files(file, tmp_path):
     for query in ("FROM read_text('/etc/hostname')", "FROM '/etc/passwd.csv'", "FROM glob('/etc/*')"):
-        with pytest.raises(cp.LogError, match="external_access=True"):
+        with refuses(cp.LogError):
             file(query=query)
 
 
@@ -346,7 +347,7 @@ def test_a_view_over_files_needs_external_access_and_the_error_says_so(tmp_path)
     place = tmp_path / "views.duckdb"
     with duckdb.connect(place) as made:
         made.execute(f"create view log as from '{tmp_path / 'log.parquet'}'")
-    with pytest.raises(cp.LogError, match="external_access=True"):
+    with refuses(cp.LogError):
         cp.evaluate(place, table="log", **QUESTION)
     assert cp.evaluate(place, table="log", **QUESTION, external_access=True).n == 2000
     refused = invoke("evaluate", place, "--table", "log")
@@ -365,9 +366,9 @@ def test_a_view_over_files_needs_external_access_and_the_error_says_so(tmp_path)
 def test_external_access_is_for_duckdb_files(own, tmp_path):
     shop().write_parquet(tmp_path / "log.parquet")
     for log in (shop(), tmp_path / "log.parquet", "postgresql://me@127.0.0.1:1/db"):
-        with pytest.raises(cp.OptionError, match="external_access= only works with DuckDB files"):
+        with refuses(cp.OptionError):
             cp.evaluate(log, **QUESTION, external_access=True)
-    with pytest.raises(cp.OptionError, match="external_access= only works with DuckDB files"):
+    with refuses(cp.OptionError):
         own(external_access=True)
 
 
@@ -400,7 +401,7 @@ def test_a_function_that_writes_is_refused_by_the_server(server):
             lambda: server(reward=f"{name}()"),
             lambda: server(query=f"SELECT *, {name}() FROM {server.table}"),
         ):
-            with pytest.raises(cp.CounterpoiseError, match="read-only transaction"):
+            with refuses(cp.CounterpoiseError):
                 ask()
         assert server.count() == 2000
     finally:
@@ -418,7 +419,7 @@ def test_our_duckdb_connection_is_read_only_and_closed(file):
 
 def test_a_duckdb_file_that_is_open_already_is_asked_through_its_connection(file):
     with duckdb.connect(file.log, read_only=True) as theirs:
-        with pytest.raises(cp.LogError, match="Pass that connection as the log"):
+        with refuses(cp.LogError):
             file()
         assert cp.evaluate(theirs, table="log", **QUESTION).n == 2000
 
@@ -433,7 +434,7 @@ def test_our_sqlite_connection_is_read_only(tmp_path):
         asked.place.con.execute("delete from log")
     assert cp.evaluate(address, table="log", **QUESTION, where="country = 'DE'").n > 0
     for query in ("SELECT * FROM log; DELETE FROM log", "DELETE FROM log RETURNING *"):
-        with pytest.raises(cp.OptionError, match="only reads"):
+        with refuses(cp.OptionError):
             cp.evaluate(address, query=query, **QUESTION)
     with pytest.raises(cp.LogError):
         cp.evaluate(f"sqlite://{tmp_path / 'none.sqlite'}", table="log", **QUESTION)
@@ -451,7 +452,7 @@ def test_a_users_own_connection_is_not_changed(own, server):
     assert theirs.con.autocommit
     assert not theirs.con.closed
     assert theirs.con.execute("SHOW transaction_read_only").fetchone() == ("off",)
-    with pytest.raises(cp.OptionError, match="only reads"):
+    with refuses(cp.OptionError):
         cp.evaluate(theirs, query=f"DELETE FROM {server.table} RETURNING *", **QUESTION)
     with pytest.raises(cp.ColumnError):
         cp.evaluate(table, **QUESTION, where="true LIMIT 7")

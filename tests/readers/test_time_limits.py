@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_line import COMMAND, invoke, shop
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import OptionError
@@ -162,7 +163,7 @@ def test_what_happens_here_is_not_the_databases_time(folder):
 
 def test_a_question_that_was_stopped_adds_nothing_to_its_state(folder, tmp_path):
     state = tmp_path / "state.json"
-    with pytest.raises(OptionError, match="timeout="):
+    with refuses(OptionError):
         cp.evaluate(str(folder / "log.duckdb"), table="endless", **QUESTION, timeout=0.5, state=state, batch="mon")
     assert not state.exists()
 
@@ -173,19 +174,19 @@ def test_what_cannot_be_told_to_stop_is_refused(source, tmp_path):
     rows.write_csv(tmp_path / "log.csv")
     log = {"arrays": rows.to_dict(), "frame": rows, "lazy": rows.lazy(), "file": tmp_path / "log.csv"}[source]
     for verb in (cp.evaluate, cp.doctor, cp.distribution):
-        with pytest.raises(OptionError, match="timeout= only works with a database"):
+        with refuses(OptionError):
             verb(log, **QUESTION, timeout=5)
 
 
 def test_databases_without_a_way_to_stop_them_are_refused(folder):
     table = ibis.polars.connect({"logs": shop(100)}).table("logs")
-    with pytest.raises(OptionError, match="timeout= cannot stop polars"):
+    with refuses(OptionError):
         cp.evaluate(table, **QUESTION, timeout=5)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5", True])
 def test_a_time_that_is_none_is_refused(folder, seconds):
-    with pytest.raises(OptionError, match="seconds above 0"):
+    with refuses(OptionError):
         cp.evaluate(str(folder / "log.duckdb"), table="logs", **QUESTION, timeout=seconds)
 
 

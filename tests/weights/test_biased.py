@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from doubts import codes
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.weights import (
@@ -216,7 +217,7 @@ def test_days_add_up_and_choose_anew(log, tmp_path):
     both = halves[0].moments + halves[1].moments
     assert both["t"].average("u") == pytest.approx(both.ladder[0]["t"].average("u"), rel=1e-12)
     other = cp.evaluate(log, **asked | {"weight": Slope(Shrink, [1, 10])}).moments
-    with pytest.raises(cp.MomentsError, match="different weights"):
+    with refuses(cp.MomentsError):
         whole.moments + other
     damaged = json.loads(whole.moments.to_json())
     del damaged["ladder"][1]["contrasts"][0]["moments"]
@@ -270,7 +271,7 @@ def test_what_plain_weights_cannot_identify_biased_ones_cannot_either():
 )
 def test_a_constant_in_its_range(kind, constants):
     for one in constants:
-        with pytest.raises(cp.OptionError, match=f"{kind.__name__} takes .*a (positive )?number.*found"):
+        with refuses(cp.OptionError):
             kind(one)
 
 
@@ -286,7 +287,7 @@ def test_a_ladder_of_nothing_or_of_no_kind_is_refused():
     ):
         with pytest.raises(cp.OptionError):
             Slope(kind, constants)
-    with pytest.raises(cp.OptionError, match="Slope"):
+    with refuses(cp.OptionError):
         cp.evaluate(reward=[1, 0], propensity=[0.5, 0.5], target=[0.5, 0.5]).ladder()
 
 
@@ -304,10 +305,10 @@ def test_weights_by_their_names():
     assert weight_of("implicit-exploration:0.01") == ImplicitExploration(0.01)
     assert weight_of("shrink:slope") == Slope(Shrink)
     assert weight_of("Harmonic:0.1,0.01") == Slope(Harmonic, [0.01, 0.1])
-    with pytest.raises(cp.OptionError, match="Did you mean 'shrink'"):
+    with refuses(cp.OptionError):
         weight_of("shrnk:3")
     for text in ("clip", "clip:", "clip:ten", "clip:1,,2"):
-        with pytest.raises(cp.OptionError, match="clip:slope"):
+        with refuses(cp.OptionError):
             weight_of(text)
 
 

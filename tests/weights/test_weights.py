@@ -5,6 +5,7 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.report import render
@@ -86,14 +87,14 @@ def test_only_plain_weights_are_held_to_a_mean_of_one(log):
 
 @pytest.mark.parametrize("most", [0, -1, float("nan"), float("inf"), "3", True])
 def test_a_limit_is_a_positive_number(most):
-    with pytest.raises(cp.OptionError, match="a positive number"):
+    with refuses(cp.OptionError):
         Clip(most)
 
 
 def test_a_weight_and_a_target_are_not_both_given(log):
-    with pytest.raises(cp.OptionError, match="not both"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, reward="r", propensity="p", target="t", weight="w")
-    with pytest.raises(cp.OptionError, match="a method such as"):
+    with refuses(cp.OptionError):
         cp.evaluate(log, reward="r", propensity="p", target="t", weight=Clip)
 
 
@@ -111,7 +112,7 @@ def test_several_rewards_have_rows_of_their_own_and_the_numbers_of_each_alone(lo
                 assert (found.estimates[key].value, found.estimates[key].stderr) == pytest.approx(values, rel=1e-9)
             for key, expected in alone.all_diagnostics.items():
                 assert found.all_diagnostics[key].max_weight == pytest.approx(expected.max_weight, rel=1e-12)
-        with pytest.raises(cp.LogError, match="reward 'money' must be a finite number"):
+        with refuses(cp.LogError):
             cp.evaluate(one, reward=["r", "money"], propensity="p", target="t")
 
 
@@ -146,7 +147,7 @@ def test_a_weight_of_ones_own_is_remembered_too(log):
     asked = {"reward": "r", "propensity": "p", "target": "t"}
     first, same, other = (cp.evaluate(log, **asked, weight=Softened(x)).moments for x in (0.5, 0.5, 0.25))
     assert (first + same).n == 2 * log.height
-    with pytest.raises(cp.MomentsError, match="different weights"):
+    with refuses(cp.MomentsError):
         first + other
 
 
@@ -171,11 +172,9 @@ def test_moments_of_different_weights_do_not_add(log, tmp_path, first, second):
     if first == second:
         assert (one + other).n == cp.evaluate(log, **asked, **WAYS[second], state=state, batch="b").n
         return
-    with pytest.raises(
-        cp.MomentsError, match=r"different weights cannot be added: (Clip|Ratio)\(.*\) and (Clip|Ratio)\("
-    ):
+    with refuses(cp.MomentsError):
         one + other
-    with pytest.raises(cp.MomentsError, match="was made with weight="):
+    with refuses(cp.MomentsError):
         cp.evaluate(log, **asked, **WAYS[second], state=state, batch="b")
 
 

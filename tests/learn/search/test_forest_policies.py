@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from learning import torch
+from messages import refuses
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
@@ -106,13 +107,13 @@ def test_a_forest_too_large_for_memory_has_fewer_trees():
 
 
 def test_damaged_forests_are_refused(tmp_path):
-    with pytest.raises(OptionError, match="a forest of 3 nodes cannot be 1,000,000 deep"):
+    with refuses(OptionError):
         Forest(2, 2, trees=1, nodes=3, leaves=2, depth=10**6)
     LEARNER.fit(REST, 0).save(tmp_path / "forest")
     tensors, description = read_tensors(tmp_path / "forest")
     description["config"]["arguments"]["depth"] = 10**9
     write_tensors(tmp_path / "forest", tensors, description)
-    with pytest.raises(PolicyFileError, match="deep"):
+    with refuses(PolicyFileError):
         load_policy(tmp_path / "forest")
 
 
@@ -123,13 +124,13 @@ def test_a_tree_that_points_to_nothing_is_refused_by_name(name, place, tmp_path)
     tensors, description = read_tensors(tmp_path / "forest")
     tensors[f"scores.{name}"][0] = place
     write_tensors(tmp_path / "forest", tensors, description)
-    with pytest.raises(PolicyFileError, match=f"'{name}' of its trees points to {place:,}"):
+    with refuses(PolicyFileError):
         load_policy(tmp_path / "forest")
 
 
 def test_without_rewards_there_is_no_forest():
     rows = Rows(ROWS.context, ROWS.action, torch.ones(600), ROWS.propensity)
-    with pytest.raises(LogError, match="all rewards are the same"):
+    with refuses(LogError):
         LEARNER.fit(Rest(rows, 4), 0)
 
 

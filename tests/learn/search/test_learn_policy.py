@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from learning import torch
+from messages import refuses
 
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
@@ -190,7 +191,7 @@ def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
         warned = learn_policy(**log, contenders=QUICK, fallback="warn")
     assert warned.rejected is None
     assert warned.result.targets == ("fold policies",)
-    with pytest.raises(TrainingError, match="not surely better than the policy that wrote the log"):
+    with refuses(TrainingError):
         learn_policy(**log, contenders=QUICK, fallback="raise")
 
 
@@ -311,7 +312,7 @@ def test_ctrl_c_hands_out_the_best_so_far():
 
 
 def test_a_single_action_leaves_nothing_to_choose():
-    with pytest.raises(LogError, match="nothing to choose"):
+    with refuses(LogError):
         learn_policy(**ARRAYS | {"action": np.full(1500, 3), "propensity": np.ones(1500)})
 
 
@@ -322,19 +323,19 @@ def test_rewards_far_from_zero_are_learned_from_like_any_others():
     assert far.mean_reward == pytest.approx(1e8 + LOG.reward.mean(), rel=0, abs=1e-6)
     assert far.leaderboard[0].value == pytest.approx(1e8 + plain.leaderboard[0].value, rel=0, abs=1e-6)
     assert far.kind == plain.kind == "learned"
-    with pytest.raises(LogError, match=r"reward 'reward' has numbers near 1e\+08 that differ too little"):
+    with refuses(LogError):
         PolicyLearner().fit(**ARRAYS | {"reward": LOG.reward + 1e8})
 
 
 @pytest.mark.parametrize("learn", [learn_policy, lambda *log, **parts: PolicyLearner().fit(*log, **parts)])
 def test_columns_that_are_not_known_before_the_choice_are_refused(learn):
     frame = LOG.frame().with_columns(clicked=pl.when(pl.col("reward") > 0).then(pl.lit("yes")).otherwise(pl.lit("no")))
-    with pytest.raises(LogError, match="'clicked' tells 100% of the reward's variance"):
+    with refuses(LogError):
         learn(frame, **NAMES | {"context": [*CONTEXT, "clicked"]})
     for name in ("reward", "action"):
-        with pytest.raises(OptionError, match=f"names '{name}', which is the {name}"):
+        with refuses(OptionError):
             learn(frame, **NAMES | {"context": [*CONTEXT, name]})
-    with pytest.raises(LogError, match="of the reward's variance"):
+    with refuses(LogError):
         learn(**ARRAYS | {"context": np.column_stack([LOG.context, LOG.reward])})
 
 
@@ -353,12 +354,12 @@ def test_objectives_take_a_model():
     for found, name in ((reduced, "reduction"), (direct, "direct")):
         assert [one.name for one in found.leaderboard] == [name]
     assert LOG.value(reduced.predict_proba) > LOG.reward.mean()
-    with pytest.raises(OptionError, match=r"cannot be saved here\. Save it the way that library does"):
+    with refuses(OptionError):
         reduced.save("policy")
 
 
 def test_a_model_that_cannot_be_fitted_is_an_error():
-    with pytest.raises(TrainingError, match="no contender could be learned: LogisticRegression could not be fitted"):
+    with refuses(TrainingError):
         learn_policy(**ARRAYS, objective="reduction", model=linear.LogisticRegression(C=-1))
 
 
@@ -404,15 +405,13 @@ def test_odd_options_are_refused(options, says):
 
 def test_logs_without_enough_rows_are_refused():
     few = {name: part[:2] for name, part in ARRAYS.items()} | {"reward": np.array([0.0, 1.0])}
-    with pytest.raises(
-        LogError, match=r"the log has 2 rows, and with folds=3 a fold has none of them\. Pass fewer folds="
-    ):
+    with refuses(LogError):
         learn_policy(**few)
-    with pytest.raises(LogError, match="a fold has none of them"):
+    with refuses(LogError):
         learn_policy(LOG.frame().with_columns(user=pl.lit("a")), **NAMES, cluster="user")
-    with pytest.raises(LogError, match="all 1,500 rewards are 1"):
+    with refuses(LogError):
         learn_policy(**(ARRAYS | {"reward": np.ones(1500)}))
-    with pytest.raises(LogError, match="must lie in"):
+    with refuses(LogError):
         learn_policy(**(ARRAYS | {"propensity": np.zeros(1500)}))
 
 
@@ -510,7 +509,7 @@ def test_networks_learn_from_the_features_of_items():
     chosen = found.predict_proba(pl.DataFrame({"x0": x[:, 0], "x1": x[:, 1]}), np.ones((2000, 10), bool)).argmax(1)
     assert good[np.arange(2000), chosen].mean() > 0.8 * good.max(1).mean()
     assert (chosen == new).sum() > 0.5 * (good.argmax(1) == new).sum()
-    with pytest.raises(OptionError, match=r"items= is of no use to these contenders.* Add a network"):
+    with refuses(OptionError):
         learn_policy(log, **names, items=items, contenders=[Direct("ridge")])
 
 

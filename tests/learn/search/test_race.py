@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from learning import torch
+from messages import refuses
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, TrainingError
@@ -177,9 +178,9 @@ def test_who_cannot_be_learned_is_left_out_and_said_so():
 
     found = raced([Fixed("even", lambda x: 0 * x[:, :4]), Failing("failing", None)], ROWS)
     assert found.skipped == {"failing": "too few rows."}
-    with pytest.raises(TrainingError, match="no contender could be learned: too few rows"):
+    with refuses(TrainingError):
         raced([Failing("failing", None)], ROWS)
-    with pytest.raises(TrainingError, match="two contenders are called 'zero'"):
+    with refuses(TrainingError):
         raced([Fixed("zero", lambda x: 0 * x[:, :4])] * 2, ROWS)
 
 

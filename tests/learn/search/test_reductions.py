@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from learning import torch
+from messages import refuses
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, TrainingError
@@ -112,21 +113,21 @@ def test_what_cannot_be_a_reduction_is_refused():
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    with pytest.raises(OptionError, match="a classifier with fit and predict_proba; found Ridge"):
+    with refuses(OptionError):
         Reduction(linear.Ridge())
-    with pytest.raises(OptionError, match="negatives must be 'one' or 'all'; found 'two'"):
+    with refuses(OptionError):
         Reduction(linear.LogisticRegression(), negatives="two")
-    with pytest.raises(OptionError, match="baseline must be a number, 'lowest' or 'mean'; found 'median'"):
+    with refuses(OptionError):
         Reduction(linear.LogisticRegression(), baseline="median")
     for model in (KNeighborsClassifier(), make_pipeline(StandardScaler(), linear.LogisticRegression())):
-        with pytest.raises(OptionError, match="does not take sample weights"):
+        with refuses(OptionError):
             Reduction(model).fit(rest(), 0)
-    with pytest.raises(TrainingError, match=r"LogisticRegression could not be fitted: .*'solver'"):
+    with refuses(TrainingError):
         Reduction(linear.LogisticRegression(solver="magic")).fit(rest(), 0)
-    with pytest.raises(LogError, match="no row speaks for any action"):
+    with refuses(LogError):
         Reduction(linear.LogisticRegression()).fit(rest(np.ones(800)), 0)
     only = Rows(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), torch.tensor([0.0, 1.0, 2.0]), torch.ones(3))
-    with pytest.raises(LogError, match="speak for the same one"):
+    with refuses(LogError):
         Reduction(linear.LogisticRegression()).fit(Rest(only, 2), 0)
 
 
@@ -152,11 +153,11 @@ def test_the_direct_method_takes_boosted_trees_with_a_seed():
 
 
 def test_what_cannot_be_a_reward_model_is_refused():
-    with pytest.raises(OptionError, match="must have the methods fit and predict"):
+    with refuses(OptionError):
         Direct(linear.Ridge)
-    with pytest.raises(OptionError, match="'magic' is not known"):
+    with refuses(OptionError):
         Direct("magic")
-    with pytest.raises(OptionError, match="the model Ridge cannot be fitted"):
+    with refuses(OptionError):
         Direct(linear.Ridge(solver="magic")).fit(rest(), 0)
 
 
@@ -169,18 +170,18 @@ def test_samples_come_as_often_as_their_propensities_say(tmp_path):
         assert abs((actions == action).mean() - p) < 4 * np.sqrt(p * (1 - p) / 20_000)
     masked, propensity = policy.sample(np.zeros((1000, 1)), temperature=0.5, mask=[True, True, False], seed=0)
     np.testing.assert_allclose(propensity, np.where(masked == 4, 0.2, 0.8))  # 0.1² and 0.2²
-    with pytest.raises(LogError, match="1 of 2 rows have none; the first is row 1"):
+    with refuses(LogError):
         policy.sample(np.zeros((2, 1)), mask=[[True, True, True], [False, False, False]])
     policy.temperature = 0.0
     actions, propensity = policy.sample(np.zeros((5, 1)), seed=0)
     assert actions.tolist() == [9] * 5
     assert propensity.tolist() == [1.0] * 5
     for save in (policy.save, lambda path: save_policy(policy, path)):
-        with pytest.raises(OptionError, match=r"cannot be saved here\. Save it the way that library does"):
+        with refuses(OptionError):
             save(tmp_path / "policy")
-    with pytest.raises(OptionError, match="cannot be exported here"):
+    with refuses(OptionError):
         export_onnx(policy, tmp_path / "policy")
-    with pytest.raises(OptionError, match="only a Policy can be saved here; found int"):
+    with refuses(OptionError):
         save_policy(3, tmp_path / "policy")
 
 
@@ -204,11 +205,11 @@ def test_a_model_serves_by_the_rules_of_all_policies():
     np.testing.assert_array_equal(policy.greedy(context, **options[-1]), ours.greedy(context, **options[-1]))
     for one in (ours, policy):
         np.testing.assert_array_equal(one.greedy(frame[["y", "x"]]), one.greedy(frame))  # by their names
-        with pytest.raises(OptionError, match=r"one action= per context \(40\); found shape \(1,\)"):
+        with refuses(OptionError):
             one.propensity(context, [4])
-        with pytest.raises(OptionError, match="seed= must be a whole number"):
+        with refuses(OptionError):
             one.sample(context, seed="a")
-        with pytest.raises(OptionError, match="temperature must be a number above 0"):
+        with refuses(OptionError):
             one.sample(context, temperature=-1)
 
 
@@ -220,5 +221,5 @@ def test_anything_with_predict_proba_is_a_policy():
     )
     assert not policy.predict_proba(LOG.context)[:, 1].any()
     assert as_policy(policy, N) is policy
-    with pytest.raises(TrainingError, match="learned a int, which has no predict_proba"):
+    with refuses(TrainingError):
         as_policy(3, N)
