@@ -14,6 +14,7 @@ import argparse
 import ast
 import contextlib
 import io
+import re
 import sys
 import tempfile
 import tokenize
@@ -37,6 +38,12 @@ LIMITS = {
     "files": 196,
     "lines of code": 37_709,
     "modules with one importer": 22,
+    "private functions with one caller": 593,
+    "files that know of keep=": 36,
+    "files that know of rankings": 25,
+    "files that know of episodes": 17,
+    "files that know of proxy=": 23,
+    "files that know of per=": 17,
     "own imports inside functions": 31,
     "… that escape a cycle": 0,
     "deepest chain of imports": 20,
@@ -51,6 +58,16 @@ LIMITS = {
     "files of PolicyLearner.fit": 58,
     "files of learn_policy": 61,
 }
+# What a kind of row calls its own: parts of a log, columns inside a query and columns of moments.
+KINDS = {
+    "keep=": r"\bkeep\b|\bKEEP\b|\bINVERSE\b|\bCOUNTS\b|\bcounts_of\b|\brows_before\b",
+    "rankings": r"\bslate\b|\bSLATE\b|is_of_lists|makes_lists|ListWeight|\bLists\b",
+    "episodes": r"episode",
+    "proxy=": r"\bproxy\b|\bPROXY\b|LABELED|\bLABEL\b|\bOBSERVED\b|\.observed\b|label_propensity|LABEL_PROPENSITY",
+    "per=": r"\.per\b|`per=|\bPER\b|WEIGHTED_PER|\bRIVAL\b|DIVISOR",
+    "loggers": r"logger",
+}
+AT_HOME = ("log/kinds/", "log/parts.py", "cli/", "report/")  # where a kind may be known
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -188,6 +205,22 @@ class Module:
     def comments(self) -> list[str]:
         """Comments, on lines of their own or behind code."""
         return [token.string for token in self.tokens if token.type == tokenize.COMMENT]
+
+    @cached_property
+    def words(self) -> str:
+        """Its names and texts, without comments and docstrings."""
+        kinds = (tokenize.NAME, tokenize.OP, tokenize.STRING)
+        return "".join(
+            f"{token.string}{'' if token.string == '.' else ' '}"
+            for token in self.tokens
+            if token.type in kinds and token.start[0] not in self.docstrings
+        ).replace(" .", ".")
+
+    @cached_property
+    def called_once(self) -> list[str]:
+        """Private functions of the module that are named in one other place only."""
+        names = [node.name for node in self.tree.body if isinstance(node, Function) and node.name.startswith("_")]
+        return [name for name in names if len(re.findall(rf"\b{name}\b", self.text)) == 2]
 
     @cached_property
     def vague_names(self) -> int:
@@ -344,6 +377,16 @@ def figures(modules: dict[str, Module]) -> Iterator[Figure]:
     imports = Imports(modules)
     lonely, late, escaping, chain = imports.lonely(), imports.late(), imports.escaping(), imports.deepest()
     yield Figure("modules with one importer", len(lonely), tuple(lonely))
+    once = [f"{_short(module.name)}.{name}" for module in all_modules for name in module.called_once]
+    yield Figure("private functions with one caller", len(once), tuple(once))
+    for kind, pattern in KINDS.items():
+        places = [
+            module.path.relative_to(module.source / PACKAGE).as_posix()
+            for module in all_modules
+            if re.search(pattern, module.words)
+        ]
+        away = [place for place in places if not place.startswith(AT_HOME)]
+        yield Figure(f"files that know of {kind}", len(away), tuple(away))
     yield Figure(
         "imports inside functions", sum(is_late for module in all_modules for _, is_late, _ in module.statements)
     )
