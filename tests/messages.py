@@ -37,7 +37,7 @@ def refuses(kind):
 
 
 def without_accidents(text):
-    """A message without what differs from run to run: folders of tests, ports, names of tables, addresses and checksums, the order of sets."""
+    """A message without what differs from run to run: folders, ports, names of tables, addresses, checksums, the order of sets."""
     text = re.sub(r"/[^\s'\"]*/pytest-of-[^/\s]+/pytest-\d+/(popen-gw\d+/)?(\w+?)\d*\b", r"/\2", text)
     text = re.sub(r"\bport \d+", "port …", re.sub(r"_[0-9a-f]{12}\b", "_…", text))
     text = re.sub(r"\{('\w[^{}:]*')\}", lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text)
