@@ -18,7 +18,7 @@ from counterpoise.errors import Sentence, verbatim
 from counterpoise.log.expressions import column, sql_name
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.groups import folds_of, row_ids
-from counterpoise.log.lists import CONDITIONAL, MARGINAL
+from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.rules import Problem
 from counterpoise.moments import Floats
 

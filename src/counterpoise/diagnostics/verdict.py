@@ -10,10 +10,11 @@ from typing import Literal
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
 from counterpoise.errors import OptionError, Sentence, in_units, verbatim
+from counterpoise.log.kinds.labeled import FEW_LABELS
+from counterpoise.log.kinds.sampled import is_miscounted
 from counterpoise.log.log import Log
 from counterpoise.log.parts import is_minimized
 from counterpoise.moments.log_moments import Label, LogMoments
-from counterpoise.moments.reduction import FEW_LABELS, is_miscounted
 from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------

@@ -13,7 +13,7 @@ from counterpoise.engines.streaming import prepare
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
-from counterpoise.log.lists import DEEPEST, EPISODE, Lists
+from counterpoise.log.kinds.lists import DEEPEST, EPISODE, Lists
 from counterpoise.log.log import Log
 from counterpoise.log.parts import LISTS
 from counterpoise.log.question import Question

@@ -29,11 +29,12 @@ from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
 from counterpoise.evaluation.view import View
+from counterpoise.log.kinds import stands_for
+from counterpoise.log.kinds.sampled import sampling_error
 from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import Question
 from counterpoise.moments.columns import LABEL
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
-from counterpoise.moments.reduction import counts_of, sampling_error
 
 Answer = TypeVar("Answer", bound=Result)
 Diagnoses = Lazily[tuple[str, Segment], Diagnostics]
@@ -200,9 +201,9 @@ def _miscount(view: View) -> Iterator[Caveat]:
         return
     error = float(sampling_error(rows))
     if view.is_clustered:
-        sizes = view.groups.n[0] * counts_of(view.groups)[0]
+        sizes = view.groups.n[0] * stands_for(view.groups)[0]
         error = math.sqrt(len(sizes) * float(np.var(sizes, ddof=1)))
-    yield from miscounted(float(rows.n * counts_of(rows)), error, before)
+    yield from miscounted(float(rows.n * stands_for(rows)), error, before)
 
 
 def _of_groups(question: Question | None, names: Contrast) -> Iterator[Caveat]:

@@ -20,7 +20,7 @@ from counterpoise.errors import ColumnError, CounterpoiseError, LogError, Option
 from counterpoise.evaluation.checks import RewardMoments, explanation_of
 from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.baseline import Feature
-from counterpoise.log.lists import refuse_lists
+from counterpoise.log.kinds.lists import refuse_lists
 from counterpoise.log.log import MODEL, Log, check_minimized, check_own_names
 from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, NoWeight, Question, ask, lean

@@ -57,13 +57,13 @@ from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns, computed, roots_of
-from counterpoise.log.lists import CONDITIONAL, MARGINAL
+from counterpoise.log.kinds import reduced
+from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, says_dropped, usual
-from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Question
+from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Question
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
-from counterpoise.moments.reduction import reduced
 from counterpoise.readers.frames import with_policies
 from counterpoise.weights import Balanced
 
@@ -512,9 +512,9 @@ def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, ot
             return np.full(len(r), np.nan), w
         beta = float(np.cov((w * r)[known], w[known])[0, 1] / spread) if spread > 0 else float(np.nanmean(r))
         psi = w * (r - beta) + beta
-    if question.log.keep is None:
+    if question.kept_with is None:
         return psi, w
-    counts = 1.0 / _numbers(frame, KEEP)
+    counts = 1.0 / _numbers(frame, question.kept_with)
     mean = np.nansum(counts * psi) / counts[~np.isnan(psi)].sum()
     return counts * (psi - mean), counts * w
 

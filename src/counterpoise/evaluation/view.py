@@ -10,6 +10,8 @@ import numpy as np
 
 from counterpoise.estimators.lists import longer_lists
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
+from counterpoise.log.kinds import per_row, reduced, stands_for
+from counterpoise.log.kinds.labeled import effective_labels
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import (
     INVERSE,
@@ -17,12 +19,6 @@ from counterpoise.moments.columns import (
     LENGTH,
 )
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
-from counterpoise.moments.reduction import (
-    counts_of,
-    effective_labels,
-    per_row,
-    reduced,
-)
 from counterpoise.moments.spread import (
     ORDERS,
     UNSMOOTHED,
@@ -74,7 +70,7 @@ class View:
     @cached_property
     def counts(self) -> Floats:
         """How many rows before sampling a row stands for, on average, in every place."""
-        return counts_of(self.together)
+        return stands_for(self.together)
 
     @cached_property
     def labeled(self) -> Floats:
@@ -113,7 +109,7 @@ class View:
     def clusters(self) -> Floats:
         """The effective number of clusters in every place; if no cluster is named, every row is one."""
         rows = np.asarray(self.whole.n, dtype=np.float64)
-        sizes = self.groups.n * counts_of(self.groups)
+        sizes = self.groups.n * stands_for(self.groups)
         return np.minimum(effective_clusters(sizes), rows) if self.is_clustered else rows
 
     @cached_property

@@ -49,7 +49,7 @@ from counterpoise.learn.policy import Contexts, Policy, Serves
 from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, Trained, beside, copy_of, fold_policies, train
-from counterpoise.log.lists import refuse_lists
+from counterpoise.log.kinds.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, Frame, LogFields, takes_parts
 

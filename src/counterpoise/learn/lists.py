@@ -42,7 +42,7 @@ from counterpoise.learn.policy import serving
 from counterpoise.learn.rows import Batch, Rows, Split
 from counterpoise.learn.source import Good, Inspection, Source
 from counterpoise.learn.steps import BETA_IPS, UNKNOWN, LoggedActions, Step, has_bias
-from counterpoise.log.lists import (
+from counterpoise.log.kinds.lists import (
     DISCOUNT,
     LIST,
     POSITION,

@@ -34,7 +34,7 @@ from counterpoise.learn.policy import delegated
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, train
-from counterpoise.log.lists import refuse_lists
+from counterpoise.log.kinds.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.weights.lists import ListWeight, list_weight

@@ -28,7 +28,7 @@ from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.steps import Machine
 from counterpoise.learn.training import IMITATION
-from counterpoise.log.lists import refuse_lists
+from counterpoise.log.kinds.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.readers.progress import progress_line

@@ -18,7 +18,7 @@ import numpy as np
 
 from counterpoise.errors import ColumnError, OptionError
 from counterpoise.log.baseline import How, as_baseline
-from counterpoise.log.lists import CONDITIONAL, DCG, check_lists, refuse_lists
+from counterpoise.log.kinds.lists import CONDITIONAL, DCG, check_lists, refuse_lists
 from counterpoise.log.parts import (
     LABELS,
     LIMITS,

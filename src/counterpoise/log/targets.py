@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeGuard
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
-from counterpoise.log.lists import refuse_lists
+from counterpoise.log.kinds.lists import refuse_lists
 from counterpoise.log.log import Arrays, Log, column_names
 
 # -- `ActionGroup`: a target whose choice is looked at by groups of actions only, such as the category of an item ------

@@ -19,7 +19,7 @@ from counterpoise.errors import LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_propensity
-from counterpoise.log.lists import refuse_lists
+from counterpoise.log.kinds.lists import refuse_lists
 from counterpoise.log.log import ESTIMATED as PROPENSITY
 from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import Column, Unlogged

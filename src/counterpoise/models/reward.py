@@ -21,7 +21,7 @@ from counterpoise.features import Encoder, Scaling
 from counterpoise.log.expressions import columns
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import folds_of, row_ids
-from counterpoise.log.lists import refuse_lists
+from counterpoise.log.kinds.lists import refuse_lists
 from counterpoise.log.log import Log
 from counterpoise.log.parts import Fittable, is_minimized
 from counterpoise.log.question import Question

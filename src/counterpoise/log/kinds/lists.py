@@ -5,17 +5,22 @@ An episode is a list, too: its steps are the positions, and propensities are giv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import log2
 from numbers import Real
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import LogError, OptionError
-from counterpoise.moments.columns import EXCESS, REWARD
+from counterpoise.log.kinds.kind import Row, RowKind, Term
+from counterpoise.moments.columns import CUT, EXCESS, REWARD, ROW, STEPS
+from counterpoise.moments.columns import LENGTH as WEIGHTED_LENGTH
+
+if TYPE_CHECKING:
+    from counterpoise.log.question import Lane, Names
 
 MARGINAL, CONDITIONAL = "item_at_position", "item_given_above"
 DCG = "dcg"
@@ -211,3 +216,85 @@ def refuse_lists(log: MaybeListed, what: str, instead: str = "") -> None:
             f"{what} does not work with lists yet, which `slate=` says these are. Don't just leave that out: "
             "the positions of a list are not decisions of their own."
         )
+
+
+# -- The columns of a list inside a query, and what is added up of them ----------------------------------------------------
+
+
+def gain_of(target: str, reward: int) -> str:
+    """A list's weighted reward less its reward, for one target."""
+    return f"{target}_d{reward}"
+
+
+def excess_of(target: str, rank: int) -> str:
+    """The excess at one position of a list."""
+    return f"{target}_u{rank}"
+
+
+def length_of(target: str) -> str:
+    """The length of a list times the sum of its excesses."""
+    return f"{target}_length"
+
+
+def reward_of(target: str, reward: int, rank: int) -> str:
+    """The weighted reward at one position of a list."""
+    return f"{target}_y{reward}_{rank}"
+
+
+def made_of(names: Names, targets: Sequence[str] | None = None) -> list[str]:
+    """The columns that a list has besides its numbers, for all targets or some of them."""
+    question, rewards = names.question, range(len(names.rewards))
+    columns = list(of_whole_lists(names))
+    for target in names.targets if targets is None else targets:
+        columns += [gain_of(target, j) for j in rewards]
+        columns += [excess_of(target, k) for k in question.ranks]
+        columns += [reward_of(target, j, k) for j in rewards for k in question.ranks]
+        columns += [f"{target}_e", f"{target}_ue"] if names.values else []
+        columns += [length_of(target)] if question.keeps_lengths else []
+    return columns
+
+
+def of_whole_lists(names: Names) -> dict[str, str]:
+    """The columns of a list that no target changes, by those of moments: of an episode, its length and whether it was cut off."""
+    lists = names.question.lists
+    if lists is None or not lists.is_of_episodes:
+        return {}
+    return {LENGTH: STEPS} | ({CUT_OFF: CUT} if lists.done is not None else {})
+
+
+class ListRows(RowKind):
+    """Lists with `slate=`: engines make one row of every list, with a weight of its own and, if asked for, one for each position."""
+
+    parts = ("slate", "position", "propensity_of", "discount")
+    columns = (WEIGHTED_LENGTH,)
+    is_made = True
+
+    def lane(self, lane: Lane, names: Names) -> Lane:
+        """What a list is made into, in place of products: u·s, the model's, and what every position has."""
+        question, j, own = names.question, lane.reward, lane.target
+        whole = {moment: column for column, moment in of_whole_lists(names).items()}
+        columns = {name: lane.columns[name] for name in ROW}
+        if lane.contrast[1]:
+            whole.pop(CUT, None)
+            ranks = {k: f"{lane.shared}at{k}" if lane.other else excess_of(own, k) for k in question.ranks}
+            columns |= whole | {excess_at(k): column for k, column in ranks.items()}
+            return replace(lane, columns=columns, factors={})
+        columns |= {"e": f"{own}_e", "ue": f"{own}_ue", "v": lane.columns["v"]} if names.values else {}
+        columns |= {WEIGHTED_LENGTH: length_of(own)} if question.keeps_lengths else {}
+        columns |= whole | {excess_at(k): excess_of(own, k) for k in question.ranks}
+        columns |= {reward_at(k): reward_of(own, j, k) for k in question.ranks}
+        return replace(lane, columns=columns, factors={})
+
+    def terms(self, row: Row[Term]) -> dict[str, Term]:
+        """What takes the place of u·s: Σ(w − 1)·r over positions less the center times u; and differences of single positions."""
+        columns, get = dict[str, Term](), row.get
+        for lane in row.lanes:
+            j, other, center = lane.reward, lane.other, row.centers[lane.reward]
+            gain, u = get(gain_of(lane.target, j)), get(lane.target)
+            if other is None:
+                columns[lane.columns["us"]] = gain - center * u
+                continue
+            columns[lane.columns["us"]] = (gain - get(gain_of(other, j))) - center * (u - get(other))
+            for k in row.names.question.ranks:
+                columns[f"{lane.shared}at{k}"] = get(excess_of(lane.target, k)) - get(excess_of(other, k))
+        return columns

@@ -1,0 +1,163 @@
+"""Sampled rows: each was kept with a probability, and stands for as many of those there were as one over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from counterpoise.log.kinds.kind import CHANCE, OR_DROP, NumberColumn, Row, RowKind, ShorterRows, Term
+from counterpoise.moments.columns import INVERSE, SQUARE
+from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.spread import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from counterpoise.log.question import Lane, Names, Question
+    from counterpoise.moments.log_moments import LogMoments
+
+KEEP, COUNTS = "keep", "counts"  # the probability that a row was kept, and how many rows it counts for
+
+FAR = 4.0  # errors, which chance exceeds once in 16,000 logs
+
+
+class Sampled(RowKind):
+    """Rows with `keep=`: their columns of moments are multiplied by h = 1/keep, which is a column of its own."""
+
+    parts = ("keep", "rows_before")
+    mark = INVERSE
+    columns = (INVERSE,)
+    numbers = (
+        NumberColumn(
+            "keep",
+            KEEP,
+            CHANCE,
+            f"It is the probability that the row was kept, and it was: fix the sampler{OR_DROP}",
+        ),
+    )
+    kept_with = KEEP
+    is_compiled = True
+
+    # -- what is added up --------------------------------------------------------------------------------------------------
+
+    def lane(self, lane: Lane, names: Names) -> Lane:
+        """Every column but u and what is made of it counts each row as often as it stands for others."""
+        alone = {name: column for name, column in lane.columns.items() if name not in ("u", *lane.factors)}
+        counts = f"{COUNTS}{lane.reward}" if names.apart else COUNTS
+        columns = lane.columns | {name: f"{column}_counted" for name, column in alone.items()} | {INVERSE: counts}
+        counted = {f"{column}_counted": column for column in alone.values()}
+        return replace(lane, columns=columns, counted=counted, counts=counts, watched=f"{lane.excess}_counted")
+
+    def products(self, lane: Lane) -> Mapping[tuple[str, str], str]:
+        """Where hu·s is a column, hs·hu is h·hus."""
+        if "us" not in lane.factors:
+            return {}
+        return {(lane.columns["s"], lane.excess): "_".join(sorted((lane.counts, lane.columns["us"])))}
+
+    def terms(self, row: Row[Term]) -> dict[str, Term]:
+        """How many rows each counts for."""
+        return {COUNTS: 1.0 / row.get(KEEP)}
+
+    def counted(self, lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
+        """Every row as often as it counts: one for all rows that sampling kept with its probability."""
+        counts, columns = get(COUNTS), dict[str, Term]()
+        for lane in lanes:
+            columns |= {name: get(column) * counts for name, column in lane.counted.items()}
+            columns[lane.shared] = get(lane.shared) * counts
+            # where a reward has rows of its own, what is made from it is blank on the others
+            own = counts if lane.counts == COUNTS else get(lane.shifted) * 0.0 + counts
+            columns |= {lane.counts: own} if lane.counts != COUNTS else {}
+            if not lane.contrast[1]:
+                columns[lane.watched] = (get(lane.shared) + 1.0) * own - 1.0
+        return columns
+
+    def finished(self, moments: LogMoments, question: Question) -> LogMoments:
+        """Dropped rows do not count alike, and nobody knows how many rows they stand for."""
+        rows = None if moments.dropped else question.log.rows_before
+        return replace(moments, left_out=NOTHING, rows_before=rows)
+
+    # -- what the sums are worth ---------------------------------------------------------------------------------------------
+
+    def moved(self, columns: Sequence[str]) -> Mapping[str, str]:
+        """A row moves by as much as it counts."""
+        return {"s": INVERSE, "v": INVERSE} if "v" in columns else {"s": INVERSE}
+
+    def shorter(self, moments: Moments) -> ShorterRows:
+        r"""Rows kept with probability k, each of which stands for h = 1/k of those there were.
+
+        .. math:: \bar z = \frac{\sum_i h_i z_i}{\sum_i h_i}, \qquad
+            \operatorname{Cov}(\bar z) \approx \frac{\sum_i h_i^2 (z_i - \bar z)(z_i - \bar z)^\top}{\left(\sum_i h_i\right)^2}
+
+        The columns of the moments are h·z and h, so that h·(z − z̄)/h̄ is linear in them. Sums use h, products h²: dividing every sum by
+        k alike would forget that a row that stands for many is still a single row. k may depend on the reward.
+
+        References
+        ----------
+        Hájek, "Comment on a paper by D. Basu" (1971); Särndal, Swensson & Wretman, Model Assisted Survey Sampling (1992), ch. 5.
+        """
+        columns = tuple(name for name in moments.columns if name != INVERSE)
+        place = moments.columns.index(INVERSE)
+        own = [k for k in range(len(moments.columns)) if k != place]
+        h = moments.mean[..., place, None]
+        h = np.where(h > 0, h, 1.0)
+        mean = moments.mean[..., own] / h
+        turn = np.zeros((*moments.shape, len(own), len(moments.columns)))
+        turn[..., range(len(own)), own] = 1.0
+        turn[..., place] = -mean
+        constant = mean
+        if SQUARE in columns:  # of rows as heavy as sampling made them: (hu/h̄)², around its own mean
+            square = columns.index(SQUARE)
+            constant = np.where(np.arange(len(columns)) == square, 0.0, mean)
+            turn[..., square, place] = 0.0
+            turn[..., square, :] /= h
+        return ShorterRows(turn / h[..., None], constant, np.asarray(moments.center), columns)
+
+    def with_known_rows(self, moments: Moments, longer: Moments, rows: int) -> Moments:
+        r"""The moments, the first of which are of a log that had so many rows N before it was sampled.
+
+        Σh/N − 1 is then a control variate with mean 0 and variance Σh(h − 1)/N²:
+
+        .. math:: \bar z \to \bar z - \gamma \left(\frac{\sum_i h_i}{N} - 1\right), \qquad
+            \gamma = \frac{\sum_i h_i^2 (z_i - \bar z)}{\sum_i h_i (h_i - 1)}
+
+        References
+        ----------
+        The regression estimator of Särndal, Swensson & Wretman, Model Assisted Survey Sampling (1992), ch. 6.
+        """
+        first = longer[0]
+        h = float(self.stands_for(first))
+        error, total = float(sampling_error(first)), float(first.n * h)
+        if error**2 <= 1e-9 * squared_counts(first) or is_miscounted(total, error, rows):
+            return moments
+        turn = self.shorter(first).turn
+        with_counts = turn @ first.scatter[:, longer.columns.index(INVERSE)]  # Σh²(z − z̄)/h̄
+        mean, scatter = moments.mean.copy(), moments.scatter.copy()
+        mean[0] -= with_counts * h / error**2 * (total / rows - 1.0)
+        scatter[0] -= np.outer(with_counts, with_counts) / error**2
+        return Moments(moments.n, mean, scatter, moments.center, moments.columns)
+
+    def stands_for(self, moments: Moments) -> Floats:
+        """How many rows there were before sampling, on average, for each that was kept."""
+        return moments.average(INVERSE)
+
+
+def squared_counts(moments: Moments) -> Floats:
+    """The sum of the squares of how many rows each row stands for."""
+    if INVERSE not in moments.columns:
+        return np.asarray(moments.n, dtype=np.float64)
+    place = moments.columns.index(INVERSE)
+    return np.asarray(moments.scatter[..., place, place] + moments.n * np.square(moments.mean[..., place]))
+
+
+def sampling_error(moments: Moments) -> Floats:
+    r"""The error of Σ1/k as the number of rows before sampling, if they were kept one by one: :math:`\sqrt{\sum_i h_i (h_i - 1)}`."""
+    total = moments.n * (moments.average(INVERSE) if INVERSE in moments.columns else 1.0)
+    return np.asarray(np.sqrt(np.maximum(squared_counts(moments) - total, 0.0)))
+
+
+def is_miscounted(total: float, error: float, rows: int) -> bool:
+    """Whether sampled rows stand for a total that is further from the number of rows there were than chance allows."""
+    return abs(total - rows) > FAR * error + 0.5
