@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from counterpoise.log.question import Lane, Names, Question
     from counterpoise.moments.log_moments import LogMoments
+    from counterpoise.moments.spread import Powers
 
 
 # -- Numbers that rows of a kind have besides rewards and probabilities --------------------------------------------------
@@ -91,6 +92,31 @@ class ShorterRows:
         squares = np.einsum("...ii->...i", scatter)
         np.maximum(squares, 0.0, out=squares)  # rounding
         return Moments(moments.n, mean, scatter, np.broadcast_to(self.center, moments.shape), self.columns)
+
+
+class Places(Protocol):
+    """The sums of a contrast in the whole log and its segments, as `evaluation/view.py` reads them."""
+
+    log: LogMoments
+
+    @property
+    def together(self) -> Moments:
+        """A stack of places, with the columns of their kinds."""
+
+    @property
+    def whole(self) -> Moments:
+        """The same as a plain log has them."""
+
+    @property
+    def ends(self) -> tuple[Floats, Floats]:
+        """Where rewards begin and end."""
+
+    @property
+    def per_row(self) -> Floats:
+        """What rewards are divided by, on average."""
+
+    def of_places(self, parts: tuple[Powers, ...]) -> Powers:
+        """The powers of every place, from those of every segment."""
 
 
 class RowKind:
@@ -183,6 +209,26 @@ class RowKind:
     def share_known(self, moments: Moments) -> Floats:
         """The share of the rows that would do, were their rewards known, as much as those whose reward is."""
         return np.ones(moments.shape)
+
+    def worth(self, moments: Moments) -> Floats:
+        """How many rows that count alike these are worth; infinite where they do."""
+        return np.full(moments.shape, np.inf)
+
+    def effective(self, moments: Moments) -> Floats | None:
+        """How many rows of equal weight these are worth; None where their weights alone tell."""
+        return None
+
+    def counted_twice(self, places: Places, end: Floats) -> Floats:
+        """By how much rows and the weights of those apart from an end of the rewards are uneven for the same reason."""
+        return np.ones(places.together.shape)
+
+    def uneven(self, places: Places) -> Floats:
+        """By how much fewer rows carry the variance than that of weights and rewards."""
+        return np.ones(places.together.shape)
+
+    def lighter(self, places: Places, end: Floats) -> Floats:
+        """How little rows count with a reward apart from this end, at most 1."""
+        return np.ones(places.together.shape)
 
     def with_rewards(self, moments: Moments) -> Moments:
         """The moments of the rows whose reward is known, each with its weight."""

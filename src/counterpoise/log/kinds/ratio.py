@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterpoise.log.kinds.kind import AMOUNT, NumberColumn, Row, RowKind, ShorterRows, Term
+from counterpoise.log.kinds.kind import AMOUNT, NumberColumn, Places, Row, RowKind, ShorterRows, Term
 from counterpoise.moments.columns import PER, RIVAL, ROW, WEIGHTED_PER
 from counterpoise.moments.moments import Floats, Moments
 
@@ -95,3 +95,16 @@ class RatioOfSums(RowKind):
         turn = np.stack(np.broadcast_arrays(form("u") + 0.0 * row, ran_row, row), axis=-2)
         constants = np.stack(np.broadcast_arrays(np.zeros(moments.shape), ran_constant, constant), axis=-1)
         return ShorterRows(turn, constants, ran, ROW)
+
+    def uneven(self, places: Places) -> Floats:
+        r"""By how much fewer rows carry the variance of a ratio than that of its rewards.
+
+        Were both parts of r − R·d independent, with the shares a and b of its variance, its kurtosis would be about a²κ(r) + b²κ(d).
+        """
+        per, rewards, whole = places.of_places(places.log.per), places.of_places(places.log.rewards), places.whole
+        residual = whole.covariance("s", "s") * np.square(places.per_row)
+        ratio = np.asarray(whole.center + whole.average("s"))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            a = np.minimum(np.nan_to_num(rewards.mean(2, rewards.middle) / residual, posinf=1.0), 1.0)
+            b = np.minimum(np.nan_to_num(np.square(ratio) * per.mean(2, per.middle) / residual, posinf=1.0), 1.0)
+        return np.asarray(np.maximum(np.square(a) + np.square(b) * per.kurtosis / rewards.kurtosis, 1.0))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterpoise.log.kinds.kind import CHANCE, OR_DROP, NumberColumn, Row, RowKind, ShorterRows, Term
+from counterpoise.log.kinds.kind import CHANCE, OR_DROP, NumberColumn, Places, Row, RowKind, ShorterRows, Term
 from counterpoise.moments.columns import INVERSE, SQUARE
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.spread import NOTHING
@@ -142,6 +142,74 @@ class Sampled(RowKind):
     def stands_for(self, moments: Moments) -> Floats:
         """How many rows there were before sampling, on average, for each that was kept."""
         return moments.average(INVERSE)
+
+    def worth(self, moments: Moments) -> Floats:
+        """How many rows would do as much, were all kept with the same probability."""
+        return np.asarray(moments.n * _evenness(moments, moments.form(**{INVERSE: 1.0})))
+
+    def effective(self, moments: Moments) -> Floats:
+        """How many rows of equal weight would do as much, a weight being one over both probabilities."""
+        return np.asarray(moments.n * _evenness(moments, moments.form("u", **{INVERSE: 1.0})))
+
+    def counted_twice(self, places: Places, end: Floats) -> Floats:
+        r"""By how much sampling by the reward makes the weights hu more uneven, of which the rewards' own unevenness is a part, too.
+
+        .. math:: \kappa = \frac{\pi a^2 + (1 - \pi) b^2}{(\pi a + (1 - \pi) b)^2}
+
+        if a share π of the rows has a reward apart from this end, and a and b are the means of h² of those and of the others.
+        """
+        rows, rewards, end = places.together, places.of_places(places.log.rewards), end * places.per_row
+        counts = rows.form(**{INVERSE: 1.0})
+        apart = rows.form("s") + np.asarray(rows.center - end)[:, None] * counts
+        first, second = np.asarray(rewards.mean(1, end)), np.asarray(rewards.mean(2, end))
+        is_known = second > 0
+        share = np.where(is_known, np.minimum(np.square(first) / np.where(is_known, second, 1.0), 1.0), 1.0)
+        whole = _mean_and_square(rows, counts)[1]
+        of_apart = np.where(is_known, _mean_and_square(rows, apart)[1] / np.where(is_known, second, 1.0), whole)
+        rest = np.maximum(whole - share * of_apart, 0.0)  # (1 − π)b
+        with np.errstate(divide="ignore", invalid="ignore"):
+            square = np.where(share < 1.0 - 1e-9, np.square(rest) / (1.0 - share), 0.0)
+            factor = (share * np.square(of_apart) + square) / np.square(share * of_apart + rest)
+        return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)
+
+    def lighter(self, places: Places, end: Floats) -> Floats:
+        r"""How much lighter rows with a reward apart from this end are, by its distance d from the end, in shares of the range.
+
+        .. math:: \frac{\sum (hwd)^2}{\sum hwd} \Big/ \frac{\sum (hw)^2}{\sum hw}
+
+        Sampling may keep every click and few of the others: then no click counts for as many rows as they do.
+        """
+        rows, (low, high) = places.together, places.ends
+        weights = rows.form("u", **{INVERSE: 1.0})
+        apart = np.asarray(rows.center - end * places.per_row)[:, None]
+        width = np.maximum((high - low) * places.per_row, 1e-300)
+        size = _size_weighted(rows, rows.form("s", "us") + apart * weights) / width
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.abs(size) / _size_weighted(rows, weights)
+        ratio = np.where(np.isfinite(ratio) & (ratio > 0), np.minimum(ratio, 1.0), 1.0)
+        # rows that count alike are as heavy as without sampling
+        are_alike = rows.covariance(INVERSE, INVERSE) <= 1e-12 * np.square(rows.average(INVERSE))
+        return np.where(are_alike, 1.0, ratio)
+
+
+def _mean_and_square(rows: Moments, form: Floats) -> tuple[Floats, Floats]:
+    """The mean of a linear form of the columns, and of its square."""
+    form = np.broadcast_to(form, rows.mean.shape)
+    mean = np.asarray((form * rows.mean).sum(axis=-1))
+    square = np.einsum("...i,...ij,...j->...", form, rows.scatter, form) / np.maximum(rows.n, 1)
+    return mean, np.asarray(square + np.square(mean))
+
+
+def _size_weighted(rows: Moments, form: Floats) -> Floats:
+    """The mean of a linear form of the columns, in which every row counts as much as it has of it."""
+    mean, square = _mean_and_square(rows, form)
+    return np.divide(square, mean, out=np.zeros(mean.shape), where=mean != 0)
+
+
+def _evenness(rows: Moments, form: Floats) -> Floats:
+    """The share of the rows that would do as much, if each had as much of a linear form of the columns as any other."""
+    mean, square = _mean_and_square(rows, form)
+    return np.divide(np.square(mean), square, out=np.zeros(mean.shape), where=square > 0)
 
 
 def squared_counts(moments: Moments) -> Floats:
