@@ -111,7 +111,7 @@ class TrainingColumns:
     def of(cls, log: Log) -> TrainingColumns:
         """The names in a log, which must give all of them, and exactly one reward."""
         log.need("context", "action", "reward", "propensity")
-        check_kinds(kinds_of(log), "learning")
+        check_kinds(kinds_of(log), "learning", loggers=len(log.loggers))
         if log.action in log.context:
             raise OptionError(
                 f"`context=` names {log.action!r}, which is the action.",

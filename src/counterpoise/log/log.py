@@ -17,12 +17,11 @@ import numpy as np
 from counterpoise.errors import ColumnError, OptionError
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.baseline import How, as_baseline
-from counterpoise.log.kinds.lists import CONDITIONAL, DCG, check_lists, refuse_lists
+from counterpoise.log.kinds import check_kinds, check_parts, kinds_of
+from counterpoise.log.kinds.lists import CONDITIONAL, DCG
+from counterpoise.log.kinds.loggers import check_named_loggers
 from counterpoise.log.parts import (
-    LABELS,
     LIMITS,
-    LISTS,
-    MODELS,
     PARTS,
     BareLogFields,
     Bounds,
@@ -227,7 +226,7 @@ class Log:
             raise OptionError(
                 f"{limits.what} is about one reward, and this log has {', '.join(map(repr, self.reward))}: ask for one at a time."
             )
-        check_kinds(kinds_of(self), verb, who=limits.what, does=limits.does)
+        check_kinds(kinds_of(self), verb, who=limits.what, does=limits.does, loggers=len(self.loggers))
         for part in filter(self.has, limits.parts):
             if part == "minimize" and verb == "distribution":
                 raise OptionError(
@@ -379,8 +378,7 @@ def _check(log: Log) -> None:
         raise OptionError(f"`timeout={seconds!r}` is not a number of seconds above 0.")
     if where is not None and not isinstance(where, str):
         raise OptionError(f"`where=` must be an SQL condition as text, found {type(where).__name__}.")
-    for kind in KINDS:
-        kind.check(log)
+    check_parts(log)
 
 
 def _check_known_before(log: Log) -> None:
