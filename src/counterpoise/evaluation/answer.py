@@ -33,7 +33,6 @@ from counterpoise.log.kinds import stands_for
 from counterpoise.log.kinds.sampled import sampling_error
 from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import Question
-from counterpoise.moments.columns import LABEL
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 
 Answer = TypeVar("Answer", bound=Result)
@@ -292,11 +291,6 @@ def _check_method(moments: LogMoments, options: IntervalOptions) -> None:
     if moments.estimated is not None and options.method.needs_known_propensities:
         raise OptionError(
             f"the {name} interval holds at any size because the weights are known, and these rest on a propensity model.",
-            do="Pass `interval='student'`.",
-        )
-    if options.method.needs_known_propensities and LABEL in next(iter(moments.moments.values())).columns:
-        raise OptionError(
-            f"the {name} interval bounds weights times rewards, and with `proxy=` an answer is made of more than those.",
             do="Pass `interval='student'`.",
         )
     if options.method.needs_groups and next(iter(moments.moments.values())).shape[1] < 2:

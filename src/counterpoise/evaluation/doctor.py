@@ -191,7 +191,6 @@ def doctor(
     segments = column_names("segment", segment, None)
     whole = as_log(log, parts)
     whole.need_only("doctor")
-    whole.need_one_logger("doctor")
     frame = rows_of(whole)
     schema = frame.collect_schema()
     names = schema.names()

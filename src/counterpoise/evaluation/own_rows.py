@@ -23,8 +23,9 @@ from counterpoise.engines.registry import engine_of
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column, columns, of_64_bits
+from counterpoise.log.kinds import parts_of_kinds
 from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS, Data, is_minimized
+from counterpoise.log.parts import MODELS, Data, is_minimized
 from counterpoise.log.question import Learning, NoWeight, Question, lean
 from counterpoise.log.sketches import Keys, Lesson, Overlap, Sketch, row_keys
 from counterpoise.log.targets import Always, CrossFitted, Target, is_ranker
@@ -118,11 +119,9 @@ def _overlap_with(question: Question, trained_on: Data) -> Overlap:
 
 def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
     """Show the keys of a log's rows, batch by batch: by its `key` if it has one, or else by context, action and each reward."""
-    bare = log.but(
-        propensity=None, cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None, baseline=None,
-        candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None, proxy=None, observed=None,
-        label_propensity=None, trained_on=None,
-    ).without(*LISTS, *(("reward", "context", "action") if log.key else ()))  # fmt: skip
+    by_key = ("reward", "context", "action") if log.key else ()
+    others = ("propensity", "cluster", "baseline", "candidates", "control", "trained_on", *MODELS)
+    bare = log.without(*parts_of_kinds(), *others, *by_key)
     lean = Question(bare, (), NoWeight(), learning=None if log.key else Learning())
 
     def of_batch(batches: Iterator[pl.DataFrame]) -> None:

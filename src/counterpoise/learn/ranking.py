@@ -34,7 +34,6 @@ from counterpoise.learn.policy import delegated
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, train
-from counterpoise.log.kinds.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.weights.lists import ListWeight, list_weight
@@ -161,14 +160,12 @@ class RankingLearner(PolicyLearner):
                 do="Pass `policy=PlackettLuce(…, slots=…)`.",
             )
         lists = as_log(log, parts)
-        if lists.episode is not None:
-            refuse_lists(lists, "RankingLearner")
-        if lists.slate is None:
+        lists.need_only("RankingLearner")
+        if lists.list_id is None:
             raise OptionError(
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
                 do="Pass `slate=`, `position=` and `propensity_of=`.",
             )
-        lists.need_only("RankingLearner")
         check_direction(lists)
         source = ListSource(lists, list_weight(weight, lists), Split(options.holdout, options.seed + 2**31))
         inspection = inspect(source, None, options.split)

@@ -12,7 +12,7 @@ from counterpoise.errors import OptionError, verbatim
 from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.kinds import KINDS, kinds_of
 from counterpoise.log.kinds.kind import NumberColumn, RowKind
-from counterpoise.log.kinds.lists import DISCOUNT, DONE, POSITION, Lists, refuse_lists
+from counterpoise.log.kinds.lists import DISCOUNT, DONE, POSITION, Lists
 from counterpoise.log.log import Arrays, Log, column_names
 from counterpoise.log.parts import MODELS, TRAINED, Columns, is_minimized
 from counterpoise.log.targets import (
@@ -354,8 +354,6 @@ class Question:
         reserved = {name for name in self.control if name in own or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
-        if self.log.per is not None:
-            self._check_ratio()
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if self.smoothings and getattr(self.weight, "by_position", False):
@@ -372,21 +370,6 @@ class Question:
             )
         if len(set(self.segment)) < len(self.segment):
             raise OptionError(f"`segment=` names a column twice: {', '.join(map(repr, self.segment))}.")
-
-    def _check_ratio(self) -> None:
-        """Refuse what a ratio of sums cannot be asked for together with."""
-        if self.lists is not None:
-            refuse_lists(self.log, "a ratio of sums")
-        unfit = {
-            "model": bool(self.model_value) or self.log.model is not None,
-            "propensity": self.propensity_model is not None,
-            "control": bool(self.control),
-            "baseline": bool(self.features),
-            "reward_bounds": self.log.reward_bounds is not None,
-        }
-        for part in (part for part, is_there in unfit.items() if is_there):
-            said = "its propensities must be logged" if part == "propensity" else f"leave out `{part}=`"
-            raise OptionError(f"`per=` makes the answer a ratio of two sums, of weights and rewards alone: {said}.")
 
     @cached_property
     def target_names(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ A log may be of several kinds, such as sampled ratios. Its moments are reduced t
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from math import prod
 from typing import Any
 
@@ -15,11 +15,12 @@ from counterpoise.log.kinds.episodes import Episodes
 from counterpoise.log.kinds.kind import RowKind
 from counterpoise.log.kinds.labeled import Labeled
 from counterpoise.log.kinds.lists import ListRows
+from counterpoise.log.kinds.loggers import OfLoggers
 from counterpoise.log.kinds.ratio import RatioOfSums
 from counterpoise.log.kinds.sampled import Sampled
 from counterpoise.moments.moments import Floats, Moments
 
-KINDS: list[RowKind] = [ListRows(), Episodes(), RatioOfSums(), Labeled(), Sampled()]
+KINDS: list[RowKind] = [OfLoggers(), ListRows(), Episodes(), RatioOfSums(), Labeled(), Sampled()]
 
 
 def kinds_of(log: Any) -> tuple[RowKind, ...]:
@@ -79,3 +80,31 @@ def per_row(moments: Moments) -> Floats:
     """What rewards are divided by, on average; 1 where they are not."""
     divisor = next((kind.divisor for kind in kinds_in(moments.columns) if kind.divisor), None)
     return np.ones(moments.shape) if divisor is None else np.asarray(moments.average(divisor) / stands_for(moments))
+
+
+# -- What goes with what -------------------------------------------------------------------------------------------------
+
+
+def check_parts(log: Any) -> None:
+    """Check that the parts of a log that are about its rows go together, and with all its other parts."""
+    for kind in reversed(KINDS):  # episodes before lists
+        kind.check(log)
+        for part in kind.conflicts if kind.is_of(log) else ():
+            if hasattr(log, part) and log.has(part):
+                kind.refuse(part, part=part)
+
+
+def check_kinds(kinds: Iterable[RowKind], what: str, **words: object) -> None:
+    """Raise an error if rows of one of these kinds do not go with something, which `words` describe."""
+    for kind in kinds:
+        kind.refuse(what, **words)
+
+
+def refused_parts(verb: str) -> list[str]:
+    """The parts that say that rows are of a kind with which a verb does not go."""
+    return [part for kind in KINDS if verb in kind.conflicts for part in kind.parts]
+
+
+def parts_of_kinds() -> list[str]:
+    """Every part of a log that says what its rows stand for."""
+    return [part for kind in KINDS for part in kind.parts]

@@ -8,20 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import narwhals as nw
 import numpy as np
 
+from counterpoise.errors import OptionError
 from counterpoise.log.good import LARGEST, Values, is_amount, is_number, is_probability, is_propensity, is_truth
 from counterpoise.moments.moments import Floats, Moments
 
 if TYPE_CHECKING:
     from narwhals.typing import FrameT
 
+    from counterpoise.log.log import Log
     from counterpoise.log.question import Lane, Names, Question
     from counterpoise.moments.log_moments import LogMoments
     from counterpoise.moments.spread import Powers
+
+
+# -- What rows of a kind do not go with ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Why rows of a kind do not go with something, and what to do instead.
+
+    `{who}` is what they do not go with, in the words of whoever asks, and `{part}` that part of the log.
+    """
+
+    why: str
+    do: str = ""
 
 
 # -- Numbers that rows of a kind have besides rewards and probabilities --------------------------------------------------
@@ -131,6 +147,10 @@ class RowKind:
     columns: tuple[str, ...] = ()
     """The columns that its moments have besides u, s and us, the mark among them."""
 
+    conflicts: ClassVar[Mapping[str, Conflict]] = {}
+    """What its rows do not go with: parts and properties of a log, which are looked at when a log is made, and verbs, models, estimators,
+    intervals and checks, which ask."""
+
     # -- what a query reads ------------------------------------------------------------------------------------------------
 
     numbers: tuple[NumberColumn, ...] = ()
@@ -157,6 +177,18 @@ class RowKind:
     def is_of(self, log: Any) -> bool:
         """Whether the rows of a log are of this kind."""
         return bool(self.parts) and vars(log)[self.parts[0]] is not None
+
+    def check(self, log: Log) -> None:
+        """Check that its parts of a log go together."""
+
+    def refuse(self, what: str, **words: object) -> None:
+        """Raise an error, in these words, if its rows do not go with something."""
+        if conflict := self.conflicts.get(what):
+            raise OptionError(conflict.why.format(**{"who": what} | words), do=conflict.do)
+
+    def kept(self, log: Log) -> dict[str, object]:
+        """What a state remembers of a question: all days must have the same."""
+        return {part: value for part in self.parts if (value := getattr(log, part)) is not None}
 
     def only_known(self, frame: FrameT, question: Question) -> FrameT:
         """The rows under internal names, without rewards that are not known, whatever stands there."""

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoise.log.kinds.kind import CHANCE, NUMBER, OR_DROP, TRUTH, NumberColumn, Row, RowKind, ShorterRows, Term
+from counterpoise.errors import OptionError
+from counterpoise.log.kinds.episodes import Episodes
+from counterpoise.log.kinds.kind import (
+    CHANCE,
+    NUMBER,
+    OR_DROP,
+    TRUTH,
+    Conflict,
+    NumberColumn,
+    Row,
+    RowKind,
+    ShorterRows,
+    Term,
+)
+from counterpoise.log.kinds.lists import ListRows
 from counterpoise.moments.columns import COMPARED, LABEL, LABELED, PROXY, ROW
 from counterpoise.moments.moments import Floats, Moments, least_squares
 
 if TYPE_CHECKING:
     from narwhals.typing import FrameT
 
+    from counterpoise.log.log import Log
     from counterpoise.log.question import Lane, Names, Question
 
 OBSERVED, LABEL_PROPENSITY = "observed", "label_propensity"  # who was labeled, and with which probability
@@ -55,6 +70,49 @@ class Labeled(RowKind):
     def of_reward(self, holds: nw.Expr, advice: str) -> tuple[nw.Expr, str]:
         """The reward of a row that is not labeled may be anything."""
         return holds | ~(nw.col(OBSERVED) == 1).fill_null(False), _LABELED
+
+    conflicts: ClassVar[Mapping[str, Conflict]] = {
+        **dict.fromkeys(
+            (
+                *("per", "keep", "rows_before", *ListRows.parts, *Episodes.parts),
+                *("model", "items", "value_samples", "model_reward", "model_value"),
+            ),
+            Conflict("`{part}=` does not work with `proxy=` yet: leave one of them out."),
+        ),
+        "has_estimated_propensities": Conflict(
+            "`proxy=` takes propensities as logged, and here a model estimates them.", "Leave it out."
+        ),
+        **dict.fromkeys(
+            (
+                *("plan", "backtest", "doctor", "ab_test", "distribution", "sensitivity", "sql"),
+                *("learn_policy", "PolicyLearner", "RankingLearner"),
+            ),
+            Conflict(
+                "{who} needs the reward of every row, and `proxy=` says that some are unknown.",
+                "Ask about the labeled rows alone: leave it out, and pass `where=` with the column of who was labeled.",
+            ),
+        ),
+        "a check of coverage": Conflict("{who} needs the reward of every row: it does not work with `proxy=` yet."),
+        "known propensities": Conflict(
+            "{who} bounds weights times rewards, and with `proxy=` an answer is made of more than those.",
+            "Pass `interval='student'`.",
+        ),
+    }
+
+    def check(self, log: Log) -> None:
+        """Check that a proxy comes with who was labeled, and is of one reward."""
+        needed = {
+            "proxy": "the column with a number near the reward, in every row",
+            "observed": "the column of who was labeled",
+        }
+        named = [part for part in self.parts if getattr(log, part) is not None]
+        for part, what in needed.items():
+            if named and part not in named:
+                alone = " Without a proxy, ask about the labeled rows with `where=`." if part == "proxy" else ""
+                raise OptionError(f"`{named[0]}=` goes with `{part}=`.", do=f"Pass `{part}=`, {what}.{alone}")
+        if named and len(log.reward) > 1:
+            rewards = ", ".join(map(repr, log.reward))
+            raise OptionError(f"`proxy=` is of one reward, and this log has {rewards}: ask for one at a time.")
 
     # -- what is added up --------------------------------------------------------------------------------------------------
 

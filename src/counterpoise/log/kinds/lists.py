@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log2
-from numbers import Real
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import LogError, OptionError
-from counterpoise.log.kinds.kind import Row, RowKind, Term
+from counterpoise.log.kinds.kind import Conflict, Row, RowKind, Term
 from counterpoise.moments.columns import CUT, EXCESS, REWARD, ROW, STEPS
 from counterpoise.moments.columns import LENGTH as WEIGHTED_LENGTH
 
 if TYPE_CHECKING:
+    from counterpoise.log.log import Log
     from counterpoise.log.question import Lane, Names
 
 MARGINAL, CONDITIONAL = "item_at_position", "item_given_above"
@@ -94,67 +94,6 @@ class Lists:
         return {k: count / sum(counts.values()) for k, count in counts.items()}
 
 
-def check_lists(parts: Mapping[str, object]) -> None:
-    """Check that the parts of a log that describe lists go together."""
-    if any(parts.get(part) is not None for part in ("episode", "step", "gamma", "done")):
-        _check_episodes(parts)
-        return
-    slate = parts.get("slate")
-    alone = [part for part in ("position", "propensity_of", "discount") if parts.get(part) is not None]
-    if slate is None:
-        if alone:
-            raise OptionError(
-                f"`{alone[0]}=` is about lists, but nothing says which rows belong to the same list.",
-                do="Pass `slate=`, the column with the list's id.",
-            )
-        return
-    if parts.get("position") is None:
-        raise OptionError(
-            f"`slate={slate!r}` says which rows are a list, but not in which order.",
-            do="Pass `position=`, the column with a row's place in its list.",
-        )
-    if parts.get("propensity_of") not in (MARGINAL, CONDITIONAL):
-        raise OptionError(
-            "with lists, say what a row's propensity is the probability of, because the two need different weights "
-            f"and no check of the weights can tell: `propensity_of={MARGINAL!r}`, that the item stands at this "
-            f"position, whatever stands elsewhere; or `propensity_of={CONDITIONAL!r}`, that it was chosen given the "
-            "items above it. The target's column means the same."
-        )
-    _check_of_rows(parts, "lists")
-
-
-def _check_episodes(parts: Mapping[str, object]) -> None:
-    """Check that the parts of a log that describe episodes go together."""
-    episode, gamma = parts.get("episode"), parts.get("gamma")
-    if episode is None:
-        alone = next(part for part in ("step", "gamma", "done") if parts.get(part) is not None)
-        raise OptionError(
-            f"`{alone}=` is about episodes, but nothing says which rows belong to the same one.",
-            do="Pass `episode=`, the column with the episode's id.",
-        )
-    for part in ("slate", "position", "propensity_of", "discount"):
-        if parts.get(part) is not None:
-            instead = {"slate": "", "position": "`step=`", "discount": "`gamma=`"}.get(part, "")
-            raise OptionError(
-                f"`{part}=` is about lists, and `episode={episode!r}` says that these rows are steps of episodes: leave out one of them.",
-                do=f"Of episodes, it is {instead}." if instead else "",
-            )
-    if parts.get("step") is None:
-        raise OptionError(
-            f"`episode={episode!r}` says which rows are an episode, but not in which order.",
-            do="Pass `step=`, the column that numbers the steps of an episode.",
-        )
-    if gamma is not None and not (isinstance(gamma, Real) and not isinstance(gamma, bool) and 0 < float(gamma) <= 1):
-        raise OptionError(f"`gamma={gamma!r}` must be a number above 0 and at most 1.")
-    _check_of_rows(parts, "episodes")
-
-
-def _check_of_rows(parts: Mapping[str, object], what: str) -> None:
-    for part in ("control", "baseline", "key"):
-        if parts.get(part):
-            raise OptionError(f"`{part}=` is about single rows and does not work with {what} yet: leave it out.")
-
-
 def excess_at(rank: int) -> str:
     """The moments' column of the excess at a position."""
     return f"{EXCESS}{rank}"
@@ -188,34 +127,6 @@ def check_same_context(context: NDArray[np.generic], rows: NDArray[np.int64]) ->
                 "its list.",
                 do="Leave out columns that describe items, or fix the log.",
             )
-
-
-class MaybeListed(Protocol):
-    """A log, as far as lists are concerned."""
-
-    @property
-    def slate(self) -> str | None:
-        """The column of a row's list."""
-
-    @property
-    def episode(self) -> str | None:
-        """The column of a row's episode."""
-
-
-def refuse_lists(log: MaybeListed, what: str, instead: str = "") -> None:
-    """Raise an error if the log contains lists and something does not work with them (yet); `instead` is what does."""
-    if log.episode is not None:
-        raise OptionError(
-            f"{what} does not work with episodes yet, which `episode=` says these are. Don't just leave that out: "
-            "the steps of an episode are not decisions of their own."
-        )
-    if log.slate is not None and instead:
-        raise OptionError(f"{what} does not work with lists, which `slate=` says these are: use {instead}.")
-    if log.slate is not None:
-        raise OptionError(
-            f"{what} does not work with lists yet, which `slate=` says these are. Don't just leave that out: "
-            "the positions of a list are not decisions of their own."
-        )
 
 
 # -- The columns of a list inside a query, and what is added up of them ----------------------------------------------------
@@ -262,12 +173,64 @@ def of_whole_lists(names: Names) -> dict[str, str]:
     return {LENGTH: STEPS} | ({CUT_OFF: CUT} if lists.done is not None else {})
 
 
+def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Conflict]:
+    """What counts every row as a decision of its own, and so does not go with lists, or with episodes."""
+
+    def refused(who: str = "{who}") -> Conflict:
+        why = f"{who} does not work with {what} yet, which {by} says these are."
+        return Conflict(f"{why} Don't just leave that out: the {rows} are not decisions of their own.")
+
+    single = Conflict(f"`{{part}}=` is about single rows and does not work with {what} yet: leave it out.")
+    return {
+        **dict.fromkeys(("control", "baseline", "key"), single),
+        "per": refused("a ratio of sums"),
+        "cross_fit": refused(),
+        **{verb: refused(verb) for verb in ("ab_test", "distribution", "sensitivity", "sql")},
+        **dict.fromkeys((*verbs, "learn_policy", "PolicyLearner", "a log of several policies"), refused()),
+        **dict.fromkeys(("a propensity model", "a reward model that is fitted here"), refused()),
+        "exploration": Conflict(
+            "`actions=` asks what exploring would save, which is not known for lists and episodes yet: leave it out."
+        ),
+    }
+
+
 class ListRows(RowKind):
     """Lists with `slate=`: engines make one row of every list, with a weight of its own and, if asked for, one for each position."""
 
     parts = ("slate", "position", "propensity_of", "discount")
+    conflicts: ClassVar[Mapping[str, Conflict]] = about_decisions(
+        "lists", "`slate=`", "positions of a list"
+    ) | dict.fromkeys(
+        ("learn_policy", "PolicyLearner"),
+        Conflict("{who} does not work with lists, which `slate=` says these are: use RankingLearner."),
+    )
     columns = (WEIGHTED_LENGTH,)
     is_made = True
+
+    def check(self, log: Log) -> None:
+        """Check that a list has an order, and that its propensities have a meaning."""
+        others = [part for part in self.parts if getattr(log, part) is not None]
+        if others and log.slate is None:
+            raise OptionError(
+                f"`{others[0]}=` is about lists, but nothing says which rows belong to the same list.",
+                do="Pass `slate=`, the column with the list's id.",
+            )
+        if others and log.position is None:
+            raise OptionError(
+                f"`slate={log.slate!r}` says which rows are a list, but not in which order.",
+                do="Pass `position=`, the column with a row's place in its list.",
+            )
+        if others and log.propensity_of not in (MARGINAL, CONDITIONAL):
+            raise OptionError(
+                "with lists, say what a row's propensity is the probability of, because the two need different weights "
+                f"and no check of the weights can tell: `propensity_of={MARGINAL!r}`, that the item stands at this "
+                f"position, whatever stands elsewhere; or `propensity_of={CONDITIONAL!r}`, that it was chosen given the "
+                "items above it. The target's column means the same."
+            )
+
+    def kept(self, log: Log) -> dict[str, object]:
+        """All parts, since what is not there has a meaning, too."""
+        return {part: getattr(log, part) for part in self.parts}
 
     def lane(self, lane: Lane, names: Names) -> Lane:
         """What a list is made into, in place of products: u·s, the model's, and what every position has."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from counterpoise.log.kinds.kind import AMOUNT, NumberColumn, Places, Row, RowKind, ShorterRows, Term
+from counterpoise.log.kinds.kind import AMOUNT, Conflict, NumberColumn, Places, Row, RowKind, ShorterRows, Term
 from counterpoise.moments.columns import PER, RIVAL, ROW, WEIGHTED_PER
 from counterpoise.moments.moments import Floats, Moments
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from counterpoise.log.question import Lane, Names
 
 DIVISOR = "per"  # what rewards are divided by; and what each is, on the rows where it is good, by its number
+
+
+def _alone(do: str) -> Conflict:
+    return Conflict(f"`per=` makes the answer a ratio of two sums, of weights and rewards alone: {do}.")
 
 
 class RatioOfSums(RowKind):
@@ -26,6 +30,22 @@ class RatioOfSums(RowKind):
     columns = (PER, WEIGHTED_PER, *RIVAL)
     divisor = PER
     numbers = (NumberColumn("per", DIVISOR, AMOUNT),)
+
+    conflicts: ClassVar[Mapping[str, Conflict]] = {
+        **dict.fromkeys(("model", "model_value"), _alone("leave out `model=`")),
+        "has_estimated_propensities": _alone("its propensities must be logged"),
+        **dict.fromkeys(("control", "baseline", "reward_bounds"), _alone("leave out `{part}=`")),
+        **dict.fromkeys(
+            (
+                *("plan", "backtest", "ab_test", "distribution", "sensitivity", "sql"),
+                *("learn_policy", "PolicyLearner", "RankingLearner"),
+            ),
+            Conflict("{who} {does}: leave out `per=`."),
+        ),
+        "estimator='ips'": Conflict(
+            "a ratio of sums is self-normalized, so that its `ips` would be `snips`: ask for that."
+        ),
+    }
 
     # -- what is added up --------------------------------------------------------------------------------------------------
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from counterpoise.log.kinds.kind import CHANCE, OR_DROP, NumberColumn, Places, Row, RowKind, ShorterRows, Term
+from counterpoise.errors import OptionError
+from counterpoise.log.kinds.kind import CHANCE, OR_DROP, Conflict, NumberColumn, Places, Row, RowKind, ShorterRows, Term
 from counterpoise.moments.columns import INVERSE, SQUARE
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.spread import NOTHING
@@ -16,12 +18,18 @@ from counterpoise.moments.spread import NOTHING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from counterpoise.log.log import Log
     from counterpoise.log.question import Lane, Names, Question
     from counterpoise.moments.log_moments import LogMoments
 
 KEEP, COUNTS = "keep", "counts"  # the probability that a row was kept, and how many rows it counts for
 
 FAR = 4.0  # errors, which chance exceeds once in 16,000 logs
+
+
+def _once(who: str = "{who}", do: str = "Evaluate and compare know them.") -> Conflict:
+    why = f"{who} does not work with sampled rows yet, which `keep=` says these are."
+    return Conflict(f"{why} Don't just leave that out: every row would then count once.", do)
 
 
 class Sampled(RowKind):
@@ -40,6 +48,46 @@ class Sampled(RowKind):
     )
     kept_with = KEEP
     is_compiled = True
+
+    conflicts: ClassVar[Mapping[str, Conflict]] = {
+        "loggers": _once("a log of several policies", "Evaluate the rows of each with `where=`."),
+        "has_estimated_propensities": _once(
+            "a propensity model", "Pass logged propensities, or those of a model that you fitted."
+        ),
+        "slate": _once("a log of lists", "Evaluate a log with all of its lists."),
+        "episode": _once("a log of episodes", "Evaluate a log with all of its episodes."),
+        **dict.fromkeys(("ab_test", "distribution", "sensitivity", "a check of coverage"), _once()),
+        **dict.fromkeys(("learn_policy", "PolicyLearner", "RankingLearner"), _once()),
+        "exploration": _once("`actions=`, what exploring would save,", "Leave out `actions=`."),
+        "known propensities": Conflict(
+            "{who} bounds single rows, and where rows were sampled, as `keep=` says, each stands for several.",
+            "Pass `interval='student'`.",
+        ),
+        "estimator='cross_fit'": Conflict(
+            "cross_fit does not work with sampled rows yet, which `keep=` says these are.", "Use beta_ips."
+        ),
+    }
+
+    def check(self, log: Log) -> None:
+        """Check how many rows there were before sampling, too."""
+        before = log.rows_before
+        if before is not None:
+            if isinstance(before, bool) or not isinstance(before, Integral) or before < 1:
+                raise OptionError(f"`rows_before={before!r}` is not a whole number of at least 1.")
+            if log.keep is None:
+                what = "`rows_before=` is how many rows there were before sampling, which `keep=` is about."
+                raise OptionError(what, do="Pass `keep=`, too, or leave it out.")
+            if log.where is not None:
+                what = "`rows_before=` counts the whole log before sampling, and `where=` chooses a part of it."
+                raise OptionError(what, do="Leave out `rows_before=`.")
+
+    def kept(self, log: Log) -> dict[str, object]:
+        """The column of the probabilities; a single number may be another one every day."""
+        try:
+            float(str(log.keep))
+        except ValueError:
+            return {"keep": log.keep}
+        return {"keep": "a number"}
 
     # -- what is added up --------------------------------------------------------------------------------------------------
 
