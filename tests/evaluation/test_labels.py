@@ -12,9 +12,9 @@ import counterpoise as cp
 from counterpoise.engines import registry
 from counterpoise.errors import LogError, OptionError
 from counterpoise.log.kinds import reduced
-from counterpoise.log.kinds.labeled import FEW_LABELS
+from counterpoise.log.kinds.labeled import FEW_LABELS, LABELED
 from counterpoise.moments import Moments
-from counterpoise.moments.columns import LABELED, ROW
+from counterpoise.moments.columns import ROW
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'future.infer_string' option"),  # ibis sets it, pandas 3 regrets it

@@ -162,7 +162,7 @@ class Running:
 def _order(lane: Lane, names: Names) -> list[str]:
     """The names of what the loop adds up for a lane, in its order."""
     u, s, us = lane.columns["u"], lane.columns["s"], lane.columns["us"]
-    if lane.counts is None:
+    if not lane.counts:
         pairs = [(s, s), (s, us), (u, u), (u, us), (us, us)]
         powers = [names.power(x, k) for x in (u, s) for k in (3, 4)]
         return [s, u, us, *(names.product(a, b) for a, b in pairs), *powers, lane.zeros]

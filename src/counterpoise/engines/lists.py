@@ -15,9 +15,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.engines.query import Frame, Numbers, Term, is_fine, numbers_for
+from counterpoise.engines.query import Frame, Numbers, is_fine, numbers_for
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number
+from counterpoise.log.kinds.kind import Term
 from counterpoise.log.kinds.lists import (
     BITS,
     CUT_OFF,

@@ -301,7 +301,7 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         weight=Weighed.of(question.rungs[rung]),
         smoothed=smoothed,
         features=tuple((feature.name, feature.center) for feature in question.features),
-        per=() if divisor is None else spread_of(numbers, names, divisor, count, np.zeros(len(segments)), at),
+        per=spread_of(numbers, names, divisor, count, np.zeros(len(segments)), at) if divisor else (),
     )
 
 

@@ -23,16 +23,11 @@ from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_boun
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import UNKNOWN, Unseen, Unvaried, bounds_by_kind, unvaried, wilson
 from counterpoise.log.kinds import reduced, stands_for, with_rewards
-from counterpoise.log.kinds.labeled import effective_labels, is_at_one_rate, label_gap
+from counterpoise.log.kinds.labeled import LABEL, PROXY, effective_labels, is_at_one_rate, label_gap
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import (
-    CONTEXT,
-    LABEL,
-    PROXY,
-    ROW,
-)
+from counterpoise.moments.columns import CONTEXT, ROW
 from counterpoise.moments.log_moments import Segment
 
 Key = TypeVar("Key")

@@ -20,11 +20,10 @@ from counterpoise.estimators.estimate import Baseline, linear
 from counterpoise.evaluation.estimates import IntervalOptions, interval_at
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval
-from counterpoise.log.kinds import reduced, stands_for
+from counterpoise.log.kinds import count_form, kinds_in, reduced, stands_for
 from counterpoise.log.kinds.sampled import squared_counts
 from counterpoise.log.question import LOGGING, PROPENSITY, Question
 from counterpoise.moments import Moments
-from counterpoise.moments.columns import INVERSE, PER
 from counterpoise.moments.log_moments import Segment
 
 if TYPE_CHECKING:
@@ -139,7 +138,9 @@ def drivers(comparison: Result, target: str | None = None) -> list[Driver]:
     if not log.segment_columns:
         return []
     groups = log.moments[name, comparison.against]
-    if PER in groups.columns:  # rows of a part are mapped like those of the whole, so that they add up to it
+    if any(
+        kind.divisor for kind in kinds_in(groups.columns)
+    ):  # rows of a part are mapped like those of the whole, so that they add up to it
         groups = reduced(groups, groups.merge(axis=0).merge(axis=0))
     together = groups.merge(axis=0)
     total = together.n * stands_for(together)  # rows by group, before sampling if they were sampled
@@ -181,9 +182,9 @@ def _earned(rows: Moments, baseline: Baseline) -> tuple[float, float]:
     own = rows.form(**form)
     mean = float(own @ rows.mean)
     square = float(own @ rows.scatter @ own) + rows.n * mean**2
-    if INVERSE not in rows.columns:
+    counts = count_form(rows)
+    if counts is None:
         return square, rows.n * mean
-    counts = rows.form(**{INVERSE: 1.0})
     return square, float(own @ rows.scatter @ counts) + rows.n * mean * float(counts @ rows.mean)
 
 

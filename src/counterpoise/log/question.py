@@ -75,8 +75,8 @@ class Lane:
     rung: int = 0
     factors: dict[str, str] = field(default_factory=dict, compare=False)
     counted: dict[str, str] = field(default_factory=dict, compare=False)
-    counts: str | None = None
-    divisor: str | None = None
+    counts: str = ""
+    divisor: str = ""
     watched: str = ""
 
     @property
@@ -104,7 +104,7 @@ class Lane:
     @property
     def spread(self) -> list[str]:
         """The columns whose powers are added up: the excess, the reward, and what it is divided by."""
-        return [self.excess, self.shifted, *([] if self.divisor is None else [self.divisor])]
+        return [self.excess, self.shifted, *([self.divisor] if self.divisor else [])]
 
     @property
     def peak(self) -> str:

@@ -12,7 +12,7 @@ import narwhals as nw
 from counterpoise.errors import ColumnError, LogError, verbatim
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.kinds.kind import OR_DROP
-from counterpoise.log.kinds.labeled import UNLABELED
+from counterpoise.log.kinds.labeled import UNKNOWN
 from counterpoise.log.kinds.lists import BITS, DISCOUNT, DONE, DONE_AT, FAULT, LENGTH, LIST, POSITION
 from counterpoise.log.question import (
     ACTION,
@@ -116,7 +116,7 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
         called, advice = (", ".join(map(str, loggers)), _LOGGERS) if loggers else (str(log.propensity), _PROPENSITY)
         rules.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
     for name, column in zip(names.rewards, log.reward, strict=True):
-        good, advice = is_number(nw.col(name)), _DROP if question.lists is not None else f"{_DROP} {UNLABELED}"
+        good, advice = is_number(nw.col(name)), _DROP if question.lists is not None else f"{_DROP} {UNKNOWN}"
         for kind in question.kinds:
             good, advice = kind.of_reward(good, advice)
         rules.append(Rule("reward", column, FINITE, good, name, advice))

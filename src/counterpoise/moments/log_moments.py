@@ -67,13 +67,15 @@ class LogMoments:
             raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
         whole = self.moments[name, ""].merge(axis=1)
         if segment is None:
-            everything = Moments.stack([whole.merge(axis=0)])
-            return row_kinds().reduced(everything, rows=self.rows_before if self.cluster is None else None)[0]
+            rows = self.rows_before if self.cluster is None else None
+            everything: Moments = row_kinds().reduced(Moments.stack([whole.merge(axis=0)]), rows=rows)
+            return everything[0]
         if as_label(segment) not in self.segments:
             raise OptionError(
                 f"there is no segment {segment!r} in these moments.", do="See `segments` for those there are."
             )
-        return row_kinds().reduced(whole[self.segments.index(as_label(segment))])
+        part: Moments = row_kinds().reduced(whole[self.segments.index(as_label(segment))])
+        return part
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ class LogMoments:
     def before_sampling(self) -> int | None:
         """How many rows there were before sampling, as said or estimated; None if rows were not sampled."""
         stack = next(iter(self.moments.values()))
-        if not any(kind.kept_with for kind in row_kinds().kinds_in(stack.columns)):
+        if row_kinds().count_form(stack) is None:
             return None
         return self.rows_before or round(float((stack.n * row_kinds().stands_for(stack)).sum()))
 

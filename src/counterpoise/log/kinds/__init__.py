@@ -61,7 +61,14 @@ def reduced(moments: Moments, like: Moments | None = None, *, rows: int | None =
 
 def stands_for(moments: Moments) -> Floats:
     """How many rows there were, on average, for each that is there; 1 where none were left out."""
-    return prod((kind.stands_for(moments) for kind in kinds_in(moments.columns)), start=np.ones(moments.shape))
+    counts = count_form(moments)
+    return np.ones(moments.shape) if counts is None else np.asarray((moments.mean * counts).sum(axis=-1))
+
+
+def count_form(moments: Moments) -> Floats | None:
+    """How many rows each stands for, as a row over its columns; None where each stands for itself."""
+    count = next((kind.count for kind in kinds_in(moments.columns) if kind.count), None)
+    return None if count is None else moments.form(count)
 
 
 def share_known(moments: Moments) -> Floats:

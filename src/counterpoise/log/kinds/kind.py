@@ -162,6 +162,9 @@ class RowKind:
     kept_with: str | None = None
     """The column of a query with the probability that a row is there, if some are missing: a row counts as often as one over it."""
 
+    count: str | None = None
+    """The column of moments that says how many rows each stands for; all others are multiplied by it."""
+
     divisor: str | None = None
     """The column of moments that rewards are divided by."""
 
@@ -233,10 +236,6 @@ class RowKind:
     def with_known_rows(self, moments: Moments, longer: Moments, rows: int) -> Moments:
         """The moments of plain rows, made of longer ones, where it is known how many rows there were."""
         return moments
-
-    def stands_for(self, moments: Moments) -> Floats:
-        """How many rows each row stands for, on average."""
-        return np.ones(moments.shape)
 
     def share_known(self, moments: Moments) -> Floats:
         """The share of the rows that would do, were their rewards known, as much as those whose reward is."""

@@ -25,7 +25,7 @@ from counterpoise.log.kinds.kind import (
     Term,
 )
 from counterpoise.log.kinds.lists import ListRows
-from counterpoise.moments.columns import COMPARED, LABEL, LABELED, PROXY, ROW
+from counterpoise.moments.columns import ROW
 from counterpoise.moments.moments import Floats, Moments, least_squares
 
 if TYPE_CHECKING:
@@ -34,10 +34,20 @@ if TYPE_CHECKING:
     from counterpoise.log.log import Log
     from counterpoise.log.question import Lane, Names, Question
 
+LABEL, PROXY = "label", "proxy"  # of moments: O (or O/e, where labels have probabilities), and the proxy
+
+
+def _of_labels(excess: str) -> tuple[str, ...]:
+    """The columns of moments besides u, s and us; the excess is u, or d where two policies are compared."""
+    return LABEL, f"{excess}×label", PROXY, f"{excess}×proxy", "label×proxy", f"{excess}×label×proxy"
+
+
+LABELED, COMPARED = _of_labels("u"), _of_labels("d")
+
 OBSERVED, LABEL_PROPENSITY = "observed", "label_propensity"  # who was labeled, and with which probability
 LABELS, LABELED_PROXY = "label", "label_proxy"  # what is made of them: O or O/e, and that times the proxy
 
-UNLABELED = (
+UNKNOWN = (
     "If rows are unlabeled by design, keep them: `evaluate`, `compare` and `rank` take `proxy=`, a number near the reward in every row, "
     "and `observed=`, the column of who was labeled."
 )

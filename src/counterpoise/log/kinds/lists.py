@@ -204,7 +204,7 @@ class ListRows(RowKind):
         ("learn_policy", "PolicyLearner"),
         Conflict("{who} does not work with lists, which `slate=` says these are: use RankingLearner."),
     )
-    columns = (WEIGHTED_LENGTH,)
+    columns: tuple[str, ...] = (WEIGHTED_LENGTH,)
     is_made = True
 
     def check(self, log: Log) -> None:

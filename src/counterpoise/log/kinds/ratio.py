@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from counterpoise.log.kinds.kind import AMOUNT, Conflict, NumberColumn, Places, Row, RowKind, ShorterRows, Term
-from counterpoise.moments.columns import PER, RIVAL, ROW, WEIGHTED_PER
+from counterpoise.moments.columns import ROW
 from counterpoise.moments.moments import Floats, Moments
 
 if TYPE_CHECKING:
     from counterpoise.log.question import Lane, Names
 
+PER, WEIGHTED_PER = "d", "ud"  # of moments: what a reward is divided by, and u times it
+RIVAL: tuple[str, ...] = (
+    "b",
+    "bs",
+    "bd",
+)  # of a difference of two ratios: w − 1 of the other policy, and times s and d
 DIVISOR = "per"  # what rewards are divided by; and what each is, on the rows where it is good, by its number
 
 

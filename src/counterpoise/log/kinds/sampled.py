@@ -11,7 +11,7 @@ import numpy as np
 
 from counterpoise.errors import OptionError
 from counterpoise.log.kinds.kind import CHANCE, OR_DROP, Conflict, NumberColumn, Places, Row, RowKind, ShorterRows, Term
-from counterpoise.moments.columns import INVERSE, SQUARE
+from counterpoise.moments.columns import SQUARE
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.spread import NOTHING
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from counterpoise.moments.log_moments import LogMoments
 
 KEEP, COUNTS = "keep", "counts"  # the probability that a row was kept, and how many rows it counts for
+
+INVERSE = "1/keep"  # of moments: how many rows before sampling a row stands for; every other column is multiplied by it
 
 FAR = 4.0  # errors, which chance exceeds once in 16,000 logs
 
@@ -46,7 +48,7 @@ class Sampled(RowKind):
             f"It is the probability that the row was kept, and it was: fix the sampler{OR_DROP}",
         ),
     )
-    kept_with = KEEP
+    kept_with, count = KEEP, INVERSE
     is_compiled = True
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -176,7 +178,7 @@ class Sampled(RowKind):
         The regression estimator of Särndal, Swensson & Wretman, Model Assisted Survey Sampling (1992), ch. 6.
         """
         first = longer[0]
-        h = float(self.stands_for(first))
+        h = float(first.average(INVERSE))
         error, total = float(sampling_error(first)), float(first.n * h)
         if error**2 <= 1e-9 * squared_counts(first) or is_miscounted(total, error, rows):
             return moments
@@ -186,10 +188,6 @@ class Sampled(RowKind):
         mean[0] -= with_counts * h / error**2 * (total / rows - 1.0)
         scatter[0] -= np.outer(with_counts, with_counts) / error**2
         return Moments(moments.n, mean, scatter, moments.center, moments.columns)
-
-    def stands_for(self, moments: Moments) -> Floats:
-        """How many rows there were before sampling, on average, for each that was kept."""
-        return moments.average(INVERSE)
 
     def worth(self, moments: Moments) -> Floats:
         """How many rows would do as much, were all kept with the same probability."""
