@@ -100,8 +100,9 @@ def test_days_add_up_in_a_state(log, tmp_path):
             assert result[key].stderr == pytest.approx(whole[key].stderr, rel=1e-8)
     again = cp.evaluate(state=state)
     assert numbers(again) == pytest.approx(numbers(result), rel=1e-12)
+    plain = {part: name for part, name in ASKED.items() if part != "survival"}
     with pytest.raises(cp.CounterpoiseError, match="survival"):
-        cp.evaluate(log, **{part: name for part, name in ASKED.items() if part != "survival"}, state=state, batch="x")
+        cp.evaluate(log, **plain, segment="place", cluster="user", state=state, batch="plain")
 
 
 def test_its_numbers_are_checked_and_its_conflicts_refused(log):
