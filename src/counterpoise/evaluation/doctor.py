@@ -42,6 +42,9 @@ from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.lists import CONDITIONAL
 from counterpoise.log.log import Log, as_log, column_names, logged_propensity
 from counterpoise.log.parts import (
+    FITTING,
+    PLACE,
+    PREDICTIONS,
     Columns,
     Data,
     LogFields,
@@ -376,11 +379,10 @@ class Patient:
     @cached_property
     def judged(self) -> Log:
         """The log that overlap and rules are judged by: its rows are already chosen, and repeats are reported separately."""
-        rows = self.log.of(self.frame).without("where", "table", "query", "external_access", "timeout", "key")
         # overlap needs no bounds, which may belong to other rewards
-        lean = rows.without("model", "items", "value_samples", "reward_bounds", "per")
+        rows = self.log.of(self.frame).without(*PLACE, *FITTING, "key", "reward_bounds", "per")
         reward, propensity = (name if name in self.numbers else None for name in (self.reward, self.propensity))
-        return lean.but(reward=reward, propensity=propensity, drop_bad_rows=True)
+        return rows.but(reward=reward, propensity=propensity, drop_bad_rows=True)
 
     @cached_property
     def overlaps(self) -> tuple[TargetOverlap, ...]:
@@ -412,7 +414,7 @@ class Patient:
         """What is wrong with rows or lists by the rules of `evaluate`, for parts whose columns exist and hold numbers."""
         log, known = self.judged, self.schema.names()
         control = {name: mean for name, mean in (log.control or {}).items() if name in self.numbers}
-        lean = log.without("context", "candidates", "baseline", "model_reward", "model_value", "groups")
+        lean = log.without("context", "candidates", "baseline", *PREDICTIONS, "groups")
         lean = lean.but(control=control or None, cluster=log.cluster if log.cluster in known else None)
         has_weights = log.propensity is not None
         targets = tuple(Target(name, name) for name in self.targets if name in self.numbers) if has_weights else ()

@@ -20,12 +20,14 @@ from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.verdict import OWN_ROWS
 from counterpoise.display import percent
 from counterpoise.engines.registry import engine_of
+from counterpoise.engines.rows import rows
+from counterpoise.engines.sampling import Spread
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column, columns, of_64_bits
 from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS, Data, is_minimized
-from counterpoise.log.question import Learning, NoWeight, Question, lean
+from counterpoise.log.parts import Data, is_minimized
+from counterpoise.log.question import Learning, NoWeight, Question
 from counterpoise.log.sketches import Keys, Lesson, Overlap, Sketch, row_keys
 from counterpoise.log.targets import Always, CrossFitted, Target, is_ranker
 from counterpoise.moments import Floats
@@ -118,12 +120,8 @@ def _overlap_with(question: Question, trained_on: Data) -> Overlap:
 
 def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
     """Show the keys of a log's rows, batch by batch: by its `key` if it has one, or else by context, action and each reward."""
-    bare = log.but(
-        propensity=None, cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None, baseline=None,
-        candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None, proxy=None, observed=None,
-        label_propensity=None, trained_on=None,
-    ).without(*LISTS, *(("reward", "context", "action") if log.key else ()))  # fmt: skip
-    lean = Question(bare, (), NoWeight(), learning=None if log.key else Learning())
+    bare = log.only(*(("key",) if log.key else ("reward", "context", "action")))
+    question = Question(bare, (), NoWeight(), learning=None if log.key else Learning())
 
     def of_batch(batches: Iterator[pl.DataFrame]) -> None:
         for batch in batches:
@@ -138,9 +136,9 @@ def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
 
     engine = engine_of(bare)
     if engine.is_cluster:
-        of_batch(iter([engine.sampled(lean, SAMPLE)]))
+        of_batch(iter([engine.sampled(question, SAMPLE)]))
     else:
-        engine.over_rows(lean, of_batch, None)
+        engine.over_rows(question, of_batch, None)
 
 
 def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
@@ -185,14 +183,12 @@ def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments
 def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
     """Some rows with the most frequent actions; None if they are too few, or if contexts repeat so often that no row stands out."""
     log, action = question.log, str(question.log.action)
-    plain = lean(question)
-    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=log.context, groups=1, contrasts=())
-    rows = of_64_bits(engine_of(log).drawn(plain, ROWS, max(whole.rows + whole.moments[0].dropped, 1)), plain)
-    frequent = rows.get_column(action).rename("a").drop_nulls().value_counts(sort=True).get_column("a").head(ACTIONS)
-    rows = rows.filter(column(action).is_in(frequent.implode()))
-    if rows.height < FEWEST or rows.select(columns(log.context)).n_unique() * REPEATED < rows.height:
-        return None
-    return rows
+    total = max(whole.rows + whole.moments[0].dropped, 1)
+    some = of_64_bits(rows(question.slim(), Spread(ROWS, total), log.context), question)
+    frequent = some.get_column(action).rename("a").drop_nulls().value_counts(sort=True).get_column("a").head(ACTIONS)
+    some = some.filter(column(action).is_in(frequent.implode()))
+    is_enough = some.height >= FEWEST and some.select(columns(log.context)).n_unique() * REPEATED >= some.height
+    return some if is_enough else None
 
 
 def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str, whole: int) -> Memory | None:

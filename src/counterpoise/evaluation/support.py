@@ -17,14 +17,16 @@ from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
-from counterpoise.engines.registry import engine_of, moments_of
+from counterpoise.engines.registry import moments_of
+from counterpoise.engines.rows import rows
+from counterpoise.engines.sampling import Spread
 from counterpoise.errors import CounterpoiseError, verbatim
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.choose import foremost
 from counterpoise.intervals import Interval
 from counterpoise.log.expressions import columns, of_64_bits, sql_name
 from counterpoise.log.log import Log
-from counterpoise.log.question import Question, ask, lean
+from counterpoise.log.question import Question, ask
 from counterpoise.log.targets import Probabilities, Target
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label, as_label
@@ -90,11 +92,9 @@ def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
     """Some rows with their actions, weights and places; None if there is nothing to learn from them."""
     cluster = [] if question.log.cluster is None else [question.log.cluster]
     beside = dict.fromkeys([*question.segment, *question.log.context, *cluster])
-    plain = lean(question)
-    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(beside), groups=1, contrasts=())
-    rows = whole.rows + whole.moments[0].dropped
-    drawn = of_64_bits(engine_of(plain.log).drawn(plain, ROWS, max(rows, 1)), plain)
-    known = drawn.filter(drawn.get_column(str(plain.log.action)).is_not_null())
+    total = max(whole.rows + whole.moments[0].dropped, 1)
+    some = of_64_bits(rows(question.slim(), Spread(ROWS, total), tuple(beside)), question)
+    known = some.filter(some.get_column(str(question.log.action)).is_not_null())
     return known if known.height else None
 
 
