@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -49,7 +49,7 @@ from counterpoise.diagnostics.verdict import (
 from counterpoise.display import shortened
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import Sample, good_of, named_of, rows
-from counterpoise.engines.sampling import Ids
+from counterpoise.engines.sampling import SPREAD, Ids
 from counterpoise.engines.streaming import good_rows
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.own_rows import check_training_rows
@@ -349,7 +349,6 @@ def _alike(question: Question, first: pl.DataFrame, columns: Sequence[str], rows
     log, n = question.log, first.height
     taken = {*_taken(question), *log.context, *(log.baseline or ()), *(log.control or ())}
     free = [name for name in _unnamed(question, columns) if name not in taken and name in first.columns]
-    free = [name for name in free if not describes(name) and _may_be_ids(_values(first, name))]
     if not free or n < 2 * FEWEST:
         return []
     # whole ids are looked at after that, where the first rows have but few rows of each
@@ -358,7 +357,18 @@ def _alike(question: Question, first: pl.DataFrame, columns: Sequence[str], rows
     rewards = [np.where(is_known, _numbers(first, name), np.nan) for name in log.reward]
     alike: dict[str, float] = {}
     for name in free:
-        ids = _hashed(_values(first, name), bits=(2 * n).bit_length())
+        values = _values(first, name)
+        if values.dtype.is_float():  # whose first values are whole numbers, if they are ids
+            some = values.head(FEWEST).to_numpy()
+            may_be_ids = bool((np.isnan(some) | (some % 1.0 == 0.0)).all())
+        else:
+            may_be_ids = values.dtype.is_integer() or values.dtype in (pl.String, pl.Categorical, pl.Enum)
+        if describes(name) or not may_be_ids:
+            continue
+        # places in a table of which a few values may share one
+        is_whole = values.dtype.is_integer() and not values.null_count()
+        hashes = values.to_numpy().astype(np.uint64) * SPREAD if is_whole else values.hash().to_numpy()
+        ids = (hashes >> np.uint64(64 - (2 * n).bit_length())).astype(np.int64)
         counts = np.bincount(ids)
         if not FEWEST <= (counts > 0).sum() < n or counts.max() > n / FEWEST:
             continue
@@ -370,27 +380,14 @@ def _alike(question: Question, first: pl.DataFrame, columns: Sequence[str], rows
     return [name for name in best if not _may_be_action(question, first, name)][:TRIED]
 
 
-def _may_be_ids(values: pl.Series) -> bool:
-    """Whether a column's type, and its first values, can be those of ids."""
-    if values.dtype.is_float():
-        some = values.head(FEWEST).to_numpy()
-        return bool((np.isnan(some) | (some % 1.0 == 0.0)).all())
-    return values.dtype.is_integer() or values.dtype in (pl.String, pl.Categorical, pl.Enum)
-
-
-def _hashed(values: pl.Series, bits: int) -> NDArray[np.int64]:
-    """The values as places in a table of 2^bits, of which a few may share one."""
-    if values.dtype.is_integer() and not values.null_count():
-        hashes = values.to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    else:
-        hashes = values.hash().to_numpy()
-    return (hashes >> np.uint64(64 - bits)).astype(np.int64)
-
-
 def _whole_ids(
     question: Question, column: str, total: int, *, is_named: bool
 ) -> tuple[pl.DataFrame, NDArray[np.int64]] | None:
-    """The good rows of some whole ids of a column, under the question's own names, and numbers for these ids, if they repeat as ids do."""
+    """The good rows of some whole ids of a column, under the question's own names, and numbers for these ids, if they repeat as ids do.
+
+    Ids are not a number per row, not a few segments, not measurements. Those of a column whose name says nothing come twice or more
+    often, and none of them in a large part of the rows.
+    """
     for most in (SAMPLED, AT_MOST):
         parts = max(1, total // most)
         some = rows(question, Ids(column, parts), (column,))
@@ -401,7 +398,14 @@ def _whole_ids(
         count = 0 if ids.dtype.is_nested() else ids.n_unique()
         if parts == 1 or count >= ENOUGH:  # of few ids, each may have many rows
             break
-    if not _repeat(ids, count, most=None if is_named else total / FEWEST):
+    n = ids.len()
+    if ids.dtype.is_nested() or ids.dtype.is_temporal() or not n >= 2 * FEWEST:
+        return None
+    if not FEWEST <= count <= n / (REPEATED if is_named else 2.0) or (
+        ids.dtype.is_float() and not bool((ids % 1 == 0).all())
+    ):
+        return None
+    if not is_named and int(ids.value_counts().get_column("count").to_numpy().max()) > total / FEWEST:
         return None
     good = named_of(some, question).with_columns(ids)
     if question.log.drop_bad_rows:  # without it, bad rows have been refused
@@ -428,32 +432,9 @@ def _taken(question: Question) -> set[str | None]:
     """The columns whose part rules out that they identify visitors."""
     log = question.log
     alone = log.key if len(log.key) == 1 else ()
-    parts = [
-        log.action,
-        log.list_id,
-        log.list_place,
-        log.done,
-        log.candidates,
-        log.logger,
-        *log.reward,
-        *alone,
-        *question.segment,
-    ]
-    return {*parts, *USUAL["action"], log.propensity, *(target.column for target in question.targets)}
-
-
-def _repeat(ids: pl.Series, count: int, most: float | None) -> bool:
-    """Whether a column's values can be ids of several rows each: not a number per row, not a few segments, not measurements.
-
-    Those of a column whose name says nothing come twice or more often, and each in `most` rows.
-    """
-    if ids.dtype.is_nested() or ids.dtype.is_temporal() or ids.len() < 2 * FEWEST:
-        return False
-    if ids.dtype.is_float() and not bool((ids % 1 == 0).all()):
-        return False
-    if most is not None and int(ids.value_counts().get_column("count").to_numpy().max()) > most:
-        return False
-    return FEWEST <= count <= ids.len() / (REPEATED if most is None else 2.0)
+    parts = (log.action, log.list_id, log.list_place, log.done, log.candidates, log.logger, log.propensity)
+    targets = (target.column for target in question.targets)
+    return {*parts, *log.reward, *alone, *question.segment, *USUAL["action"], *targets}
 
 
 def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, other: str) -> tuple[Floats, Floats]:
@@ -463,8 +444,11 @@ def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, ot
     r = _numbers(frame, names.rewards[reward])
     q = _numbers(frame, MODEL_REWARD) if names.values else None
 
+    p = _numbers(frame, PROPENSITY) if question.weight.needs_propensity else None
+
     def weights(name: str) -> Floats:
-        return np.ones(len(r)) if name == LOGGING else _weights(question, frame, of[name][0])
+        made: Floats = np.ones(len(r)) if name == LOGGING else question.weight.weight(_numbers(frame, of[name][0]), p)
+        return made
 
     w = weights(target) - weights(other) if other else weights(target)
     if q is not None:
@@ -486,12 +470,6 @@ def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, ot
     return counts * (psi - mean), counts * w
 
 
-def _weights(question: Question, frame: pl.DataFrame, target: str) -> Floats:
-    p = _numbers(frame, PROPENSITY) if question.weight.needs_propensity else None
-    weights: Floats = question.weight.weight(_numbers(frame, target), p)
-    return weights
-
-
 def _values(frame: pl.DataFrame, name: str) -> pl.Series:
     """A column under a plain name: of one such as ^a$, which is a pattern, polars would compute nothing."""
     return frame.get_column(name).rename("x")
@@ -507,7 +485,12 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
 def lists_as_rows(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether rows are positions of lists although nobody said so: the doctor's check, on whole lists."""
     question, log, names = sample.question, sample.question.log, sample.columns
-    if not question.weight.needs_propensity or not any(map(_may_be_position, names)):
+    # only if a name sounds like a position are values looked at
+    words = ("pos", "rank", "slot", "step", "turn", "move", "stage")
+    may_be_positions = any(
+        str(name).lower() == "t" or any(word in str(name).lower() for word in words) for name in names
+    )
+    if not question.weight.needs_propensity or not may_be_positions:
         return
     if question.propensity_model is not None:  # whose verdict is at most `caution` anyway
         return
@@ -577,7 +560,7 @@ def reread_propensities(sample: Sample, whole: RewardMoments) -> Iterator[Caveat
         return
     try:  # a database may know what polars does not
         (named,) = dict.fromkeys(roots_of("propensity", expression, names))
-        if not may_read(partial(_computed, named, expression)):
+        if not may_read(lambda p: _numbers(computed(pl.DataFrame({named: p}), [expression]), expression)):
             return
     except (CounterpoiseError, ValueError):
         return
@@ -603,11 +586,6 @@ def reread_propensities(sample: Sample, whole: RewardMoments) -> Iterator[Caveat
     yield Caveat(REREAD, text, do=f"{CHECK_PROPENSITIES}{name}")
 
 
-def _computed(named: str, expression: str, p: Floats) -> Floats:
-    """What an expression makes of some values of a column."""
-    return _numbers(computed(pl.DataFrame({named: p}), [expression]), expression)
-
-
 def counted_propensities(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether propensities were counted from simulated draws, and what that does to each answer, by the first rows.
 
@@ -630,21 +608,18 @@ def counted_propensities(sample: Sample, whole: RewardMoments) -> Iterator[Cavea
     for (place, reward), (target, other) in product(enumerate(log.reward), question.contrasts):
         r = _numbers(known, question.names.rewards[place])
         (psi, w), (right, right_w) = (_terms(question, frame, place, target, other) for frame in (known, corrected))
-        biases = {"this answer": (psi, right), "ips": (w * r, right_w * r)}
-        sizes = {name: _bias_of(*terms, whole.rows) for name, terms in biases.items()}
-        name, (bias, error) = max(sizes.items(), key=lambda size: abs(size[1][0]) / max(size[1][1], 1e-300))
+        sizes = []  # how far the mean of terms is from that of the right ones, its standard error in the whole log, and of what
+        for name, terms, others in (("this answer", psi, right), ("ips", w * r, right_w * r)):
+            is_known = ~np.isnan(terms)
+            error = float(np.std(terms[is_known])) / math.sqrt(max(whole.rows, 1))
+            sizes.append((float(np.mean(terms[is_known] - others[is_known])), error, name))
+        bias, error, name = max(sizes, key=lambda size: abs(size[0]) / max(size[1], 1e-300))
         text = (
             f"{verbatim(caveat.text)} That moves {name} by about {bias:.2g}, where its standard error is {error:.2g}."
         )
         numbers = {**caveat.numbers, "bias": bias, "error": error}
         severity: Severity = "caution" if abs(bias) > MATTERS * error else "note"
         yield replace(caveat, text=text, numbers=numbers, unusual_severity=severity, target=target, reward=reward)
-
-
-def _bias_of(terms: Floats, right: Floats, rows: int) -> tuple[float, float]:
-    """How far the mean of terms is from that of the right ones, and its standard error in a log of so many rows."""
-    known = ~np.isnan(terms)
-    return float(np.mean(terms[known] - right[known])), float(np.std(terms[known])) / math.sqrt(max(rows, 1))
 
 
 def explanation_of(error: LogError, question: Question) -> LogError:
@@ -737,9 +712,3 @@ def _far_from_one(moments: LogMoments, missing: Mapping[str | None, float] | Non
             if not other and abs(mean + (missing or {}).get(target, 0.0)) > FAR:
                 far.add(target)
     return far
-
-
-def _may_be_position(name: object) -> bool:
-    """Whether a name sounds like a position; only then are its values looked at."""
-    plain = str(name).lower()
-    return plain == "t" or any(word in plain for word in ("pos", "rank", "slot", "step", "turn", "move", "stage"))
