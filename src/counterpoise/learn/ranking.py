@@ -160,12 +160,12 @@ class RankingLearner(PolicyLearner):
                 do="Pass `policy=PlackettLuce(…, slots=…)`.",
             )
         lists = as_log(log, parts)
-        lists.need_only("RankingLearner")
         if lists.list_id is None:
             raise OptionError(
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
                 do="Pass `slate=`, `position=` and `propensity_of=`.",
             )
+        lists.need_only("RankingLearner")
         check_direction(lists)
         source = ListSource(lists, list_weight(weight, lists), Split(options.holdout, options.seed + 2**31))
         inspection = inspect(source, None, options.split)

@@ -5,7 +5,7 @@ A log may be of several kinds, such as sampled ratios. Its moments are reduced t
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Sequence
 from math import prod
 from typing import Any
 
@@ -101,17 +101,12 @@ def check_parts(log: Any) -> None:
                 kind.refuse(part, part=part)
 
 
-def check_kinds(kinds: Iterable[RowKind], what: str, **words: object) -> None:
+def check_kinds(kinds: Sequence[RowKind], what: str, **words: object) -> None:
     """Raise an error if rows of one of these kinds do not go with something, which `words` describe."""
-    for kind in kinds:
+    for kind in reversed(kinds):
         kind.refuse(what, **words)
 
 
 def refused_parts(verb: str) -> list[str]:
     """The parts that say that rows are of a kind with which a verb does not go."""
     return [part for kind in KINDS if verb in kind.conflicts for part in kind.parts]
-
-
-def parts_of_kinds() -> list[str]:
-    """Every part of a log that says what its rows stand for."""
-    return [part for kind in KINDS for part in kind.parts]

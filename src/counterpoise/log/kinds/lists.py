@@ -183,7 +183,7 @@ def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Con
     single = Conflict(f"`{{part}}=` is about single rows and does not work with {what} yet: leave it out.")
     return {
         **dict.fromkeys(("control", "baseline", "key"), single),
-        "per": refused("a ratio of sums"),
+        "per": refused("`per=`, a ratio of sums,"),
         "cross_fit": refused(),
         **{verb: refused(verb) for verb in ("ab_test", "distribution", "sensitivity", "sql")},
         **dict.fromkeys((*verbs, "learn_policy", "PolicyLearner", "a log of several policies"), refused()),
