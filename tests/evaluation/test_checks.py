@@ -11,7 +11,8 @@ from counterpoise.cli.options import cluster_of
 from counterpoise.cli.wording import as_option, options_are, written
 from counterpoise.diagnostics import CODES
 from counterpoise.diagnostics.together import moving_together
-from counterpoise.engines.registry import columns_of
+from counterpoise.engines.registry import Files, LogEngine, columns_of
+from counterpoise.engines.sampling import First
 from counterpoise.errors import LogError, OptionError
 from counterpoise.log.log import Log
 from counterpoise.log.parts import ids_among
@@ -490,3 +491,38 @@ def test_actions_that_are_missing_do_not_make_propensities_odds():
     odds = log.with_columns(p=pl.lit(0.5), chosen=pl.lit(1))  # of 1 to 2; this target tells, and by its own name
     (caveat,) = caveats(cp.evaluate(odds, **asked, propensity="p"), MISREAD)
     assert "the mean weight of new is" in caveat.text
+
+
+# -- what the checks of one evaluation share ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["frame", "parquet"])
+def test_all_checks_look_at_one_sample_of_first_rows(source, monkeypatch, tmp_path):
+    g = np.random.default_rng(0)
+    log = a_log(taste=0.0).with_columns(p=pl.Series(g.integers(1, 99, 4000) / 500.0), pdrop=pl.lit(0.5))
+    log.write_parquet(tmp_path / "log.parquet")
+    takes, take = [], Files.take if source == "parquet" else LogEngine.take
+
+    def counted(engine, question, some):
+        takes.append(type(some))
+        return take(engine, question, some)
+
+    monkeypatch.setattr(Files if source == "parquet" else LogEngine, "take", counted)
+    result = cp.evaluate(log if source == "frame" else tmp_path / "log.parquet", **ASKED)
+    codes = {caveat.code for caveat in result.verdict().caveats}
+    assert {"counted-propensities", "sampling-not-named"} <= codes
+    assert takes.count(First) == 1
+
+
+def test_the_doctor_and_evaluate_say_the_same_of_the_same_log():
+    g = np.random.default_rng(0)
+    log = a_log(taste=0.0).with_columns(p=pl.Series(g.integers(1, 99, 4000) / 500.0), pdrop=pl.lit(0.5))
+    log = pl.concat([log, log.head(400)])
+    found = {caveat.code: caveat for caveat in cp.doctor(log, **ASKED).findings}
+    (evaluated,) = caveats(cp.evaluate(log, **ASKED), "sampling-not-named")
+    assert found["sampling-not-named"].reason == evaluated.reason
+    (evaluated,) = caveats(cp.evaluate(log, **ASKED), "counted-propensities")
+    assert evaluated.text.startswith(found["counted-propensities"].text.partition("Weights from counts")[0])
+    assert found["counted-propensities"].do == evaluated.do
+    (evaluated,) = caveats(cp.evaluate(log, **ASKED), "repeated-rows")
+    assert found["repeated-rows"].reason == evaluated.reason

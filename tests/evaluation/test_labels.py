@@ -11,9 +11,10 @@ from messages import refuses
 import counterpoise as cp
 from counterpoise.engines import registry
 from counterpoise.errors import LogError, OptionError
+from counterpoise.log.kinds import reduced
+from counterpoise.log.kinds.labeled import FEW_LABELS, LABELED
 from counterpoise.moments import Moments
-from counterpoise.moments.columns import LABELED, ROW
-from counterpoise.moments.reduction import FEW_LABELS, reduced
+from counterpoise.moments.columns import ROW
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'future.infer_string' option"),  # ibis sets it, pandas 3 regrets it

@@ -14,7 +14,8 @@ from messages import refuses
 
 import counterpoise as cp
 from counterpoise.evaluation.doctor import doctor as examine
-from counterpoise.log.log import Log, forgetting_password, without_password
+from counterpoise.log.addresses import forgetting_password, without_password
+from counterpoise.log.log import Log
 from counterpoise.readers import connections as sql
 
 duckdb = pytest.importorskip("duckdb")

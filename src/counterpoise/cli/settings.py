@@ -27,7 +27,7 @@ from counterpoise.cli.options import FIRST, OUTPUT, PANELS, PYTHON_ONLY, SHARED,
 from counterpoise.cli.running import check_free, ends_at_once, writing
 from counterpoise.cli.wording import written
 from counterpoise.errors import CounterpoiseError, OptionError, masked
-from counterpoise.log.log import forgetting_password, looks_like_address, without_password
+from counterpoise.log.addresses import forgetting_password, looks_like_address, without_password
 from counterpoise.log.parts import OTHER_WORDS, PARTS, ids_among
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ import polars as pl
 
 from counterpoise.engines.query import Query
 from counterpoise.engines.summarize import Answer, Largest, OnFrame, Shortcut
-from counterpoise.log.question import KEEP, PROPENSITY, ROWS, Lane, Names, Question
+from counterpoise.log.question import PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.moments import Floats
-from counterpoise.moments.columns import INVERSE
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
 from counterpoise.weights import Ratio
@@ -39,8 +38,8 @@ def suits(frame: pl.DataFrame, question: Question) -> bool:
 def answers(question: Question) -> bool:
     """Whether the compiled loop can answer such a question."""
     more = (question.segment, question.model_value, question.control, question.smoothings, question.features)
-    is_short = question.log.per is None and question.log.proxy is None
-    is_plain = question.groups == 1 and is_short and not any(more)
+    is_known = all(kind.is_compiled for kind in question.kinds)
+    is_plain = question.groups == 1 and is_known and not any(more)
     return is_plain and type(question.weight) is Ratio and _loop() is not None
 
 
@@ -108,8 +107,8 @@ class Running:
         self._centers = query.centers if own is None else tuple(float(own[name][0]) for name in query.names.centers)
         self._parts = [_LaneSums(lane) for lane in lanes]
         columns = {name for part in self._parts for name in (part.target, part.minus, self._reward(part))}
-        self._keep = KEEP if KEEP in query.names.question.numbers else None
-        columns |= {self._keep} if self._keep else set()
+        self._kept_with = query.names.question.kept_with
+        columns |= {self._kept_with} if self._kept_with else set()
         self._columns = [PROPENSITY, *sorted(columns - {PROPENSITY})]
         self._loop, self._lock = _loop(), Lock()
         self._rows = self._bad = 0
@@ -127,7 +126,7 @@ class Running:
         for part in self._parts:
             p, t, minus = columns[PROPENSITY], columns[part.target], columns[part.minus]
             r, center = columns[self._reward(part)], self._centers[part.lane.reward]
-            kept = None if self._keep is None else columns[self._keep]
+            kept = None if self._kept_with is None else columns[self._kept_with]
             sums = self._loop(p, t, minus, r, kept, center, part.threshold)
             with self._lock:
                 self._bad += part.add(*sums)
@@ -163,11 +162,11 @@ class Running:
 def _order(lane: Lane, names: Names) -> list[str]:
     """The names of what the loop adds up for a lane, in its order."""
     u, s, us = lane.columns["u"], lane.columns["s"], lane.columns["us"]
-    if INVERSE not in lane.columns:
+    if not lane.counts:
         pairs = [(s, s), (s, us), (u, u), (u, us), (us, us)]
         powers = [names.power(x, k) for x in (u, s) for k in (3, 4)]
         return [s, u, us, *(names.product(a, b) for a, b in pairs), *powers, lane.zeros]
-    columns, alone = (lane.columns[INVERSE], s, u, us), lane.shifted
+    columns, alone = (lane.counts, s, u, us), lane.shifted
     products = [names.product(a, b) for a, b in combinations_with_replacement(columns, 2)]
     powers = [names.power(u, 3), names.power(u, 4), alone, names.product(alone, alone)]
     return [*columns, *products, *powers, names.power(alone, 3), names.power(alone, 4), lane.zeros]

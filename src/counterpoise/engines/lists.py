@@ -15,19 +15,31 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.engines.query import Frame, Numbers, Term, is_fine, numbers_for
+from counterpoise.engines.query import Frame, Numbers, is_fine, numbers_for
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number
-from counterpoise.log.lists import BITS, CUT_OFF, DISCOUNT, DONE, DONE_AT, LENGTH, LIST, POSITION, Lists
+from counterpoise.log.kinds.kind import Term
+from counterpoise.log.kinds.lists import (
+    BITS,
+    CUT_OFF,
+    DISCOUNT,
+    DONE,
+    DONE_AT,
+    LENGTH,
+    LIST,
+    POSITION,
+    Lists,
+    excess_of,
+    gain_of,
+    length_of,
+    made_of,
+    reward_of,
+)
 from counterpoise.log.question import (
     GROUP,
     MODEL_REWARD,
     PROPENSITY,
     Question,
-    excess_of,
-    gain_of,
-    length_of,
-    reward_of,
 )
 from counterpoise.log.rules import fault_of, is_good, list_rules, rules_of
 from counterpoise.moments import Floats
@@ -59,7 +71,7 @@ def collapse(
     by_list = fence(by_list)
     is_whole = nw.all_horizontal(*(rule.holds for rule in list_rules(question, chosen)), ignore_nulls=False)
     values = [name for name, t in zip(names.values, names.targets, strict=False) if t in chosen]
-    numbers = [*names.rewards, *chosen, *values, *names.made_of(chosen)]
+    numbers = [*names.rewards, *chosen, *values, *made_of(names, chosen)]
     # numbered faults stay, for finding out what is wrong
     return by_list.with_columns(*(nw.when(is_whole).then(nw.col(name)).alias(name) for name in numbers))
 
@@ -337,7 +349,7 @@ def _lists(rows: pl.DataFrame, question: Question, lists: Lists, starts: list[pl
 def _good(values: Floats, name: str, question: Question) -> Floats:
     part = question.of_rows.numbers[name][0]
     with np.errstate(invalid="ignore"):
-        if not is_fine(part, values).all() or (part == "propensity" and not values.min() * LARGEST >= 1.0):
+        if not is_fine(part, question, values).all() or (part == "propensity" and not values.min() * LARGEST >= 1.0):
             raise OutOfOrderError
     return values.astype(np.float64, copy=False)
 
@@ -372,7 +384,7 @@ def _made(rows: Numbers, question: Question, lists: Lists, length: Ints, spot: I
         made |= {_at(name, k): at_rank for k, at_rank in zip(ranks, table, strict=True)}
     for columns in _steps(question, names.targets, made.__getitem__):
         made |= columns
-    kept = (*names.rewards, *names.targets, *names.made_of(), LENGTH)
+    kept = (*names.rewards, *names.targets, *made_of(names), LENGTH)
     return {name: made[name] for name in kept if name != CUT_OFF}
 
 

@@ -27,8 +27,8 @@ from counterpoise.engines.scatter import gram
 from counterpoise.engines.streaming import Streaming, good_rows, grouped, prepare, rows_of_lists
 from counterpoise.engines.summarize import Answer, Largest, OnFrame, Summary, finish, survey
 from counterpoise.log.good import is_believable
-from counterpoise.log.lists import LENGTH
-from counterpoise.log.question import KEY, OBSERVED, PROPENSITY, ROWS, Lane, Names, Question
+from counterpoise.log.kinds.lists import LENGTH, made_of
+from counterpoise.log.question import KEY, PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.log.rules import Problem
 from counterpoise.moments import Floats, LogMoments, Powers
 from counterpoise.moments.spread import KEPT, Smoothed
@@ -59,7 +59,7 @@ class Short(OnFrame):
         if names.apart:
             return self.inner.aggregate(query)
         frame = good_rows(self.frame, question) if query.only_good else self.frame
-        made = names.made_of() if question.makes_lists else ()
+        made = made_of(names) if question.makes_lists else ()
         columns = {
             name: frame.get_column(name).to_numpy().astype(np.float64, copy=False)
             for name in (*question.numbers, *made)
@@ -72,10 +72,11 @@ class Short(OnFrame):
 def _is_clean(columns: Mapping[str, Floats], names: Names) -> bool:
     """Whether every row obeys every rule; a null is a NaN here."""
     with np.errstate(invalid="ignore"):
-        is_labeled = columns[OBSERVED] != 0 if OBSERVED in columns else True
-        for name, (part, _) in names.question.numbers.items():
-            fine = is_fine(part, columns[name])
-            if not (fine | ~is_labeled if part == "reward" and OBSERVED in columns else fine).all():
+        question = names.question
+        is_unknown = columns[question.known] == 0 if question.known is not None else None
+        for name, (part, _) in question.numbers.items():
+            fine = is_fine(part, question, columns[name])
+            if not (fine if part != "reward" or is_unknown is None else fine | is_unknown).all():
                 return False
         if PROPENSITY not in columns:
             return True
@@ -88,16 +89,15 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     columns |= dict(zip(names.centers, map(np.asarray, centers), strict=True))
     get = columns.__getitem__
     columns |= centered(query, lanes, get)
-    if names.question.log.keep is not None:
-        columns |= as_counted(lanes, get)
+    columns |= as_counted(query, lanes, get)
     columns |= products_of(lanes, get)
     columns |= weighted_rewards(names, lanes, get)
     numbers: dict[str, float] = {ROWS: float(rows)} | dict(zip(names.centers, centers, strict=True))
     for name in names.rewards:
         numbers[f"{name}_min"] = np.fmin.reduce(columns[name]) if rows else np.nan  # a blank is not one of them
         numbers[f"{name}_max"] = np.fmax.reduce(columns[name]) if rows else np.nan
-        if OBSERVED in columns:
-            numbers[f"{name}_count"] = columns[OBSERVED].sum()
+        if names.question.known is not None:
+            numbers[f"{name}_count"] = columns[names.question.known].sum()
     for lane in lanes:
         numbers |= _sums(columns, lane, names)
         if lane.rung and not lane.contrast[1]:

@@ -30,9 +30,9 @@ from counterpoise.log.baseline import Feature
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
-from counterpoise.log.lists import LIST
-from counterpoise.log.question import GROUP, KEEP, PROPENSITY, ROWS, Lane, Names, Question, part_of
-from counterpoise.log.rules import Problem, check_type, is_good, key_of, rules_of, without_unlabeled
+from counterpoise.log.kinds.lists import LIST
+from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question, part_of
+from counterpoise.log.rules import Problem, check_type, is_good, key_of, only_known, rules_of
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.spread import KEPT
@@ -199,7 +199,7 @@ class PushedDown:
             rows = rows.filter(~nw.col(names.rewards[lane.reward]).is_null())
         p = nw.col(PROPENSITY) if weight.needs_propensity else None
         w = weight.weight(nw.col(lane.target), p)
-        w = w if self.question.log.keep is None else w / nw.col(KEEP)
+        w = w if self.question.kept_with is None else w / nw.col(self.question.kept_with)
         weights = rows.select(*keys, w=w).filter(~nw.col("w").is_null())
         if not keys:
             top = collect(weights.sort("w", descending=True).head(KEPT))
@@ -259,7 +259,7 @@ def _chunks(names: Names) -> Iterator[_Chunk]:
     question = names.question
     is_compared = any(other for _, other in question.contrasts)
     size = PER_STATEMENT // (2 if is_compared else 1) // (2 if question.segment or question.groups > 1 else 1)
-    size = max(size // len(question.rungs) // (3 if question.log.proxy is not None else 1), 1)
+    size = max(size // len(question.rungs) // max((kind.width for kind in question.kinds), default=1), 1)
     values = [target for target, against in question.contrasts if not against] or list(question.target_names)
     for k in range(0, len(values), size):
         lanes = tuple(lane for lane in names.lanes if lane.contrast[0] in values[k : k + size])
@@ -310,7 +310,7 @@ def prepare_there(
             )
         # the remainder first: an unsigned id may be too large for the type
         chosen.append((nw.col(_ids(log.cluster, schema, names)) % PRIME).cast(nw.Int64).alias(GROUP))
-    prepared = without_unlabeled(frame.select(*chosen), question)
+    prepared = only_known(frame.select(*chosen), question)
     return with_groups(prepared, question.groups) if question.groups > 1 else prepared
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
-from typing import Any, TypeVar
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -13,30 +13,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.log.expressions import indicator
-from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity, is_truth
-from counterpoise.log.question import (
-    COUNTS,
-    DIVISOR,
-    GROUP,
-    KEEP,
-    LABEL_PROPENSITY,
-    LABELED_PROXY,
-    LABELS,
-    MODEL_ERROR,
-    MODEL_REWARD,
-    OBSERVED,
-    PROPENSITY,
-    PROXY,
-    ROWS,
-    Lane,
-    Names,
-    Question,
-    excess_of,
-    gain_of,
-)
+from counterpoise.log.good import LARGEST, is_number
+from counterpoise.log.kinds.kind import CHANCE, NUMBER, SHARE, Range, Row, Term
+from counterpoise.log.question import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.log.rules import Problem, Rule, is_good
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import INVERSE, RIVAL
 from counterpoise.moments.log_moments import Contrast, Label
 from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed
 
@@ -104,8 +85,8 @@ def aggregate(
             continue  # covered by the sums of their products
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
-    if names.question.log.proxy is not None:
-        wanted.append(nw.col(OBSERVED).sum().alias(f"{OBSERVED}_sum"))
+    known = names.question.known
+    wanted += [] if known is None else [nw.col(known).sum().alias(f"{known}_sum")]
     wanted += [nw.col(name).max() for name in peaks]
     tops = {lane.peak: lane.watched for lane in lanes if lane.rung and not lane.contrast[1]}
     wanted += [nw.col(excess).max().alias(name) for name, excess in tops.items()]
@@ -115,8 +96,8 @@ def aggregate(
 def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
     """The rows with what `centered` makes of them; where rewards have rows of their own, the excess is blank on the others."""
     rows = frame.with_columns(**centered(query, lanes, nw.col))
-    if query.names.question.log.keep is not None:
-        rows = rows.with_columns(**as_counted(lanes, nw.col))
+    counted = as_counted(query, lanes, nw.col)
+    rows = rows.with_columns(**counted) if counted else rows
     if not query.names.apart:
         return rows
     own = {lane.excess: nw.when(_is_known(lane)).then(nw.col(lane.shared)) for lane in lanes}
@@ -124,8 +105,6 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
 
 
 # -- The arithmetic of a row, written once: `get` returns a column, as an expression of narwhals or as an array of NumPy -----------
-
-Term = TypeVar("Term", nw.Expr, Floats)
 
 
 def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
@@ -151,71 +130,16 @@ def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) ->
     for lane in lanes:
         t, weight = get(lane.target), lane.weight
         made[lane.shared] = weight.excess(t, p) if lane.other is None else weight.difference(t, get(lane.other), p)
-        if question.makes_lists:
-            made |= _of_lists(lane, names, centers[lane.reward], get)
-    made |= {} if question.log.per is None else _of_ratios(made, names, lanes, get)
-    made |= {} if question.log.proxy is None else _labeled(made, names, get)
-    if question.log.keep is not None:
-        made[COUNTS] = 1.0 / get(KEEP)
+    for kind in question.kinds:
+        made |= kind.terms(Row(names, lanes, centers, get, made, p))
     return made
 
 
-def _of_ratios(
-    made: Mapping[str, Term], names: Names, lanes: Sequence[Lane], get: Callable[[str], Term]
-) -> dict[str, Term]:
-    """What each reward is divided by, blank where the reward is; and for the difference of two ratios, what the other policy has."""
-    columns = {name: made[s] * 0.0 + get(DIVISOR) for name, s in zip(names.divisors, names.shifted, strict=True)}
-    for lane in lanes:
-        if lane.other is not None:
-            b = lane.weight.excess(get(lane.other), get(PROPENSITY) if lane.weight.needs_propensity else None)
-            s, d = made[names.shifted[lane.reward]], columns[names.divisors[lane.reward]]
-            parts = zip(RIVAL, (s * 0.0 + b, b * s, b * d), strict=True)
-            columns |= {lane.uncounted(name): column for name, column in parts}
-    return columns
-
-
-def _labeled(made: Mapping[str, Term], names: Names, get: Callable[[str], Term]) -> dict[str, Term]:
-    """What takes the place of rewards that are known for some rows only: 0 for the others, and O/e times what it is elsewhere."""
-    observed = labels = get(OBSERVED)
-    if names.question.log.label_propensity is not None:
-        labels = observed / get(LABEL_PROPENSITY)
-    columns = {LABELS: labels, LABELED_PROXY: labels * get(PROXY)}
-    for s in names.shifted:
-        columns[s] = _where(observed, made[s])
-        columns[f"{s}_labeled"] = columns[s] * labels
-    return columns
-
-
-def _where(observed: Term, values: Term) -> Term:
-    """The values of labeled rows, and 0 for the others, whose own are blank: a blank times 0 is blank."""
-    if isinstance(values, nw.Expr):
-        return nw.when(observed == 1).then(values).otherwise(nw.lit(0.0))
-    return np.where(observed == 1, values, 0.0)
-
-
-def as_counted(lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
-    """What `centered` made, every row as often as it counts: one for all rows that sampling kept with its probability."""
-    counts, columns = get(COUNTS), dict[str, Term]()
-    for lane in lanes:
-        columns |= {name: get(column) * counts for name, column in lane.counted.items()}
-        columns[lane.shared] = get(lane.shared) * counts
-        # where a reward has rows of its own, what is made from it is blank on the others
-        own = counts if lane.columns[INVERSE] == COUNTS else get(lane.shifted) * 0.0 + counts
-        columns |= {lane.columns[INVERSE]: own} if lane.columns[INVERSE] != COUNTS else {}
-        if not lane.contrast[1]:
-            columns[lane.watched] = (get(lane.shared) + 1.0) * own - 1.0
-    return columns
-
-
-def _of_lists(lane: Lane, names: Names, center: Term | float, get: Callable[[str], Term]) -> dict[str, Term]:
-    """What takes the place of u·s for lists, Σ(w − 1)·r over positions less the center times u; and differences of single positions."""
-    j, other = lane.reward, lane.other
-    gain, u = get(gain_of(lane.target, j)), get(lane.target)
-    if other is None:
-        return {lane.columns["us"]: gain - center * u}
-    columns = {lane.columns["us"]: (gain - get(gain_of(other, j))) - center * (u - get(other))}
-    for k in names.question.ranks:
-        columns[f"{lane.shared}at{k}"] = get(excess_of(lane.target, k)) - get(excess_of(other, k))
+def as_counted(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) -> dict[str, Term]:
+    """What takes the place of some of the columns that `centered` made, if rows do not count alike."""
+    columns = dict[str, Term]()
+    for kind in query.names.question.kinds:
+        columns |= kind.counted(lanes, get)
     return columns
 
 
@@ -334,13 +258,15 @@ def center_of(rewards: pl.Series) -> float:
     return float(np.median(good)) if len(good) else 0.0
 
 
-def is_fine(part: str, values: Floats) -> NDArray[np.bool_]:
+def range_of(part: str, question: Question) -> Range:
+    """What the numbers of a part may be, each by itself."""
+    own = (number.range for number, _ in question.own_numbers if number.part == part)
+    return next(own, {"propensity": CHANCE, "target": SHARE}.get(part, NUMBER))
+
+
+def is_fine(part: str, question: Question, values: Floats) -> NDArray[np.bool_]:
     """Whether the numbers of a part obey its rule, each by itself."""
-    rules: dict[str, Callable[[Any], Any]] = dict.fromkeys(("propensity", "keep", "label_propensity"), is_propensity)
-    rules |= {"target": is_probability, "observed": is_truth}
-    fine: NDArray[np.bool_] = rules.get(part, is_number)(values)
-    if part == "per":
-        fine = fine & (values >= 0)
+    fine: NDArray[np.bool_] = range_of(part, question).holds(values)
     return fine
 
 
@@ -352,12 +278,14 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
     for name, (part, _) in question.numbers.items():
         if part == "baseline":
             continue
-        low, high = LIMITS.get(part, (-LARGEST, LARGEST))
-        count = numbers[f"{OBSERVED}_sum"] if part == "reward" and question.log.proxy is not None else n
+        limits = range_of(part, question)
+        count = numbers[f"{question.known}_sum"] if part == "reward" and question.known is not None else n
         if (numbers[f"{name}_count"] != count).any():
             return False
         is_there = count > 0
-        if not (numbers[f"{name}_min"] >= low)[is_there].all() or not (numbers[f"{name}_max"] <= high)[is_there].all():
+        if not (numbers[f"{name}_min"] >= limits.low)[is_there].all():
+            return False
+        if not (numbers[f"{name}_max"] <= limits.high)[is_there].all():
             return False
     if question.log.cluster is not None and np.isnan(numbers[GROUP]).any():
         return False
@@ -366,9 +294,6 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
 
 
 FEATURES = "the squares of the features"  # all of them added up, which is at least the square of the largest
-# 1/LARGEST: a weight above LARGEST needs a smaller propensity than that, and the rules then decide
-LIMITS = dict.fromkeys(("propensity", "keep", "label_propensity"), (1.0 / LARGEST, 1.0))
-LIMITS |= dict.fromkeys(("target", "observed"), (0.0, 1.0)) | {"per": (0.0, LARGEST)}
 
 
 def total_of(parts: Floats, place: NDArray[np.int64], count: int) -> Floats:
@@ -377,15 +302,15 @@ def total_of(parts: Floats, place: NDArray[np.int64], count: int) -> Floats:
     return known if len(known) == count == 1 else np.bincount(place, known, count).astype(np.float64)
 
 
-def counts_of(numbers: Numbers, names: Names, reward: int) -> Floats:
+def rows_of(numbers: Numbers, names: Names, reward: int) -> Floats:
     """The rows on which a reward is good, by segment and group."""
     return numbers[f"{names.rewards[reward]}_count" if names.apart else ROWS]
 
 
 def known_of(numbers: Numbers, names: Names, reward: int) -> Floats:
     """The rows whose reward is known: those on which it is good, or the labeled ones among them."""
-    is_known_for_some = names.question.log.proxy is not None
-    return numbers[f"{names.rewards[reward]}_count"] if is_known_for_some else counts_of(numbers, names, reward)
+    is_known_for_all = names.question.known is None
+    return rows_of(numbers, names, reward) if is_known_for_all else numbers[f"{names.rewards[reward]}_count"]
 
 
 def is_well_centered(numbers: Numbers, labels: Sequence[Label], names: Names) -> bool:
@@ -412,7 +337,7 @@ def moments_of(
     def added(parts: Floats) -> Floats:
         return total_of(parts, at, segments * groups).reshape(segments, groups)
 
-    n = added(counts_of(numbers, names, reward)).astype(np.int64)
+    n = added(rows_of(numbers, names, reward)).astype(np.int64)
     moments = {}
     for lane in names.lanes_of(reward, rung):
         columns = list(lane.columns.values())

@@ -15,7 +15,6 @@ from counterpoise.engines.summarize import Answer, assemble
 from counterpoise.log.groups import with_groups
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.columns import PER, SQUARE, WEIGHTED_PER
 from counterpoise.moments.log_moments import Label
 
 # -- What is drawn again when logs like a given one are drawn: its clusters, its rows, or blocks of its rows, each as its sums ---
@@ -150,13 +149,9 @@ def with_unseen(units: Units, u: dict[str, Floats], weights: dict[str, Floats], 
     for lane in names.lanes:
         own = lane.columns
         column |= {own["u"]: u[lane.excess], own["s"]: s, own["us"]: u[lane.excess] * s}
-        if WEIGHTED_PER in own:
-            column[own[WEIGHTED_PER]] = u[lane.excess] * mean[own[PER]]
-        if SQUARE in own:
-            column[own[SQUARE]] = np.square(u[lane.excess])
-        if "e" in own:
-            e = s + (mean[own["e"]] - mean[own["s"]])
-            column |= {own["e"]: e, own["ue"]: u[lane.excess] * e}
+        column |= {own["e"]: s + (mean[own["e"]] - mean[own["s"]])} if "e" in own else {}
+        products = {own[name]: factor for name, factor in lane.factors.items() if factor in column}
+        column |= {name: u[lane.excess] * column[factor] for name, factor in products.items()}
     more = {ROWS: np.ones(len(mass))} | column
     more |= {name: column[a] * column[b] for name, (a, b) in squares_of(names, names.lanes).items()}
     more |= {name: column[a] ** order for name, (a, order) in powers_of(names, names.lanes).items()}

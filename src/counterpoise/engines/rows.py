@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeVar
 
-import numpy as np
 import polars as pl
 
-from counterpoise.engines.registry import engine_of, first_rows
+from counterpoise.engines.registry import columns_of, engine_of
+from counterpoise.engines.sampling import First, Take
 from counterpoise.engines.streaming import good_rows, prepare
 from counterpoise.errors import OptionError
 from counterpoise.log.expressions import only
@@ -19,7 +20,6 @@ from counterpoise.log.question import Question
 from counterpoise.readers import frames
 
 T = TypeVar("T")
-ID = "the id as a number"
 
 
 def rows_of(log: Log) -> pl.LazyFrame:
@@ -44,10 +44,10 @@ def over_good_rows(
         raise OptionError(
             "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
         )
-    groups = question.groups if question.log.cluster is not None else 1
     # columns that rule out no row are not read
-    lean = replace(question, log=question.log.but(key=()), segment=(), groups=groups)
-    return engine_of(lean.log).over_rows(lean, lambda batches: work(_good(batches, lean, number, cluster)), number)
+    clusters = [] if question.log.cluster is None else ["cluster"]
+    bare = question.slim(keep=("models", "controls", *clusters))
+    return engine_of(bare.log).over_rows(bare, lambda batches: work(_good(batches, bare, number, cluster)), number)
 
 
 def _good(
@@ -69,53 +69,40 @@ def _good(
         yield good.select(*extra, pl.col(*question.numbers).cast(pl.Float64))
 
 
-def rows_of_ids(question: Question, column: str, parts: int, others: Sequence[str] = ()) -> tuple[Log, pl.DataFrame]:
-    """All rows of about one in so many of a column's ids, with what the question names but policies, and other columns; and their log."""
-    wider = _with_columns(question, (column, *others))
-    some = engine_of(wider.log).some_ids(wider, column, parts)
-    return some, pl.concat(frames.batches(some.data, replace(wider, log=some)))
+def rows(question: Question, take: Take, beside: Sequence[str] = ()) -> pl.DataFrame:
+    """Some rows, with what the question names but policies, clusters and keys, and with other columns beside."""
+    bare = question.slim(keep=("models", "controls", "segment"))
+    return engine_of(bare.log).take(replace(bare, segment=tuple(dict.fromkeys((*bare.segment, *beside)))), take)
 
 
-def first_rows_with(question: Question, rows: int, others: Sequence[str]) -> pl.DataFrame:
-    """The first rows, with what the question names but policies, clusters and keys, and some other columns."""
-    lean = replace(question, log=question.log.but(cluster=None, key=()))
-    return first_rows(_with_columns(lean, others), rows)
+def good_of(some: pl.DataFrame, question: Question) -> pl.DataFrame:
+    """The good ones of such rows, under the question's own names, with its policies: as the estimates see them."""
+    return good_rows(named_of(some, question), question)
 
 
-def first_good_rows(question: Question, rows: int) -> pl.DataFrame:
-    """The good ones of the first rows, under the question's own names, as the estimates see them."""
-    lean = replace(question, log=question.log.but(cluster=None, key=()), segment=(), groups=1)
-    batch = first_rows(lean, rows)
-    return good_rows(prepare(pl.concat(frames.with_policies([batch], lean)), lean, 0), lean)
+def named_of(some: pl.DataFrame, question: Question) -> pl.DataFrame:
+    """Such rows under the question's own names, with its policies."""
+    bare = question.slim(keep=("models", "controls", "segment"))
+    return prepare(pl.concat(frames.with_policies([some], bare)), bare, 0)
 
 
-def _with_columns(question: Question, others: Sequence[str]) -> Question:
-    """The question with more columns to read, which play no part in it."""
-    return replace(question, segment=tuple(dict.fromkeys((*question.segment, *others))), groups=1)
+class Sample:
+    """The first rows of a question's log, which all who look at them share, and the names of its columns."""
 
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self._first: dict[int, tuple[tuple[str, ...], pl.DataFrame]] = {}
 
-def good_rows_of_ids(
-    question: Question, column: str, parts: int, is_worth_it: Callable[[pl.Series], bool]
-) -> pl.DataFrame | None:
-    """All good rows of about one in so many of a column's ids, under the question's own names, with its segments, and numbers for ids.
+    @cached_property
+    def columns(self) -> list[str]:
+        """The names of the log's columns; arrays have none."""
+        return [] if self.question.log.is_arrays else columns_of(self.question.log)
 
-    They are the rows behind the question's estimates, except those without an id. If `is_worth_it` says no to the ids, policies
-    are not called and the answer is None.
-    """
-    some, batch = rows_of_ids(question, column, parts)
-    ids = batch.get_column(column).rename(ID)
-    if ids.dtype.is_float():
-        ids = ids.fill_nan(None)
-    if ids.null_count():
-        batch, ids = batch.filter(ids.is_not_null()), ids.drop_nulls()
-    if not is_worth_it(ids):
-        return None
-    lean = replace(question, log=some, groups=1)
-    good = prepare(pl.concat(frames.with_policies([batch], lean)), lean, 0).with_columns(ids.alias(ID))
-    if question.log.drop_bad_rows:  # without it, bad rows have been refused
-        good = good_rows(good, lean)
-    numbers = good.get_column(ID)
-    if not numbers.dtype.is_integer():
-        numbers = numbers.rank("dense")
-    _, numbered = np.unique(numbers.to_numpy(), return_inverse=True)
-    return good.with_columns(pl.Series(ID, numbered))
+    def first(self, count: int, beside: Sequence[str] = ()) -> pl.DataFrame:
+        """So many rows, with columns beside what the question names: read once, unless later ones ask for more columns."""
+        known, some = self._first.get(count, ((), None))
+        if some is None or not set(beside) <= set(some.columns):
+            known = tuple(dict.fromkeys((*known, *beside)))
+            some = rows(self.question, First(count), known)
+            self._first[count] = known, some
+        return some

@@ -18,9 +18,9 @@ from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_o
 from counterpoise.log.baseline import Feature
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
-from counterpoise.log.lists import LIST
+from counterpoise.log.kinds.lists import LIST
 from counterpoise.log.question import GROUP, KEY, ROW_NUMBER, ROWS, Lane, Question
-from counterpoise.log.rules import Problem, check_type, only_good, rules_of, without_unlabeled
+from counterpoise.log.rules import Problem, check_type, only_good, only_known, rules_of
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import Label, as_label
 from counterpoise.moments.spread import KEPT
@@ -47,7 +47,7 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
         chosen.append((rows if cluster is None else integer_ids(batch.get_column(cluster))).alias(GROUP))
     if question.log.key:
         chosen.append(batch.select(_key(batch.schema, question)).hash_rows().alias(KEY))
-    return grouped(_without_unlabeled(pl.DataFrame(chosen), question), question)
+    return grouped(_only_known(pl.DataFrame(chosen), question), question)
 
 
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
@@ -70,7 +70,7 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
         chosen.append(ids.alias(GROUP))
     if question.log.key:
         chosen.append(pl.struct(_key(schema, question)).hash().alias(KEY))
-    prepared = _without_unlabeled(frame.select(chosen), question)
+    prepared = _only_known(frame.select(chosen), question)
     if question.groups > 1 and cluster is None:
         prepared = prepared.with_row_index(GROUP).with_columns(pl.col(GROUP).cast(pl.Int64))
     return grouped(prepared, question)
@@ -122,11 +122,11 @@ def _indicator(get: Callable[[str], PolarsColumn], feature: Feature) -> PolarsCo
     return get(feature.column).eq(feature.level).fill_null(False)
 
 
-def _without_unlabeled(frame: PolarsFrame, question: Question) -> PolarsFrame:
-    """The rows, without the rewards of those that are not labeled."""
-    if question.log.proxy is None:
+def _only_known(frame: PolarsFrame, question: Question) -> PolarsFrame:
+    """The rows, without rewards that are not known."""
+    if question.known is None:
         return frame
-    known: PolarsFrame = without_unlabeled(nw.from_native(frame), question).to_native()
+    known: PolarsFrame = only_known(nw.from_native(frame), question).to_native()
     return known
 
 

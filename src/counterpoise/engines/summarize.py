@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Protocol
 
 import numpy as np
@@ -16,10 +16,10 @@ from counterpoise.engines.query import (
     Numbers,
     Query,
     center_of,
-    counts_of,
     is_well_centered,
     known_of,
     moments_of,
+    rows_of,
     smoothed_lanes,
     smoothed_of,
     spread_of,
@@ -175,13 +175,13 @@ def finish(
     check_segments(question, summary.moments[0].segments)  # of all batches together
     counted = duplicates(summary.moments[0].n)
     left_out = summary.left_out or (NOTHING,) * len(summary.moments)
-    if question.log.keep is not None:  # they do not count alike, and the others' rewards are not theirs
-        left_out = (NOTHING,) * len(summary.moments)
-    # of those that were dropped, nobody knows how many rows they stand for
-    before = [None if summary.rows > moments.n else question.log.rows_before for moments in summary.moments]
     return tuple(
-        replace(moments, dropped=summary.rows - moments.n, duplicates=counted, left_out=own, rows_before=rows)
-        for moments, own, rows in zip(summary.moments, left_out, before, strict=True)
+        reduce(
+            lambda known, kind: kind.finished(known, question),
+            question.kinds,
+            replace(moments, dropped=summary.rows - moments.n, duplicates=counted, left_out=own),
+        )
+        for moments, own in zip(summary.moments, left_out, strict=True)
     )
 
 
@@ -274,7 +274,7 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
     if query.own is not None:
         center[at, 0] = np.nan_to_num(numbers[names.centers[reward]])
     moments = moments_of(numbers, names, reward, center, at, len(segments), rung)
-    log, count = question.log, counts_of(numbers, names, reward)
+    count = rows_of(numbers, names, reward)
     known = known_of(numbers, names, reward)
     rewards = spread_of(numbers, names, names.shifted[reward], known, center[:, 0], at)
     excess = {
@@ -285,6 +285,7 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         lane.contrast: smoothed_of(numbers, names, lane, at, len(segments))
         for lane in smoothed_lanes(names, names.lanes_of(reward, rung))
     }
+    divisor = names.lanes_of(reward, rung)[0].divisor
     return LogMoments(
         moments,
         tails,
@@ -294,15 +295,13 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         highest,
         rewards,
         question.segment,
-        log.cluster,
+        question.log.cluster,
         tuple(question.control.items()),
         dropped=rows - int(count.sum()),
         weight=Weighed.of(question.rungs[rung]),
         smoothed=smoothed,
         features=tuple((feature.name, feature.center) for feature in question.features),
-        per=spread_of(numbers, names, names.divisors[reward], count, np.zeros(len(segments)), at)
-        if names.divisors
-        else (),
+        per=spread_of(numbers, names, divisor, count, np.zeros(len(segments)), at) if divisor else (),
     )
 
 

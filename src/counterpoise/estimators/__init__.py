@@ -25,8 +25,8 @@ from counterpoise.estimators.weighted import (
     lift,
     snips,
 )
+from counterpoise.log.kinds import reduced
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.reduction import reduced
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 from counterpoise.estimators.estimate import Estimate, estimate_of
 from counterpoise.estimators.model import OptimalRows, check_model, dm, optimal_rows
 from counterpoise.estimators.weighted import has_overlap, optimal_baseline
+from counterpoise.log.kinds import reduced
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.reduction import reduced
 
 # All four by simulation on worlds and models of many kinds, where half or twice as much makes little difference: benchmarks/models.py auto.
 TRUSTED = 30.0  # effective rows at which the fitted coefficients of the model count half

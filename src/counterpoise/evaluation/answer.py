@@ -29,11 +29,11 @@ from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
 from counterpoise.evaluation.view import View
+from counterpoise.log.kinds import stands_for
+from counterpoise.log.kinds.sampled import sampling_error
 from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import Question
-from counterpoise.moments.columns import LABEL
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
-from counterpoise.moments.reduction import counts_of, sampling_error
 
 Answer = TypeVar("Answer", bound=Result)
 Diagnoses = Lazily[tuple[str, Segment], Diagnostics]
@@ -130,7 +130,7 @@ def _parts(
         if climbed is not None:
             judged = judged if judged.verdict == NOTHING else climbed.not_identified(contrast, place) or judged
             premises.append(climbed.caveat(contrast))
-        checks = whole.caveats(contrast, reward, place) if whole.concerns else ()
+        checks = whole.caveats(contrast, reward, place) if whole.of_rows else ()
         if judged.verdict != NOTHING:
             own_doubts = [caveat for doubt in doubts[target] for caveat in doubt[place]]
             if any(caveat.code == BY_ACTION for caveat in checks):  # which says by which action
@@ -145,7 +145,7 @@ def _parts(
         own = _where_overlap(own, other, diagnoses)
     verdicts: Verdicts = Lazily(dict.fromkeys(((target, place) for target, _, place in own), lambda key: verdict(*key)))
     suspects = {name: places for name, each in policies.items() if (places := _suspects(each))}
-    if suspects or any(concern.caveat.code == MISSING for concern in whole.concerns):
+    if suspects or any(caveat.code == MISSING for caveat in whole.of_rows):
 
         def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
             return tuple(_missing(whole, name, reward, place, diagnoses, suspects) for name in (target, other) if name)
@@ -174,7 +174,7 @@ def _parts(
 def _known(whole: RewardMoments, reward: str | None) -> dict[str, LogMoments]:
     """By target, the moments of the rows in which the log has all that it does, where it lacks some in others."""
     k = whole.rewards.index(reward)
-    return {str(concern.target): concern.known[k] for concern in whole.concerns if concern.known}
+    return {str(caveat.target): caveat.known[k] for caveat in whole.of_rows if caveat.known}
 
 
 def _by_target(target: str, by_place: Lazily[Segment, Diagnostics]) -> Diagnoses:
@@ -200,9 +200,9 @@ def _miscount(view: View) -> Iterator[Caveat]:
         return
     error = float(sampling_error(rows))
     if view.is_clustered:
-        sizes = view.groups.n[0] * counts_of(view.groups)[0]
+        sizes = view.groups.n[0] * stands_for(view.groups)[0]
         error = math.sqrt(len(sizes) * float(np.var(sizes, ddof=1)))
-    yield from miscounted(float(rows.n * counts_of(rows)), error, before)
+    yield from miscounted(float(rows.n * stands_for(rows)), error, before)
 
 
 def _of_groups(question: Question | None, names: Contrast) -> Iterator[Caveat]:
@@ -291,11 +291,6 @@ def _check_method(moments: LogMoments, options: IntervalOptions) -> None:
     if moments.estimated is not None and options.method.needs_known_propensities:
         raise OptionError(
             f"the {name} interval holds at any size because the weights are known, and these rest on a propensity model.",
-            do="Pass `interval='student'`.",
-        )
-    if options.method.needs_known_propensities and LABEL in next(iter(moments.moments.values())).columns:
-        raise OptionError(
-            f"the {name} interval bounds weights times rewards, and with `proxy=` an answer is made of more than those.",
             do="Pass `interval='student'`.",
         )
     if options.method.needs_groups and next(iter(moments.moments.values())).shape[1] < 2:

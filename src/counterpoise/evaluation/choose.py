@@ -9,20 +9,8 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator, above_logging
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Method
-from counterpoise.moments.columns import (
-    CONTEXT,
-    EXCESS,
-    INVERSE,
-    LABEL,
-    LABELED,
-    MODEL,
-    OF_WHOLE_LISTS,
-    PER,
-    REWARD,
-    ROW,
-    SQUARE,
-    WEIGHTED_PER,
-)
+from counterpoise.log.kinds import RowKind, check_kinds, kinds_in
+from counterpoise.moments.columns import CONTEXT, EXCESS, MODEL, OF_WHOLE_LISTS, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import LogMoments
 
 PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
@@ -105,26 +93,22 @@ def choose(
     assumes a mean of 1 would undo that.
     """
     has_model = set(MODEL) <= set(columns)
-    is_ratio, is_sampled = PER in columns, INVERSE in columns
-    if is_ratio and "ips" in (names or method.estimators):
-        raise OptionError("a ratio of sums is self-normalized, so that its `ips` would be `snips`: ask for that.")
-    if is_sampled:
-        _check_sampled(names, method)
-    # cross_fit would have to count groups as their rows do
-    unfit = groups < 2 or is_sampled or is_ratio or LABEL in columns
+    kinds = kinds_in(columns)
+    if method.needs_known_propensities:
+        check_kinds(kinds, "known propensities", who=f"the {method.name} interval")
+    for name in names or method.estimators:
+        check_kinds(kinds, f"estimator={name!r}")
+    unfit = groups < 2 or bool(kinds)  # cross_fit would have to count groups as their rows do
     missing = {"model": not has_model, "groups": unfit, "context": not has_context(columns), "": False}
     for name in names:
         _check(name, missing, method)
     if names or method.estimators:
         return {name: ESTIMATORS[name] for name in names or method.estimators}
-    has_controls = any(
-        name not in (*ROW, PER, WEIGHTED_PER, SQUARE, INVERSE, *LABELED, *OF_WHOLE_LISTS)
-        and not name.startswith((CONTEXT, EXCESS, REWARD))
-        for name in columns
-    )
+    own = {*ROW, SQUARE, *OF_WHOLE_LISTS, *(column for kind in kinds for column in kind.columns)}
+    has_controls = any(name not in own and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns)
     # without controls they are beta_ips and context_ips
     redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
-    redundant |= {"ips"} if is_ratio else set()
+    redundant |= _refused(kinds)
     if has_model and not mean_is_one:
         redundant |= {"optimal_dr", "auto", "lift"}
     return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
@@ -138,7 +122,7 @@ def has_context(columns: Sequence[str]) -> bool:
 def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
     """The estimators of a difference that the columns allow."""
     missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
-    redundant = {"ips"} if PER in columns else set()
+    redundant = _refused(kinds_in(columns))
     return {
         name: estimator
         for name, estimator in DIFFERENCES.items()
@@ -146,24 +130,16 @@ def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
     }
 
 
+def _refused(kinds: Sequence[RowKind]) -> set[str]:
+    """The estimators that rows of these kinds do not go with."""
+    return {name for name in ESTIMATORS if any(f"estimator={name!r}" in kind.conflicts for kind in kinds)}
+
+
 def check_differences(method: Method) -> None:
     """Raise an error if a method is for values only."""
     if not method.allows_differences:
         raise OptionError(
             f"the {method.name} interval works for values, not for differences: use normal, jackknife or anytime."
-        )
-
-
-def _check_sampled(names: tuple[str, ...], method: Method) -> None:
-    """Refuse what takes every row to stand for itself alone."""
-    if method.needs_known_propensities:
-        raise OptionError(
-            f"the {method.name} interval bounds single rows, and where rows were sampled, as `keep=` says, each stands for several.",
-            do="Pass `interval='student'`.",
-        )
-    if "cross_fit" in names:
-        raise OptionError(
-            "cross_fit does not work with sampled rows yet, which `keep=` says these are.", do="Use beta_ips."
         )
 
 

@@ -16,7 +16,7 @@ from counterpoise.errors import OptionError
 from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.view import View
-from counterpoise.log.log import refuse_sampled
+from counterpoise.log.kinds import check_kinds, kinds_of
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Contrast
@@ -170,15 +170,12 @@ def check_coverage(
 
 def _check_rows(result: Result) -> None:
     """Check that all rows are at hand."""
-    if result.question is not None:
-        refuse_sampled(result.question.log.keep, "a check of coverage")
     if result.question is None:
         raise OptionError(
             "a check of coverage draws rows again, and this result has none left: it was made from stored moments, or unpickled.",
             do="Evaluate the log itself.",
         )
-    if result.question.log.proxy is not None:
-        raise OptionError("a check of coverage needs the reward of every row: it does not work with `proxy=` yet.")
+    check_kinds(kinds_of(result.question.log), "a check of coverage")
     if result.earlier_rows:
         raise OptionError(
             f"a check of coverage draws rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which "

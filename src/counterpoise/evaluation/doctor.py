@@ -11,43 +11,40 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 import polars as pl
 
-from counterpoise.diagnostics import Diagnostics, Verdict
+from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
 from counterpoise.diagnostics.diagnose import TITLES
 from counterpoise.diagnostics.findings import (
+    FEW,
     LOOKED_AT,
-    Finding,
-    Propensities,
-    RewardSummary,
-    Severity,
+    Counted,
     Witnesses,
-    about_bad_rows,
     about_densities,
-    about_episodes,
     about_lists,
-    about_meaning,
     about_misread,
-    about_positions,
-    about_propensities,
-    about_rewards,
+    about_sampling,
     counted_of,
     leaks,
+    meaning_of,
 )
-from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
+from counterpoise.diagnostics.seeming import about_repeats, fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.diagnostics.verdict import COUNTED as COUNTED_PROPENSITIES
-from counterpoise.diagnostics.verdict import UNNAMED, WHICH_WAY, which_way
-from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
+from counterpoise.diagnostics.verdict import SURE, UNNAMED, WHICH_WAY, Severity, which_way
+from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, finite, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
-from counterpoise.errors import LogError, OptionError, verbatim
+from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audit, audit, check_columns, columns_of
-from counterpoise.evaluation.checks import kept_with
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
+from counterpoise.log.kinds.lists import CONDITIONAL
 from counterpoise.log.log import Log, as_log, column_names, logged_propensity
 from counterpoise.log.parts import (
+    FITTING,
+    PLACE,
+    PREDICTIONS,
     Columns,
     Data,
     LogFields,
@@ -76,6 +73,7 @@ OWN = (
     WHICH_WAY,
 )  # caveats covered by the doctor's own findings
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
+ROUNDING = 0.02  # the relative error of the smallest propensity from which rounding matters
 
 
 @dataclass(frozen=True)
@@ -86,6 +84,42 @@ class Column:
     kind: str
     missing: int
     part: str | None
+
+
+@dataclass(frozen=True)
+class Propensities:
+    """What the good propensities look like; `impossible` ones lie outside (0, 1] or are missing.
+
+    `expected_actions` is how many distinct actions we should see, given these propensities, in the m rows in which actions are counted:
+    Σ_a 1 − (1 − π₀(a))ᵐ, estimated by the mean of (1 − (1 − p)ᵐ)/p. Its error includes the randomness of the count itself.
+    """
+
+    impossible: int
+    lowest: float = math.nan
+    median: float = math.nan
+    highest: float = math.nan
+    distinct: int = 0
+    repeated_share: float = 0.0
+    commonest: float = math.nan
+    commonest_share: float = 0.0
+    decimals: int | None = None
+    counted: Counted | None = None
+    mean_inverse: float = math.nan
+    mean_inverse_stderr: float = math.nan
+    expected_actions: float = math.nan
+    expected_actions_stderr: float = math.nan
+
+
+@dataclass(frozen=True)
+class RewardSummary:
+    """What the rewards look like; `impossible` ones are missing or not finite."""
+
+    impossible: int
+    lowest: float
+    mean: float
+    highest: float
+    distinct: int
+    zero_share: float
 
 
 @dataclass(frozen=True)
@@ -108,7 +142,7 @@ class Examination(Display):
     duplicates: int
     actions: int | None
     overlap: tuple[TargetOverlap, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Caveat, ...]
     audit: Audit | None = None
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
@@ -136,6 +170,11 @@ class Examination(Display):
         yield "What to do, the most urgent first:"
         for k, finding in enumerate(self.findings, start=1):
             yield Judged(f"{k}. ", finding.severity, (finding.message,), is_listed=True)
+
+    def document(self) -> dict[str, object]:
+        """Everything in plain values; a finding has its whole message, too."""
+        said = [{**found.document(), "about": found.about, "message": found.message} for found in self.findings]
+        return {**super().document(), "findings": finite(said)}
 
     def _checks(self) -> Iterator[tuple[str, str]]:
         """What was looked at, and what it shows."""
@@ -191,7 +230,6 @@ def doctor(
     segments = column_names("segment", segment, None)
     whole = as_log(log, parts)
     whole.need_only("doctor")
-    whole.need_one_logger("doctor")
     frame = rows_of(whole)
     schema = frame.collect_schema()
     names = schema.names()
@@ -220,8 +258,7 @@ def doctor(
     patient = Patient(whole, frame, schema, reward, propensity, action, targets, segments, day, distribution, chosen)
     if patient.rows == 0:
         raise LogError("the log has no rows.")
-    order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
-    findings = [finding for check in CHECKS for finding in check(patient)]
+    findings = [caveat for check in CHECKS for caveat in check(patient)]
     return Examination(
         patient.rows,
         patient.columns,
@@ -230,7 +267,7 @@ def doctor(
         patient.duplicates[0],
         patient.actions,
         patient.overlaps,
-        tuple(sorted(findings, key=lambda finding: order[finding.severity])),
+        tuple(sorted(findings, key=lambda caveat: ("fix", "look", "note").index(caveat.severity))),
         patient.audit,
     )
 
@@ -296,14 +333,58 @@ class Patient:
     @cached_property
     def propensities(self) -> Propensities | None:
         """What the propensities look like, if they are numbers."""
-        is_known = self.propensity in self.numbers
-        return _propensities(self.frame, str(self.propensity), self.rows) if is_known else None
+        if self.propensity not in self.numbers:
+            return None
+        p = pl.col("p")
+        good = self.frame.select(p=column(str(self.propensity)).cast(pl.Float64)).filter(is_propensity(p))
+        places = {f"d{d}": ((p * 10**d).round() / 10**d - p).abs().max() for d in range(5)}
+        spread = {"inverse": (1 / p).mean(), "spread": (1 / p).std()}
+        measured = collect(good.select(n=p.len(), lowest=p.min(), highest=p.max(), **spread, **places)).row(
+            0, named=True
+        )
+        n = int(measured["n"])
+        if n == 0:
+            return Propensities(self.rows)
+        sample, counted_rows = good.head(COUNTED), min(n, COUNTED)
+        counted = collect(sample.select(median=p.median(), distinct=p.n_unique(), commonest=p.mode().min()))
+        median, distinct, commonest = counted.row(0)
+        unseen = (counted_rows * (-p).log1p()).exp()  # the chance that an action with this propensity does not come up
+        came_up = (1 - unseen) / p
+        expected, error, chance = collect(
+            good.select(mean=came_up.mean(), spread=came_up.std(), chance=(came_up * unseen).mean())
+        ).row(0)
+        return Propensities(
+            impossible=self.rows - n,
+            lowest=measured["lowest"],
+            median=median,
+            highest=measured["highest"],
+            distinct=distinct,
+            repeated_share=1 - distinct / counted_rows,
+            commonest=commonest,
+            commonest_share=float(collect(sample.select((p == commonest).mean())).item()),
+            decimals=next((d for d in range(5) if measured[f"d{d}"] < 1e-9), None),
+            counted=counted_of(collect(good.head(LOOKED_AT)).get_column("p").to_numpy()),
+            mean_inverse=measured["inverse"],
+            mean_inverse_stderr=(measured["spread"] or 0.0) / math.sqrt(n),
+            expected_actions=expected,
+            expected_actions_stderr=math.sqrt((error or 0.0) ** 2 / n + chance),
+        )
 
     @cached_property
     def rewards(self) -> RewardSummary | None:
-        """What the rewards look like, if they are numbers."""
-        is_known = self.reward in self.numbers
-        return _rewards(self.with_keep, str(self.reward), self.rows, self.log.keep) if is_known else None
+        """What the rewards look like, if they are numbers; means count rows as often as they stand for others."""
+        if self.reward not in self.numbers:
+            return None
+        r, counts, keep = pl.col("r"), pl.col("counts"), self.log.keep
+        kept = pl.lit(1.0) if keep is None else column(keep).cast(pl.Float64)
+        every = self.with_keep.select(r=column(str(self.reward)).cast(pl.Float64), counts=1.0 / kept)
+        good, known = every.filter(is_number(r)), pl.when(is_number(counts)).then(counts)
+        means = {name: (of * known).sum() / known.sum() for name, of in (("mean", r), ("zero", r == 0))}
+        measured = collect(good.select(n=r.len(), lowest=r.min(), highest=r.max(), **means))
+        distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
+        n, *numbers, zero = measured.row(0)
+        low, high, mean = (math.nan if x is None else float(x) for x in numbers)
+        return RewardSummary(self.rows - n, low, mean, high, distinct, float(zero or 0.0))
 
     @cached_property
     def actions(self) -> int | None:
@@ -341,25 +422,27 @@ class Patient:
     @cached_property
     def judged(self) -> Log:
         """The log that overlap and rules are judged by: its rows are already chosen, and repeats are reported separately."""
-        rows = self.log.of(self.frame).without("where", "table", "query", "external_access", "timeout", "key")
         # overlap needs no bounds, which may belong to other rewards
-        lean = rows.without("model", "items", "value_samples", "reward_bounds", "per")
+        rows = self.log.of(self.frame).without(*PLACE, *FITTING, "key", "reward_bounds", "per")
         reward, propensity = (name if name in self.numbers else None for name in (self.reward, self.propensity))
-        return lean.but(reward=reward, propensity=propensity, drop_bad_rows=True)
+        return rows.but(reward=reward, propensity=propensity, drop_bad_rows=True)
 
     @cached_property
     def overlaps(self) -> tuple[TargetOverlap, ...]:
         """The overlap of every usable target that has a good row."""
+        value: Columns = self.judged.model_value  # of each target, in their order, or of the only one
+        if isinstance(value, list | tuple):
+            value = dict(zip(self.targets, value, strict=True)) if len(value) == len(self.targets) else None
+        chosen = self.chosen if {self.reward, self.propensity} <= self.numbers else {}
         overlaps = []
-        for target in self.usable:
-            value = _model_value(self.judged.model_value, self.targets, target)
-            own = self.judged.but(model_value=value, model_reward=None if value is None else self.judged.model_reward)
+        for name, source in [*zip(self.usable, self.usable, strict=True), *chosen.items()]:
+            if isinstance(source, str):
+                own_value = value.get(name) if isinstance(value, Mapping) else value
+                model = None if own_value is None else self.judged.model_reward
+                own = self.judged.but(model_value=own_value, model_reward=model)
+            else:
+                own = self.judged.but(action=self.action, model_value=None, model_reward=None)
             with suppress(LogError):  # every row is bad, which the other findings explain
-                result = evaluate(own, target=target, estimator="beta_ips")
-                overlaps.append(TargetOverlap(target, result.diagnostics(), result.verdict()))
-        for name, source in self.chosen.items() if {self.reward, self.propensity} <= self.numbers else ():
-            own = self.judged.but(action=self.action, model_value=None, model_reward=None)
-            with suppress(LogError):
                 result = evaluate(own, target={name: source}, estimator="beta_ips")
                 overlaps.append(TargetOverlap(name, result.diagnostics(), result.verdict()))
         return tuple(overlaps)
@@ -377,7 +460,7 @@ class Patient:
         """What is wrong with rows or lists by the rules of `evaluate`, for parts whose columns exist and hold numbers."""
         log, known = self.judged, self.schema.names()
         control = {name: mean for name, mean in (log.control or {}).items() if name in self.numbers}
-        lean = log.without("context", "candidates", "baseline", "model_reward", "model_value", "groups")
+        lean = log.without("context", "candidates", "baseline", *PREDICTIONS, "groups")
         lean = lean.but(control=control or None, cluster=log.cluster if log.cluster in known else None)
         has_weights = log.propensity is not None
         targets = tuple(Target(name, name) for name in self.targets if name in self.numbers) if has_weights else ()
@@ -396,79 +479,137 @@ class Patient:
 # -- What the doctor looks for, one check after the other --------------------------------------------------------------
 
 
-def missing_parts(patient: Patient) -> Iterator[Finding]:
+def missing_parts(patient: Patient) -> Iterator[Caveat]:
     """Parts that no column plays, and columns that cannot play theirs."""
     is_estimated = patient.propensity is None and patient.log.propensity is not None  # by a model
     propensity = {} if is_estimated else {"propensity": patient.propensity}
-    for part, name in {
-        "reward": patient.reward,
-        **propensity,
-        "target": patient.targets or tuple(patient.chosen),
-    }.items():
+    targets = patient.targets or tuple(patient.chosen)
+    for part, name in {"reward": patient.reward, **propensity, "target": targets}.items():
         if not name:
             never = " If it was never logged, Python can estimate it: propensity=cp.models.Propensity(…), from context and action."
             more = never if part == "propensity" else ""
-            yield Finding("fix", part, f"no column looks like the {part}. Name it with `{part}=COLUMN`.{more}")
+            text, do = f"no column looks like the {part}.", f"Name it with `{part}=COLUMN`.{more}"
+            yield Caveat("missing-part", text, do=do, about=part)
     for name in (patient.reward, patient.propensity, *patient.targets):
         if name is not None and name not in patient.numbers:
-            yield Finding("fix", name, f"{name!r} holds {patient.schema[name]}, not numbers. Write it as numbers.")
+            text = f"{name!r} holds {patient.schema[name]}, not numbers."
+            yield Caveat("not-numbers", text, do="Write it as numbers.", about=name)
 
 
-def misread_propensities(patient: Patient) -> list[Finding]:
+def misread_propensities(patient: Patient) -> Iterator[Caveat]:
     """Propensities that seem to be something else."""
     if patient.propensities is None or patient.log.keep is not None:
-        return []
-    misread = None
+        return
+    misread, propensity = None, str(patient.propensity)
     if patient.propensities.impossible and patient.action is not None:
         targets = {name: name for name in patient.usable}
-        first = patient.frame.head(SAMPLED).select(
-            columns(dict.fromkeys([str(patient.propensity), patient.action, *targets]))
-        )
-        misread = about_densities(collect(first), str(patient.propensity), targets, patient.action)
-    misread = misread or about_misread(str(patient.propensity), patient.witnesses)
-    return [] if misread is None else [Finding("fix", str(patient.propensity), misread.message)]
+        first = patient.frame.head(SAMPLED).select(columns(dict.fromkeys([propensity, patient.action, *targets])))
+        misread = about_densities(collect(first), propensity, targets, patient.action)
+    misread = misread or about_misread(propensity, patient.witnesses)
+    if misread is not None:
+        yield replace(misread, unusual_severity="fix", about=propensity)
 
 
-def leaking_context(patient: Patient) -> Iterator[Finding]:
+def leaking_context(patient: Patient) -> Iterator[Caveat]:
     """Context columns that give the reward away."""
     if patient.rewards is None:
         return
     for name, share in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context).items():
-        said = (
+        text = (
             f"the context column {name!r} tells {share:.0%} of the reward's variance, on rows it was not learned "
-            "from: it was probably written after the choice. Leave it out of `context=`, or a model that uses it is "
-            "worth nothing on new rows."
+            "from: it was probably written after the choice."
         )
-        yield Finding("fix", name, said)
+        do = "Leave it out of `context=`, or a model that uses it is worth nothing on new rows."
+        yield Caveat("context-tells-reward", text, {"share": share}, do, about=name)
 
 
-def doubtful_targets(patient: Patient) -> Iterator[Finding]:
+def doubtful_targets(patient: Patient) -> Iterator[Caveat]:
     """What the verdicts say about targets, beyond the doctor's own checks."""
     for overlap in patient.overlaps:
         severity: Severity = "fix" if overlap.verdict.verdict == "not identified" else "look"
         for caveat in overlap.verdict.caveats:
             if caveat.code not in OWN:
-                yield Finding(severity, overlap.target, f"{verbatim(overlap.target)}: {verbatim(caveat.reason)}")
+                yield replace(caveat.of_policy(overlap.target), unusual_severity=severity, about=overlap.target)
 
 
-def which_way_is_better(patient: Patient) -> Iterator[Finding]:
+def which_way_is_better(patient: Patient) -> Iterator[Caveat]:
     """Rewards whose names sound like costs, unless somebody said which way is better."""
     for reward in patient.log.reward or filter(None, [patient.reward]):
         if is_minimized(patient.log.minimize, reward) is None:
-            yield Finding("note", reward, which_way(reward).reason)
+            yield replace(which_way(reward), about=reward)
 
 
-def wrong_mean_weights(patient: Patient) -> list[Finding]:
+def wrong_mean_weights(patient: Patient) -> Iterable[Caveat]:
     """Parts of the log in which propensities cannot be right."""
     return [] if patient.audit is None else about_audit(patient.audit, str(patient.propensity))
 
 
-def broken_rules(patient: Patient) -> Iterator[Finding]:
-    """Rows that `evaluate` would refuse."""
-    return map(about_bad_rows, patient.problems)
+def odd_propensities(patient: Patient) -> Iterator[Caveat]:
+    """What is wrong with the propensities, or might be."""
+    propensities, column = patient.propensities, str(patient.propensity)
+    if propensities is None:
+        return
+    lowest, distinct, decimals = propensities.lowest, propensities.distinct, propensities.decimals
+    if lowest == propensities.highest == 1.0:
+        text = f"{column!r} is always 1, and a policy that never varies says nothing about any other."
+        do = "If yours does explore, log its true probabilities; if not, let it explore first."
+        yield Caveat("single-action", text, do=do, about=column)
+    if propensities.counted is not None:
+        yield replace(propensities.counted.caveat(column), unusual_severity="look", about=column)
+    elif decimals is not None and distinct > FEW and (off := 0.5 * 10.0**-decimals / lowest) > ROUNDING:
+        text = (
+            f"{column!r} is rounded to {decimals} decimals, and its smallest value is {lowest:g}, so the largest weights may be off by "
+            f"{off:.0%}."
+        )
+        yield Caveat("rounded-propensities", text, {"off": off}, "Log all digits.", about=column)
+    common, share = propensities.commonest, propensities.commonest_share
+    if share > 0.5 and distinct > FEW:
+        text, do = (
+            f"{share:.0%} of {column!r} is {common:g}, and the rest varies.",
+            "Is that a default for rows whose true value was unknown?",
+        )
+        yield Caveat("default-propensities", text, {"share": share, "value": common}, do, about=column)
+    actions = patient.actions if patient.log.keep is None else None
+    inverse, expected = propensities.mean_inverse, propensities.expected_actions
+    # all actions, seen or not: there cannot be fewer than were seen, but there can be more if rare ones have not come up yet
+    if actions and actions - inverse > max(SURE * propensities.mean_inverse_stderr, 0.02 * actions):
+        text = f"the mean of 1/{column} is {inverse:.4g} and should be the number of actions, of which the log has {actions:,}."
+        do = "Either the propensities are too large, or not all rows could choose from the same actions."
+        yield Caveat("count-of-actions", text, {"mean": inverse, "actions": actions}, do, about=column)
+    # if an action's propensity differs between rows, even more actions are to be expected, by Jensen's inequality
+    if actions and expected - actions > max(SURE * propensities.expected_actions_stderr, 0.02 * actions):
+        text = (
+            f"the mean of 1/{column} is {inverse:.4g} and should be the number of actions. Some may not have come up yet, but about "
+            f"{expected:,.0f} should have, and the log has {actions:,}."
+        )
+        do = (
+            "Either the propensities are too small, or they are for finer choices than the action column distinguishes."
+        )
+        yield Caveat(
+            "count-of-actions", text, {"mean": inverse, "actions": actions, "expected": expected}, do, about=column
+        )
 
 
-def lists_in_rows(patient: Patient) -> Iterator[Finding]:
+def odd_rewards(patient: Patient) -> Iterator[Caveat]:
+    """Rewards that are all the same."""
+    if patient.rewards is not None and patient.rewards.distinct == 1:
+        text = f"{patient.reward!r} is {patient.rewards.lowest:g} in every row, so the log cannot tell policies apart."
+        numbers = {"reward": patient.rewards.lowest}
+        yield Caveat("equal-rewards", text, numbers, unusual_severity="look", about=str(patient.reward))
+
+
+def broken_rules(patient: Patient) -> Iterator[Caveat]:
+    """Rows that `evaluate` would refuse, in its words, and the usual cause."""
+    causes = {
+        "propensity": "The usual causes are percentages, logarithms, 0 for “unknown”, and the probability of some other action.",
+        "reward": "If no reward means 0, write 0; if a reward is not known yet, leave its row out until it is.",
+    }
+    for problem in patient.problems:
+        cause = "" if problem.rule.is_of_lists else causes.get(problem.rule.part, "")
+        yield Caveat("invalid-rows", problem.said, {"rows": problem.count}, do=cause, about=problem.rule.column)
+
+
+def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
     """Whether rows are the positions of lists, which of those are broken (unless already reported), and what propensities mean."""
     log, sample = patient.log, patient.sample
     are_episodes = log.episode is not None
@@ -480,75 +621,86 @@ def lists_in_rows(patient: Patient) -> Iterator[Finding]:
         if lists is None:
             return
         position, of, are_episodes = lists.position, lists.list, lists.are_episodes
-        yield (about_episodes if are_episodes else about_lists)(position, of, lists.lists)
-    if of is not None and not any(problem.rule.is_of_lists for problem in patient.problems):
-        yield from about_positions(position, of, *faults_of(sample, position, of))
-    if of is not None and not are_episodes and patient.propensities is not None:
+        rows = min(patient.rows, COUNTED)
+        caveat = about_lists(position, of, lists.lists, rows, are_episodes=are_episodes)
+        yield replace(caveat, unusual_severity="note" if of is None else "look", about=position)
+    if of is None:
+        return
+    if not any(problem.rule.is_of_lists for problem in patient.problems):
+        missing, repeated = faults_of(sample, position, of)
+        for count, what in (
+            (missing, "lack a position above their last"),
+            (repeated, "have a position more than once"),
+        ):
+            if count:
+                text = f"{count:,} of the lists by {of!r} {what}, by {position!r}: their rows cannot be put together."
+                yield Caveat("broken-lists", text, {"lists": count}, "Fix the logger.", about=position)
+    if not are_episodes and patient.propensities is not None:
         propensity = str(patient.propensity)
-        meaning = about_meaning(propensity, *fall_of(sample, position, propensity))
+        fall, error, steps = fall_of(sample, position, propensity)
+        meaning = meaning_of(fall, error, steps)
         if meaning is not None:
-            yield meaning
+            is_given = meaning == CONDITIONAL
+            whose = "of the item given those above it" if is_given else "of the item at its position, whatever is above"
+            text = (
+                f"the mean of 1/{propensity} counts the items to choose from. From the first position to {steps} below, it falls "
+                f"by {fall:.2g} ± {error:.1g}, as it does where propensities are those {whose} and no item is shown twice: propensity_of "
+                f"is {meaning}."
+            )
+            numbers = {"fall": fall, "error": error, "steps": float(steps)}
+            yield Caveat("propensity-meaning", text, numbers, do="", unusual_severity="note", about=propensity)
 
 
-def sampled_rows(patient: Patient) -> Iterator[Finding]:
+def sampled_rows(patient: Patient) -> Iterator[Caveat]:
     """Whether a column that nobody named says how rows were sampled, and what was left out because rows were sampled."""
     if patient.log.keep is not None:
-        said = (
+        text = (
             "rows were sampled, so that the mean weights of parts of the log, and of 1/propensity, were not looked at."
         )
-        yield Finding("note", "keep", said)
+        yield Caveat("sampled-rows", text, about="keep")
         return
     taken = (patient.reward, patient.propensity, patient.action, *patient.targets, *patient.log.context)
-    for name in sampling_among(patient.schema.names(), taken):
-        keep = kept_with(collect(patient.sample.select(column(name))).get_column(name))
-        if keep is not None:
-            said = (
-                f"{name!r} seems to say how rows were sampled. If it does, pass `keep={keep!r}`, or every row counts alike; "
-                "if it does not, leave it."
-            )
-            yield Finding("look", name, said)
+    for name, is_sure in sampling_among(patient.schema.names(), taken).items():
+        values = collect(patient.sample.select(column(name))).get_column(name)
+        caveat = about_sampling(values, is_sure=is_sure)
+        if caveat is not None:
+            yield replace(caveat, unusual_severity="look", about=name)
 
 
-def other_rewards(patient: Patient) -> Iterator[Finding]:
+def other_rewards(patient: Patient) -> Iterator[Caveat]:
     """Rewards beyond the first, which were not examined."""
     rewards = patient.log.reward
     if len(rewards) > 1:
-        what = f"this is about {rewards[0]!r}, one of {len(rewards)} rewards. Ask about the others one at a time."
-        yield Finding("note", "reward", what)
+        text = f"this is about {rewards[0]!r}, one of {len(rewards)} rewards."
+        yield Caveat("other-rewards", text, do="Ask about the others one at a time.", about="reward")
 
 
-def targets_without_rows(patient: Patient) -> Iterator[Finding]:
-    """Targets of which every row is bad."""
+def targets_without_rows(patient: Patient) -> Iterator[Caveat]:
+    """Targets of which every row is invalid."""
     judged = {overlap.target for overlap in patient.overlaps}
     blind = [name for name in patient.usable if name not in judged]
     if blind:
-        what = (
-            f"every row has an impossible value, so nothing is left to see of {', '.join(blind)}. Fix the rows first."
-        )
-        yield Finding("fix", "rows", what)
+        text = f"every row has an impossible value, so nothing is left to see of {', '.join(blind)}."
+        yield Caveat("no-valid-rows", text, do="Fix the rows first.", about="rows")
 
 
-def repeated_rows(patient: Patient) -> Iterator[Finding]:
+def repeated_rows(patient: Patient) -> Iterator[Caveat]:
     """Rows that should have been logged once."""
     repeated, is_odd = patient.duplicates
     if is_odd:
-        key = patient.log.key
-        of = f"{patient.rows:,}" if patient.rows <= COUNTED else f"the first {COUNTED:,}"
-        what = f"the key {', '.join(key)} of another row" if key else "another row in every column"
-        said = f"{repeated:,} of {of} rows repeat {what}. Log each decision once."
-        yield Finding("fix" if key else "look", "rows", said)
+        key, rows = patient.log.key, min(patient.rows, COUNTED)
+        caveat = about_repeats(repeated, rows, are_first=patient.rows > COUNTED, key=key)
+        yield replace(caveat, unusual_severity="fix" if key else "look", about="rows")
 
 
-CHECKS: tuple[Callable[[Patient], Iterable[Finding]], ...] = (
+CHECKS: tuple[Callable[[Patient], Iterable[Caveat]], ...] = (
     missing_parts,
     misread_propensities,
     leaking_context,
     doubtful_targets,
     wrong_mean_weights,
-    lambda patient: about_propensities(
-        patient.propensity, patient.propensities, patient.actions if patient.log.keep is None else None
-    ),
-    lambda patient: about_rewards(patient.reward, patient.rewards),
+    odd_propensities,
+    odd_rewards,
     which_way_is_better,
     broken_rules,
     lists_in_rows,
@@ -559,69 +711,7 @@ CHECKS: tuple[Callable[[Patient], Iterable[Finding]], ...] = (
 )
 
 
-# -- What is measured --------------------------------------------------------------------------------------------------
-
-
-def _propensities(frame: pl.LazyFrame, name: str, rows: int) -> Propensities:
-    p = pl.col("p")
-    good = frame.select(p=column(name).cast(pl.Float64)).filter(is_propensity(p))
-    places = {f"d{d}": ((p * 10**d).round() / 10**d - p).abs().max() for d in range(5)}
-    whole = good.select(
-        n=p.len(), lowest=p.min(), highest=p.max(), inverse=(1 / p).mean(), spread=(1 / p).std(), **places
-    )
-    measured = collect(whole).row(0, named=True)
-    n = int(measured["n"])
-    if n == 0:
-        return Propensities(rows)
-    sample, counted_rows = good.head(COUNTED), min(n, COUNTED)
-    counted = collect(sample.select(median=p.median(), distinct=p.n_unique(), commonest=p.mode().min()))
-    median, distinct, commonest = counted.row(0)
-    unseen = (counted_rows * (-p).log1p()).exp()  # the chance that an action with this propensity does not come up
-    came_up = (1 - unseen) / p
-    expected, spread, chance = collect(
-        good.select(mean=came_up.mean(), spread=came_up.std(), chance=(came_up * unseen).mean())
-    ).row(0)
-    return Propensities(
-        impossible=rows - n,
-        lowest=measured["lowest"],
-        median=median,
-        highest=measured["highest"],
-        distinct=distinct,
-        repeated_share=1 - distinct / counted_rows,
-        commonest=commonest,
-        commonest_share=float(collect(sample.select((p == commonest).mean())).item()),
-        decimals=next((d for d in range(5) if measured[f"d{d}"] < 1e-9), None),
-        counted=counted_of(collect(good.head(LOOKED_AT)).get_column("p").to_numpy()),
-        mean_inverse=measured["inverse"],
-        mean_inverse_stderr=(measured["spread"] or 0.0) / math.sqrt(n),
-        expected_actions=expected,
-        expected_actions_stderr=math.sqrt((spread or 0.0) ** 2 / n + chance),
-    )
-
-
-def _rewards(frame: pl.LazyFrame, name: str, rows: int, keep: str | None) -> RewardSummary:
-    r, counts = pl.col("r"), pl.col("counts")
-    kept = pl.lit(1.0) if keep is None else column(keep).cast(pl.Float64)
-    good = frame.select(r=column(name).cast(pl.Float64), counts=1.0 / kept).filter(is_number(r))
-    known = pl.when(is_number(counts)).then(counts)
-
-    def average(of: pl.Expr) -> pl.Expr:
-        return (of * known).sum() / known.sum()
-
-    measured = collect(good.select(n=r.len(), lowest=r.min(), mean=average(r), highest=r.max(), zero=average(r == 0)))
-    distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
-    n, low, mean, high, zero = measured.row(0)
-    low, mean, high = (math.nan if x is None else float(x) for x in (low, mean, high))
-    return RewardSummary(rows - n, low, mean, high, distinct, float(zero or 0.0))
-
-
-def _model_value(value: Columns, targets: Sequence[str], target: str) -> Columns:
-    """The column with a reward model's value of one target: of a mapping, of a list in the targets' order, or the only one."""
-    if isinstance(value, Mapping):
-        return value.get(target)
-    if isinstance(value, list | tuple):
-        return value[targets.index(target)] if len(value) == len(targets) else None
-    return value
+# -- The targets ------------------------------------------------------------------------------------------------------
 
 
 def _targets(target: Targets) -> tuple[tuple[str, ...], dict[str, Chosen | Always]]:

@@ -22,24 +22,13 @@ from counterpoise.intervals import Anytime, Evidence, Interval, Method, check_le
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import UNKNOWN, Unseen, Unvaried, bounds_by_kind, unvaried, wilson
+from counterpoise.log.kinds import reduced, stands_for, with_rewards
+from counterpoise.log.kinds.labeled import LABEL, PROXY, effective_labels, is_at_one_rate, label_gap
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import (
-    CONTEXT,
-    LABEL,
-    PROXY,
-    ROW,
-)
+from counterpoise.moments.columns import CONTEXT, ROW
 from counterpoise.moments.log_moments import Segment
-from counterpoise.moments.reduction import (
-    counts_of,
-    effective_labels,
-    is_at_one_rate,
-    label_gap,
-    labels_alone,
-    reduced,
-)
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -272,11 +261,11 @@ def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvarie
             whole, view.reward_range, options.reward_bounds, np.minimum(view.clusters, rewards.n * view.labeled)
         )
     single = view if view.contrast == (target, "") else View(view.log, (target, ""))
-    weight = np.maximum(1.0 + reduced(single.groups).average("u"), 0.0) * single.groups.n * counts_of(single.groups)
+    weight = np.maximum(1.0 + reduced(single.groups).average("u"), 0.0) * single.groups.n * stands_for(single.groups)
     clusters = effective_clusters(weight) if single.is_clustered else None
     if single.effective is not None:
         clusters = np.minimum(single.effective, np.inf if clusters is None else clusters)
-    return unvaried(labels_alone(single.together), single.reward_range, options.reward_bounds, clusters)
+    return unvaried(with_rewards(single.together), single.reward_range, options.reward_bounds, clusters)
 
 
 def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:

@@ -16,16 +16,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics import Caveat, Concern
+from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.verdict import OWN_ROWS
 from counterpoise.display import percent
 from counterpoise.engines.registry import engine_of
+from counterpoise.engines.rows import rows
+from counterpoise.engines.sampling import Spread
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column, columns, of_64_bits
 from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS, Data, is_minimized
-from counterpoise.log.question import Learning, NoWeight, Question, lean
+from counterpoise.log.parts import Data, is_minimized
+from counterpoise.log.question import Learning, NoWeight, Question
 from counterpoise.log.sketches import Keys, Lesson, Overlap, Sketch, row_keys
 from counterpoise.log.targets import Always, CrossFitted, Target, is_ranker
 from counterpoise.moments import Floats
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 SAMPLE = 200_000  # rows of a log in Spark
 
 
-def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """A caveat for every policy that recognizes rows of this log from its training, or seems to."""
     log = question.log
     lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
@@ -48,7 +50,7 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
         for name, overlap in _overlaps(question, {name: lesson.sketch for name, lesson in lessons.items()}).items():
             if overlap.is_same:
                 text, do = _told(overlap, lessons[name])
-                yield Concern(Caveat(OWN_ROWS, text, _numbers_of(overlap), do), target=name)
+                yield Caveat(OWN_ROWS, text, _numbers_of(overlap), do, target=name)
     if log.trained_on is None:
         if question.lists is None and log.context:
             yield from _seeming(question, [target for target in others if not is_ranker(target.source)], whole)
@@ -63,7 +65,7 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
         fixed = [target for target in question.targets if not isinstance(target.source, Always)]
         for target in others if question.policies else fixed:
             if overlap.is_same:
-                yield Concern(caveat, target=target.name)
+                yield replace(caveat, target=target.name)
 
 
 def _numbers_of(overlap: Overlap) -> dict[str, float]:
@@ -118,12 +120,8 @@ def _overlap_with(question: Question, trained_on: Data) -> Overlap:
 
 def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
     """Show the keys of a log's rows, batch by batch: by its `key` if it has one, or else by context, action and each reward."""
-    bare = log.but(
-        propensity=None, cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None, baseline=None,
-        candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None, proxy=None, observed=None,
-        label_propensity=None, trained_on=None,
-    ).without(*LISTS, *(("reward", "context", "action") if log.key else ()))  # fmt: skip
-    lean = Question(bare, (), NoWeight(), learning=None if log.key else Learning())
+    bare = log.only(*(("key",) if log.key else ("reward", "context", "action")))
+    question = Question(bare, (), NoWeight(), learning=None if log.key else Learning())
 
     def of_batch(batches: Iterator[pl.DataFrame]) -> None:
         for batch in batches:
@@ -138,9 +136,9 @@ def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
 
     engine = engine_of(bare)
     if engine.is_cluster:
-        of_batch(iter([engine.sampled(lean, SAMPLE)]))
+        of_batch(iter([engine.sampled(question, SAMPLE)]))
     else:
-        engine.over_rows(lean, of_batch, None)
+        engine.over_rows(question, of_batch, None)
 
 
 def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
@@ -165,7 +163,7 @@ REPEATED = 5  # rows per context, from which on a policy cannot know a single on
 TREES, LEAF = 40, 5
 
 
-def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments) -> Iterator[Concern]:
+def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments) -> Iterator[Caveat]:
     """The caveats for policies that seem to know the rewards of this log's own rows."""
     try:
         from sklearn.ensemble import ExtraTreesRegressor  # noqa: F401
@@ -179,20 +177,18 @@ def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments
             with suppress(CounterpoiseError, TypeError, ValueError, pl.exceptions.PolarsError):
                 memory = _memory(target, rows, question, reward, whole.rows)
                 if memory is not None and memory.is_seen:
-                    yield Concern(memory.caveat(target.name), target=target.name, reward=reward)
+                    yield memory.caveat(target.name, reward)
 
 
 def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
     """Some rows with the most frequent actions; None if they are too few, or if contexts repeat so often that no row stands out."""
     log, action = question.log, str(question.log.action)
-    plain = lean(question)
-    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=log.context, groups=1, contrasts=())
-    rows = of_64_bits(engine_of(log).drawn(plain, ROWS, max(whole.rows + whole.moments[0].dropped, 1)), plain)
-    frequent = rows.get_column(action).rename("a").drop_nulls().value_counts(sort=True).get_column("a").head(ACTIONS)
-    rows = rows.filter(column(action).is_in(frequent.implode()))
-    if rows.height < FEWEST or rows.select(columns(log.context)).n_unique() * REPEATED < rows.height:
-        return None
-    return rows
+    total = max(whole.rows + whole.moments[0].dropped, 1)
+    some = of_64_bits(rows(question.slim(), Spread(ROWS, total), log.context), question)
+    frequent = some.get_column(action).rename("a").drop_nulls().value_counts(sort=True).get_column("a").head(ACTIONS)
+    some = some.filter(column(action).is_in(frequent.implode()))
+    is_enough = some.height >= FEWEST and some.select(columns(log.context)).n_unique() * REPEATED >= some.height
+    return some if is_enough else None
 
 
 def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str, whole: int) -> Memory | None:
@@ -255,7 +251,7 @@ class Memory:
         """
         return self.z > SURE and self.flattery > max(MATTERS * self.error, BESIDE * self.gain)
 
-    def caveat(self, name: str) -> Caveat:
+    def caveat(self, target: str, reward: str) -> Caveat:
         """What to say of it."""
         text = (
             f"It seems to have been fitted on these rows: it knows more about the rewards of single rows than rows like them can tell, "
@@ -266,7 +262,7 @@ class Memory:
             "these were not among them."
         )
         numbers = {"flattery": self.flattery, "error": self.error, "z": self.z}
-        return Caveat(OWN_ROWS, text, numbers, do)
+        return Caveat(OWN_ROWS, text, numbers, do, target=target, reward=reward)
 
 
 SURE, MATTERS, BESIDE = 3.5, 0.5, 0.2  # by simulation, benchmarks/verdicts.py own-rows

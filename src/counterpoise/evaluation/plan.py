@@ -37,7 +37,8 @@ from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Anytime, Evidence, Method, strategy
-from counterpoise.log.log import Log, as_log, refuse_sampled
+from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import PROPENSITY
 from counterpoise.log.targets import Targets
@@ -231,12 +232,8 @@ def plan(
     whole = None if isinstance(log, LogMoments) else as_log(log, parts)
     if whole is not None:
         whole.need_only("plan")
-        if actions is not None and whole.list_id is not None:
-            raise OptionError(
-                "`actions=` asks what exploring would save, which is not known for lists and episodes yet: leave it out."
-            )
         if actions is not None:
-            refuse_sampled(whole.keep, "`actions=`, what exploring would save,", "Leave out `actions=`.")
+            check_kinds(kinds_of(whole), "exploration")
     is_looked_at = isinstance(log, LogMoments) and log.looks > 1
     method = strategy(Anytime() if interval is None and is_looked_at else interval, is_clustered=False)
     check_differences(method)

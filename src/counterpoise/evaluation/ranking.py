@@ -20,11 +20,11 @@ from counterpoise.estimators.estimate import Baseline, linear
 from counterpoise.evaluation.estimates import IntervalOptions, interval_at
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval
-from counterpoise.log.question import KEEP, LOGGING, PROPENSITY, Question
+from counterpoise.log.kinds import count_form, kinds_in, reduced, stands_for
+from counterpoise.log.kinds.sampled import squared_counts
+from counterpoise.log.question import LOGGING, PROPENSITY, Question
 from counterpoise.moments import Moments
-from counterpoise.moments.columns import INVERSE, PER
 from counterpoise.moments.log_moments import Segment
-from counterpoise.moments.reduction import counts_of, reduced, squared_counts
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
@@ -138,15 +138,16 @@ def drivers(comparison: Result, target: str | None = None) -> list[Driver]:
     if not log.segment_columns:
         return []
     groups = log.moments[name, comparison.against]
-    if PER in groups.columns:  # rows of a part are mapped like those of the whole, so that they add up to it
+    # rows of a part are mapped like those of the whole, so that they add up to it
+    if any(kind.divisor for kind in kinds_in(groups.columns)):
         groups = reduced(groups, groups.merge(axis=0).merge(axis=0))
     together = groups.merge(axis=0)
-    total = together.n * counts_of(together)  # rows by group, before sampling if they were sampled
+    total = together.n * stands_for(together)  # rows by group, before sampling if they were sampled
     everything, counted_squares = float(total.sum()), float(squared_counts(together.merge(axis=0)))
     parts = []
     for k, segment in enumerate(log.segments):
         rows = groups.merge(axis=1)[k]
-        part, size = _with_baseline(reduced(rows), whole.baseline), float(rows.n * counts_of(rows))
+        part, size = _with_baseline(reduced(rows), whole.baseline), float(rows.n * stands_for(rows))
         share, mean = size / everything, part.value if part.n else 0.0
         if log.cluster is None:
             # over all rows, those of other segments being 0: how they differ within, and whether a row falls into the segment at all
@@ -154,7 +155,7 @@ def drivers(comparison: Result, target: str | None = None) -> list[Driver]:
             around = square - 2.0 * share * mean * cross + (share * mean) ** 2 * counted_squares
             error = math.sqrt(max(around, 0.0)) / everything
         else:
-            by_group, sizes = _with_baseline(reduced(groups[k]), whole.baseline), groups[k].n * counts_of(groups[k])
+            by_group, sizes = _with_baseline(reduced(groups[k]), whole.baseline), groups[k].n * stands_for(groups[k])
             earned = np.where(sizes > 0, sizes * np.nan_to_num(by_group.value), 0.0)
             count = int((total > 0).sum())
             around = np.square(earned - share * mean * total).sum()
@@ -180,9 +181,9 @@ def _earned(rows: Moments, baseline: Baseline) -> tuple[float, float]:
     own = rows.form(**form)
     mean = float(own @ rows.mean)
     square = float(own @ rows.scatter @ own) + rows.n * mean**2
-    if INVERSE not in rows.columns:
+    counts = count_form(rows)
+    if counts is None:
         return square, rows.n * mean
-    counts = rows.form(**{INVERSE: 1.0})
     return square, float(own @ rows.scatter @ counts) + rows.n * mean * float(counts @ rows.mean)
 
 
@@ -279,7 +280,7 @@ def heaviest(question: Question, *, target: str, against: str = LOGGING, baselin
     r, p, w, v = (nw.col(name) for name in (question.names.rewards[0], PROPENSITY, WEIGHT, OTHER))
     made = {WEIGHT: question.weight.weight(nw.col(columns[target]), p)}
     made[OTHER] = nw.lit(1.0) if against == LOGGING else question.weight.weight(nw.col(columns[against]), p)
-    counts = nw.lit(1.0) if question.log.keep is None else 1.0 / nw.col(KEEP)
+    counts = nw.lit(1.0) if question.kept_with is None else 1.0 / nw.col(question.kept_with)
     part = (w - v) * (r - baseline) * counts
     wanted = [nw.col(ROW), r.alias("r"), p.alias("p"), w, v, part.alias("part"), counts.alias("counts")]
     size = pl.col("part").abs()

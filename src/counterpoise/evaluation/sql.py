@@ -20,7 +20,7 @@ from counterpoise.errors import LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
-from counterpoise.log.question import GROUP, KEEP, PROPENSITY, ROWS, Lane, Question
+from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
@@ -132,7 +132,7 @@ def _tops(question: Question) -> dict[str, nw.Expr]:
     """The weights of every target, whose largest value is wanted."""
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
     weights = {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
-    return weights if question.log.keep is None else {name: w / nw.col(KEEP) for name, w in weights.items()}
+    return {name: w if question.kept_with is None else w / nw.col(question.kept_with) for name, w in weights.items()}
 
 
 def _check_answer(answer: pl.DataFrame, question: Question) -> pl.DataFrame:

@@ -13,18 +13,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics import Caveat, Concern, Verdict
+from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
-from counterpoise.engines.registry import engine_of, moments_of
+from counterpoise.engines.registry import moments_of
+from counterpoise.engines.rows import rows
+from counterpoise.engines.sampling import Spread
 from counterpoise.errors import CounterpoiseError, verbatim
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.choose import foremost
 from counterpoise.intervals import Interval
 from counterpoise.log.expressions import columns, of_64_bits, sql_name
 from counterpoise.log.log import Log
-from counterpoise.log.question import Question, ask, lean
+from counterpoise.log.question import Question, ask
 from counterpoise.log.targets import Probabilities, Target
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label, as_label
@@ -53,7 +55,7 @@ CODES = NDArray[np.int64]
 # -- finding them ------------------------------------------------------------------------------------------------------
 
 
-def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     r"""The targets that take actions the log never takes, and where they take them.
 
     Of n rows with contexts x, a target takes the action a about :math:`T_a = \sum_i \pi(a \mid x_i)` times. Where the log can
@@ -76,28 +78,23 @@ def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Concer
     for target in targets:
         missing = _missing(target, rows, question)
         if missing is not None:
-            yield Concern(missing.caveat(None), target=target.name, places=(None,), known=missing.known(question))
+            yield replace(missing.caveat(None), known=missing.known(question))
             for place in missing.segments if question.segment else ():
-                yield Concern(missing.caveat(place), target=target.name, places=(place,))
+                yield missing.caveat(place)
 
 
 def missing_by_target(question: Question, whole: RewardMoments) -> dict[str, list[Caveat]]:
     """What is missing in the whole log, by target, for verbs whose answers have no bounds."""
-    concerns = [
-        concern for concern in missing_actions(replace(question, segment=()), whole) if concern.target is not None
-    ]
-    return {str(concern.target): [concern.caveat] for concern in concerns}
+    return {str(caveat.target): [caveat] for caveat in missing_actions(replace(question, segment=()), whole)}
 
 
 def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
     """Some rows with their actions, weights and places; None if there is nothing to learn from them."""
     cluster = [] if question.log.cluster is None else [question.log.cluster]
     beside = dict.fromkeys([*question.segment, *question.log.context, *cluster])
-    plain = lean(question)
-    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(beside), groups=1, contrasts=())
-    rows = whole.rows + whole.moments[0].dropped
-    drawn = of_64_bits(engine_of(plain.log).drawn(plain, ROWS, max(rows, 1)), plain)
-    known = drawn.filter(drawn.get_column(str(plain.log.action)).is_not_null())
+    total = max(whole.rows + whole.moments[0].dropped, 1)
+    some = of_64_bits(rows(question.slim(), Spread(ROWS, total), tuple(beside)), question)
+    known = some.filter(some.get_column(str(question.log.action)).is_not_null())
     return known if known.height else None
 
 
@@ -345,7 +342,9 @@ class Missing:
         severity: Literal["not identified"] | None = "not identified" if share >= UNSUPPORTED else None
         rest = spot.rest if spot and self._is_all_in(spot) else ""
         named = shortened(self.taken.names[first])
-        return Caveat(MISSING, text, numbers, unusual_severity=severity, where=where, rest=rest, action=named)
+        return Caveat(
+            MISSING, text, numbers, "", severity, where, rest, action=named, target=self.target, places=(segment,)
+        )
 
     def known(self, question: Question) -> tuple[LogMoments, ...]:
         """The moments of the rows in which nothing is missing, one for each reward; none where those are too few.

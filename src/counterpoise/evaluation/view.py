@@ -5,24 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
 from counterpoise.estimators.lists import longer_lists
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
+from counterpoise.log.kinds import kinds_in, per_row, reduced, share_known, stands_for
+from counterpoise.log.kinds.kind import RowKind
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.columns import (
-    INVERSE,
-    LABEL,
-    LENGTH,
-)
+from counterpoise.moments.columns import LENGTH
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
-from counterpoise.moments.reduction import (
-    counts_of,
-    effective_labels,
-    per_row,
-    reduced,
-)
 from counterpoise.moments.spread import (
     ORDERS,
     UNSMOOTHED,
@@ -72,17 +65,19 @@ class View:
         return reduced(self.groups.others)
 
     @cached_property
+    def kinds(self) -> tuple[RowKind, ...]:
+        """The kinds of its rows."""
+        return kinds_in(self.together.columns)
+
+    @cached_property
     def counts(self) -> Floats:
-        """How many rows before sampling a row stands for, on average, in every place."""
-        return counts_of(self.together)
+        """How many rows a row stands for, on average, in every place."""
+        return stands_for(self.together)
 
     @cached_property
     def labeled(self) -> Floats:
         """The share of the rows that would do, labeled, as much as those that are; 1 where the reward of every row is known."""
-        rows = self.together
-        if LABEL not in rows.columns:
-            return np.ones(len(self.places))
-        return np.asarray(effective_labels(rows)[0] / np.maximum(rows.n, 1))
+        return share_known(self.together)
 
     @cached_property
     def around_zero(self) -> tuple[Moments, Moments]:
@@ -113,18 +108,18 @@ class View:
     def clusters(self) -> Floats:
         """The effective number of clusters in every place; if no cluster is named, every row is one."""
         rows = np.asarray(self.whole.n, dtype=np.float64)
-        sizes = self.groups.n * counts_of(self.groups)
+        sizes = self.groups.n * stands_for(self.groups)
         return np.minimum(effective_clusters(sizes), rows) if self.is_clustered else rows
 
     @cached_property
     def excess(self) -> Powers:
         """The powers of the excess, a stack of places."""
-        return _scaled(self._of_places(self.log.excess[self.contrast]), self.counts)
+        return _scaled(self.of_places(self.log.excess[self.contrast]), self.counts)
 
     @cached_property
     def rewards(self) -> Powers:
         """The powers of the rewards, a stack of places."""
-        return _scaled(self._of_places(self.log.rewards), self.per_row)
+        return _scaled(self.of_places(self.log.rewards), self.per_row)
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
@@ -138,74 +133,30 @@ class View:
 
     @cached_property
     def carrying(self) -> Floats:
-        """How many rows carry the variance, in every place; where rows were sampled, at most as many as they are worth."""
-        return np.asarray(self._carrying / self._more_uneven)
+        """How many rows carry the variance, in every place: at most as many as they are worth."""
+        twice = [[kind.counted_twice(self, end) for kind in self.kinds] for end in self.ends]
+        low, high = (prod(factors, start=np.ones(len(self.places))) for factors in twice)
+        carrying = carrying_rows(self.excess, self.rewards, self.ends, (low, high)) * self.labeled
+        return np.asarray(np.minimum(carrying, self._worth) / prod(kind.uneven(self) for kind in self.kinds))
 
     @cached_property
-    def _more_uneven(self) -> Floats:
-        r"""By how much fewer rows carry the variance of a ratio than that of its rewards.
-
-        Were both parts of r − R·d independent, with the shares a and b of its variance, its kurtosis would be about a²κ(r) + b²κ(d).
-        """
-        if not self.log.per:
-            return np.ones(len(self.places))
-        per, rewards = self._of_places(self.log.per), self._of_places(self.log.rewards)
-        residual = self.whole.covariance("s", "s") * np.square(self.per_row)
-        ratio = np.asarray(self.whole.center + self.whole.average("s"))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            a = np.minimum(np.nan_to_num(rewards.mean(2, rewards.middle) / residual, posinf=1.0), 1.0)
-            b = np.minimum(np.nan_to_num(np.square(ratio) * per.mean(2, per.middle) / residual, posinf=1.0), 1.0)
-        return np.asarray(np.maximum(np.square(a) + np.square(b) * per.kurtosis / rewards.kurtosis, 1.0))
-
-    @cached_property
-    def _carrying(self) -> Floats:
-        """How many rows carry the variance of the weighted rewards."""
-        rows = self.together
-        if INVERSE not in rows.columns:
-            return np.asarray(carrying_rows(self.excess, self.rewards, self.ends) * self.labeled)
-        counts = np.broadcast_to(rows.form(**{INVERSE: 1.0}), rows.mean.shape)
-        low, high = (self._counted_twice(end, counts) for end in self.ends)
-        carrying = carrying_rows(self.excess, self.rewards, self.ends, (low, high))
-        return np.minimum(carrying, np.asarray(rows.n) * _evenness(rows, counts))
-
-    def _counted_twice(self, end: Floats, counts: Floats) -> Floats:
-        r"""By how much sampling by the reward makes the weights hu more uneven, of which the rewards' own unevenness is a part, too.
-
-        .. math:: \kappa = \frac{\pi a^2 + (1 - \pi) b^2}{(\pi a + (1 - \pi) b)^2}
-
-        if a share π of the rows has a reward apart from this end, and a and b are the means of h² of those and of the others.
-        """
-        rows, rewards, end = self.together, self._of_places(self.log.rewards), end * self.per_row
-        apart = rows.form("s") + np.asarray(rows.center - end)[:, None] * counts
-        first, second = np.asarray(rewards.mean(1, end)), np.asarray(rewards.mean(2, end))
-        is_known = second > 0
-        share = np.where(is_known, np.minimum(np.square(first) / np.where(is_known, second, 1.0), 1.0), 1.0)
-        whole = _mean_and_square(rows, counts)[1]
-        of_apart = np.where(is_known, _mean_and_square(rows, apart)[1] / np.where(is_known, second, 1.0), whole)
-        rest = np.maximum(whole - share * of_apart, 0.0)  # (1 − π)b
-        with np.errstate(divide="ignore", invalid="ignore"):
-            square = np.where(share < 1.0 - 1e-9, np.square(rest) / (1.0 - share), 0.0)
-            factor = (share * np.square(of_apart) + square) / np.square(share * of_apart + rest)
-        return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)
+    def _worth(self) -> Floats:
+        """How many rows that count alike they are worth, in every place; infinite where they do."""
+        return np.min(
+            [np.full(len(self.places), math.inf), *(kind.worth(self.together) for kind in self.kinds)], axis=0
+        )
 
     @cached_property
     def effective(self) -> Floats | None:
-        """How many rows of equal weight those that were sampled are worth, in every place; None if they were not sampled."""
-        rows = self.together
-        if INVERSE not in rows.columns:
-            return None
-        weights = np.broadcast_to(rows.form("u", **{INVERSE: 1.0}), rows.mean.shape)
-        return np.asarray(rows.n * _evenness(rows, weights))
+        """How many rows of equal weight they are worth, in every place; None where their weights alone tell."""
+        worth = [weighed for kind in self.kinds if (weighed := kind.effective(self.together)) is not None]
+        return np.min(worth, axis=0) if worth else None
 
     @cached_property
     def logged(self) -> tuple[Floats, Floats]:
         """The mean reward of every place, and how many independent rows it is worth."""
-        rows, mean = self.together, np.asarray(self.whole.center + self.whole.average("s"))
-        worth = np.minimum(self.clusters, self.whole.n * self.labeled)
-        if INVERSE in rows.columns:
-            counts = np.broadcast_to(rows.form(**{INVERSE: 1.0}), rows.mean.shape)
-            worth = np.minimum(worth, np.asarray(rows.n) * _evenness(rows, counts))
-        return mean, worth
+        mean = np.asarray(self.whole.center + self.whole.average("s"))
+        return mean, np.minimum(np.minimum(self.clusters, self.whole.n * self.labeled), self._worth)
 
     @cached_property
     def squares(self) -> Floats:
@@ -228,29 +179,9 @@ class View:
             return np.where(is_known, np.sqrt(fourth / np.where(is_known, square, 1.0)), most)
 
     def rewards_around(self, baseline: Floats) -> tuple[Floats, Floats]:
-        r"""The usual rewards; where rows were sampled, as near to a baseline as such rows are lighter than others.
-
-        .. math:: \frac{\sum (hwd)^2}{\sum hwd} \Big/ \frac{\sum (hw)^2}{\sum hw}
-
-        with d the distance of a reward from the other end. Sampling may keep every click and few of the others: then no click counts for
-        as many rows as they do.
-        """
-        rows, (low, high) = self.together, (end * self.per_row for end in self.ends)
-        if INVERSE not in rows.columns:
-            return self.usual_rewards
-        all_rows = rows.form("u", **{INVERSE: 1.0})
-
-        def size(end: Floats) -> Floats:
-            apart = np.asarray(rows.center - end)[:, None]
-            return _size_weighted(rows, rows.form("s", "us") + apart * all_rows) / np.maximum(high - low, 1e-300)
-
-        whole = _size_weighted(rows, np.broadcast_to(all_rows, rows.mean.shape))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = [np.abs(size(end)) / whole for end in (high, low)]
-        below, above = (np.where(np.isfinite(ratio) & (ratio > 0), np.minimum(ratio, 1.0), 1.0) for ratio in ratios)
-        # rows that count alike are as heavy as without sampling
-        are_alike = rows.covariance(INVERSE, INVERSE) <= 1e-12 * np.square(rows.average(INVERSE))
-        below, above = (np.where(are_alike, 1.0, factor) for factor in (below, above))
+        """The usual rewards; where rows do not count alike, as near to a baseline as those with such rewards are lighter than others."""
+        low, high = ([kind.lighter(self, end) for kind in self.kinds] for end in self.ends[::-1])
+        below, above = (prod(factors, start=np.ones(len(self.places))) for factors in (low, high))
         least, most = self.usual_rewards
         return baseline + below * (least - baseline), baseline + above * (most - baseline)
 
@@ -276,7 +207,8 @@ class View:
         parts = self.log.smoothed.get(self.contrast, (UNSMOOTHED,) * len(self.log.segments))
         return [sum(parts, UNSMOOTHED), *(parts if self.log.segment_columns else ())]
 
-    def _of_places(self, parts: tuple[Powers, ...]) -> Powers:
+    def of_places(self, parts: tuple[Powers, ...]) -> Powers:
+        """The powers of every place, from those of every segment."""
         return Powers.stack([Powers.total(parts), *(parts if self.log.segment_columns else ())])
 
     def tail(self, segment: Segment) -> Tail:
@@ -304,22 +236,3 @@ def _scaled(powers: Powers, by: Floats) -> Powers:
         return powers
     by = np.where(by > 0, by, 1.0)
     return replace(powers, center=powers.center / by, sums=powers.sums / by[:, None] ** np.array(ORDERS))
-
-
-def _mean_and_square(rows: Moments, form: Floats) -> tuple[Floats, Floats]:
-    """The mean of a linear form of the columns, and of its square."""
-    mean = np.asarray((form * rows.mean).sum(axis=-1))
-    square = np.einsum("...i,...ij,...j->...", form, rows.scatter, form) / np.maximum(rows.n, 1)
-    return mean, np.asarray(square + np.square(mean))
-
-
-def _size_weighted(rows: Moments, form: Floats) -> Floats:
-    """The mean of a linear form of the columns, in which every row counts as much as it has of it."""
-    mean, square = _mean_and_square(rows, form)
-    return np.divide(square, mean, out=np.zeros(mean.shape), where=mean != 0)
-
-
-def _evenness(rows: Moments, form: Floats) -> Floats:
-    """The share of the rows that would do as much, if each had as much of a linear form of the columns as any other."""
-    mean, square = _mean_and_square(rows, form)
-    return np.divide(np.square(mean), square, out=np.zeros(mean.shape), where=square > 0)

@@ -49,7 +49,6 @@ from counterpoise.learn.policy import Contexts, Policy, Serves
 from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, Trained, beside, copy_of, fold_policies, train
-from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, Frame, LogFields, takes_parts
 
@@ -344,8 +343,6 @@ class PolicyLearner(Serves, ScikitLearn):
         """
         options = options_of(vars(self))
         whole = as_log(log, parts) if y is None else log_of(log, y, parts)
-        if whole.list_id is not None:
-            refuse_lists(whole, "PolicyLearner", instead="RankingLearner")
         whole.need_only("PolicyLearner")
         check_direction(whole)
         _check_parts(options, whole, has_predictions=model_rewards is not None)

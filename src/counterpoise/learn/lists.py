@@ -42,14 +42,14 @@ from counterpoise.learn.policy import serving
 from counterpoise.learn.rows import Batch, Rows, Split
 from counterpoise.learn.source import Good, Inspection, Source
 from counterpoise.learn.steps import BETA_IPS, UNKNOWN, LoggedActions, Step, has_bias
-from counterpoise.log.lists import (
+from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.kinds.lists import (
     DISCOUNT,
     LIST,
     POSITION,
     Lists,
     check_same_context,
     excess_at,
-    refuse_lists,
     reward_at,
     rows_by_list,
 )
@@ -81,7 +81,7 @@ class ListSource(Source):
     def __init__(self, log: Log, weight: ListWeight, judges: Split) -> None:
         log.need("slate", "position")
         if log.has_estimated_propensities:
-            refuse_lists(log, "a propensity model")
+            check_kinds(kinds_of(log), "a propensity model")
         if isinstance(weight, PseudoInverse):
             raise OptionError(
                 "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots independently.",

@@ -34,7 +34,6 @@ from counterpoise.learn.policy import delegated
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, train
-from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.weights.lists import ListWeight, list_weight
@@ -161,9 +160,7 @@ class RankingLearner(PolicyLearner):
                 do="Pass `policy=PlackettLuce(…, slots=…)`.",
             )
         lists = as_log(log, parts)
-        if lists.episode is not None:
-            refuse_lists(lists, "RankingLearner")
-        if lists.slate is None:
+        if lists.list_id is None:
             raise OptionError(
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
                 do="Pass `slate=`, `position=` and `propensity_of=`.",

@@ -28,7 +28,6 @@ from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.steps import Machine
 from counterpoise.learn.training import IMITATION
-from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.readers.progress import progress_line
@@ -255,8 +254,6 @@ def _handed_out(search: _Search, fallback: Fallback) -> Found:
 
 def _open(log: Log, folds: int, seed: int) -> Opened:
     """The log, checked row by row: in memory, with rows of the same context in one fold, or a sample of files in memory."""
-    if log.list_id is not None:
-        refuse_lists(log, "learn_policy", instead="RankingLearner")
     log.need_only("learn_policy")
     check_direction(log)
     known = known_actions(None, log)

@@ -26,7 +26,7 @@ from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, readin
 from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
-from counterpoise.log.lists import LIST
+from counterpoise.log.kinds.lists import LIST
 from counterpoise.log.log import Log
 from counterpoise.log.parts import LISTS, ids_among, is_minimized
 from counterpoise.log.question import (

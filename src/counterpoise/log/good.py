@@ -35,3 +35,8 @@ def is_number(x: Values) -> Values:
 def is_believable(t: Values, p: Values) -> Values:
     """Whether the weight, too, is small enough to be squared."""
     return t <= p * LARGEST
+
+
+def is_amount(x: Values) -> Values:
+    """Whether this is a finite number from 0 on, small enough to be squared."""
+    return (x >= 0) & (x <= LARGEST)

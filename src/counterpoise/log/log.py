@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, fields, replace
@@ -12,19 +11,19 @@ from os import PathLike
 from os.path import exists
 from pathlib import Path
 from typing import Any, Self, Unpack
-from urllib.parse import unquote
 
 import numpy as np
 
 from counterpoise.errors import ColumnError, OptionError
+from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.baseline import How, as_baseline
-from counterpoise.log.lists import CONDITIONAL, DCG, check_lists, refuse_lists
+from counterpoise.log.kinds import check_kinds, check_parts, kinds_of
+from counterpoise.log.kinds.lists import CONDITIONAL, DCG
+from counterpoise.log.kinds.loggers import check_named_loggers
 from counterpoise.log.parts import (
-    LABELS,
     LIMITS,
-    LISTS,
-    MODELS,
     PARTS,
+    PLACE,
     BareLogFields,
     Bounds,
     Columns,
@@ -38,92 +37,9 @@ from counterpoise.log.parts import (
     Ratio,
     Unlogged,
     check_known,
+    known_parts,
     with_parts,
 )
-
-# -- Addresses of databases: what looks like one, and how to show it without its password ------------------------------
-
-_ENGINES = (
-    "postgres|postgresql|mysql|mariadb|sqlite|duckdb|snowflake|bigquery|trino|clickhouse|mssql|oracle|redshift|jdbc"
-)
-_SETTING = r"(?i)(?:password|passwd|pwd)\s*=\s*"
-_VALUE = r"('(?:[^'\\]|\\.)*'?|[^\s&]+)"
-_SETTING_AND_VALUE = rf"(?i:password|passwd|pwd)\s*=\s*{_VALUE}"
-_SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
-
-
-def looks_like_address(text: str) -> bool:
-    """Whether a text looks like the address of a database, mistyped or not: a scheme, a user with a password, or settings.
-
-    >>> [looks_like_address(text) for text in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
-    [True, True, False]
-    """
-    return (
-        "://" in text
-        or re.match(rf"(?i)(?:{_ENGINES})(?:[:;]|//)", text) is not None
-        or re.search(rf"{_SETTING}|(?i:\bdbname\s*=)", text) is not None
-        or re.search(r":[^\\].*@", text, re.DOTALL) is not None
-    )
-
-
-def mistyped(text: str) -> OptionError:
-    """The error for a mistyped database address."""
-    return OptionError(
-        f"{without_password(text)!r} looks like the address of a database, and there is no such file.",
-        do="Write an address as postgresql://user:…@host/database, and name the log with `table=` or `query=`.",
-    )
-
-
-def without_password(address: str) -> str:
-    """An address as it may be shown to others.
-
-    >>> without_password("postgresql://me:hunter2@db/logs?password=hunter3")
-    'postgresql://me:…@db/logs?password=…'
-    >>> without_password("host=db password='hunter 2' dbname=logs")
-    'host=db password=… dbname=logs'
-    """
-    return without(secrets_of(address), address)
-
-
-def forgetting_password(address: str) -> str:
-    """An address without its password, which the reader supplies instead (PostgreSQL: PGPASSWORD, ~/.pgpass).
-
-    >>> forgetting_password("postgresql://me:hunter2@db/logs?password=hunter3&sslmode=require")
-    'postgresql://me@db/logs?sslmode=require'
-    >>> forgetting_password("host=db password='hunter 2' dbname=logs")
-    'host=db dbname=logs'
-    """
-    if not secrets_of(address):
-        return address
-    scheme = _SCHEME.match(address)
-    start = scheme.end() if scheme else 0
-    user, at, place = address[start:].rpartition("@")
-    bare = address[:start] + user.partition(":")[0] + at + place
-    bare = re.sub(rf"(?<=[?&]){_SETTING_AND_VALUE}&?|\s*{_SETTING_AND_VALUE}", "", bare).rstrip("?&").lstrip()
-    return without_password(bare)
-
-
-def without(secrets: Sequence[str], text: str) -> str:
-    """A text with dots in place of the secrets."""
-    for secret in secrets:
-        text = text.replace(secret, "…")
-    return text
-
-
-def secrets_of(address: str) -> list[str]:
-    """The parts of an address that nobody may see, longest first."""
-    if not looks_like_address(address):
-        return []
-    scheme = _SCHEME.match(address)
-    rest = address[scheme.end() :] if scheme else address
-    secrets = [
-        rest.rpartition("@")[0].partition(":")[2],
-        *re.findall(rf"{_SETTING}{_VALUE}", address),
-    ]
-    # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
-    secrets += [piece for secret in secrets for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]
-    return sorted({text for secret in secrets for text in (secret, unquote(secret)) if text}, key=len, reverse=True)
-
 
 # -- Arrays given without a log, collected under the names of their parts ----------------------------------------------
 
@@ -216,7 +132,7 @@ class Log:
     rows_are_independent: bool = False  # which ``cluster=False`` says
 
     def __init__(self, data: Data = None, **parts: Unpack[LogFields]) -> None:
-        check_known("Log", parts, PARTS)
+        check_known("Log", parts, known_parts())
         self._fill(data, parts)
 
     @property
@@ -237,17 +153,23 @@ class Log:
             data = arrays
         for field in fields(self):
             object.__setattr__(self, field.name, normal.get(field.name, field.default))
+        for part in known_parts().keys() - PARTS.keys():
+            object.__setattr__(self, part, normal.get(part))
         object.__setattr__(self, "data", data)
         _check(self)
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
         """The same log with some parts changed."""
-        check_known("but", changed, PARTS)
+        check_known("but", changed, known_parts())
         return self._with(self.data, changed)
 
     def without(self, *parts: str) -> Self:
         """The same log without some of its parts."""
         return self._with(self.data, dict.fromkeys(parts))
+
+    def only(self, *parts: str) -> Self:
+        """The same rows with some of its parts alone."""
+        return self.without(*(part for part in PARTS if part not in (*PLACE, *parts)))
 
     def of(self, data: Data) -> Self:
         """The same parts, for other data; what was read from another tool's files is no longer in its format."""
@@ -255,7 +177,7 @@ class Log:
         return self._with(data, {} if is_files else {"format": None})
 
     def _with(self, data: Data, changed: Mapping[str, object]) -> Self:
-        kept: dict[str, object] = {part: getattr(self, part) for part in PARTS}
+        kept: dict[str, object] = {part: getattr(self, part, None) for part in known_parts()}
         if self.rows_are_independent:
             kept["cluster"] = False
         if "reward" in changed and isinstance(self.minimize, tuple):
@@ -294,6 +216,11 @@ class Log:
         """What the propensities of lists are of; those of episodes are always given what came before."""
         return self.propensity_of if self.episode is None else CONDITIONAL
 
+    def has(self, part: str) -> bool:
+        """Whether a part was named, or an option set; a `Log` of defaults has none."""
+        value = getattr(self, part)
+        return not (value is None or value is False or (isinstance(value, tuple | Mapping) and not value))
+
     def need(self, *parts: str) -> None:
         """Raise an error for the first of these parts that is missing."""
         for part in parts:
@@ -307,17 +234,8 @@ class Log:
             raise OptionError(
                 f"{limits.what} is about one reward, and this log has {', '.join(map(repr, self.reward))}: ask for one at a time."
             )
-        for part in limits.parts:
-            value = getattr(self, part)
-            if value is None or value is False or (isinstance(value, tuple) and not value):
-                continue
-            if part in LISTS:
-                refuse_lists(self, verb)
-            if part in LABELS:
-                raise OptionError(
-                    f"{limits.what} needs the reward of every row, and `{part}=` says that some are unknown.",
-                    do="Ask about the labeled rows alone: leave it out, and pass `where=` with the column of who was labeled.",
-                )
+        check_kinds(kinds_of(self), verb, who=limits.what, does=limits.does, loggers=len(self.loggers))
+        for part in filter(self.has, limits.parts):
             if part == "minimize" and verb == "distribution":
                 raise OptionError(
                     "the CVaR of a distribution is the mean of the lowest rewards, which are the best where less is better.",
@@ -325,26 +243,12 @@ class Log:
                     if self.reward and not self.is_arrays
                     else "Leave out `minimize=`, and pass the rewards with the other sign.",
                 )
-            refuse_sampled(self.keep, limits.what)
-            instead = (
-                f"Name what rewards depend on with `{limits.instead}=`." if limits.instead and part != "per" else ""
-            )
+            instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
             raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
         if self.max_segments is not None and not limits.has_segments:
             raise OptionError(f"{limits.what} makes no segments: leave out `max_segments=`.")
-        names_loggers = self.logger is not None or self.shares is not None
-        if (
-            names_loggers and not isinstance(self.propensity, Mapping) and verb != "ab_test"
-        ):  # whose arms they are about
-            check_loggers("", self.logger, self.shares)
-
-    def need_one_logger(self, who: str) -> None:
-        """Raise an error if several policies wrote the log."""
-        if self.loggers:
-            raise OptionError(
-                f"{who} looks at the propensities of one policy, and {len(self.loggers)} wrote this log.",
-                do="Choose one of them: its column as `propensity=`, and its rows with `where=`.",
-            )
+        if verb != "ab_test":  # which may have no propensities, and whose arms the shares are about
+            check_named_loggers(self)
 
     def __getstate__(self) -> dict[str, object]:
         # pickles lie around in files and queues: whoever opens one supplies the database's password
@@ -431,9 +335,10 @@ def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, objec
         parts["rows_are_independent"] = True
     if "minimize" in parts:
         parts["minimize"] = _minimize(parts["minimize"])
+    known = known_parts()
     for form, read in _FORMS.items():  # in this order: what comes later may name the array of an earlier part
-        for part in PARTS:
-            if part in parts and PARTS[part].form == form:
+        for part in known:
+            if part in parts and known[part].form == form:
                 parts[part] = read(part, parts[part], arrays)
     return parts
 
@@ -470,8 +375,6 @@ def _check(log: Log) -> None:
     if log.reward:
         check_minimized(log.minimize, log.reward)
     _check_known_before(log)
-    check_loggers(log.propensity, log.logger, log.shares)
-    _check_sampling(log)
     control, where, most = log.control, log.where, log.max_segments
     if control and log.is_arrays:
         raise OptionError("`control=` names columns: pass them in a log; a mapping of arrays will do.")
@@ -484,78 +387,7 @@ def _check(log: Log) -> None:
         raise OptionError(f"`timeout={seconds!r}` is not a number of seconds above 0.")
     if where is not None and not isinstance(where, str):
         raise OptionError(f"`where=` must be an SQL condition as text, found {type(where).__name__}.")
-    if any(getattr(log, part) is not None for part in LISTS):
-        check_lists(vars(log))
-    if any(getattr(log, part) is not None for part in LABELS):
-        _check_labels(log)
-
-
-def _check_labels(log: Log) -> None:
-    """Check that a proxy comes with who was labeled, and with nothing that needs the reward of every row."""
-    needed = {
-        "proxy": "the column with a number near the reward, in every row",
-        "observed": "the column of who was labeled",
-    }
-    for part, what in needed.items():
-        if getattr(log, part) is None:
-            known = next(other for other in LABELS if getattr(log, other) is not None)
-            alone = " Without a proxy, ask about the labeled rows with `where=`." if part == "proxy" else ""
-            raise OptionError(f"`{known}=` goes with `{part}=`.", do=f"Pass `{part}=`, {what}.{alone}")
-    if len(log.reward) > 1:
-        raise OptionError(
-            f"`proxy=` is of one reward, and this log has {', '.join(map(repr, log.reward))}: ask for one at a time."
-        )
-    for part in ("per", "keep", "rows_before", *LISTS, *MODELS):
-        if getattr(log, part) is not None:
-            raise OptionError(f"`{part}=` does not work with `proxy=` yet: leave one of them out.")
-    if log.has_estimated_propensities:
-        raise OptionError("`proxy=` takes propensities as logged, and here a model estimates them.", do="Leave it out.")
-
-
-def refuse_sampled(keep: str | None, what: str, do: str = "Evaluate and compare know them.") -> None:
-    """Raise an error if rows were sampled and something counts every row once."""
-    if keep is not None:
-        raise OptionError(
-            f"{what} does not work with sampled rows yet, which `keep=` says these are. Don't just leave that out: "
-            "every row would then count once.",
-            do=do,
-        )
-
-
-def _check_sampling(log: Log) -> None:
-    """Check that what says how rows were sampled goes with what else the log says."""
-    before = log.rows_before
-    if before is not None:
-        if isinstance(before, bool) or not isinstance(before, Integral) or before < 1:
-            raise OptionError(f"`rows_before={before!r}` is not a whole number of at least 1.")
-        if log.keep is None:
-            what = "`rows_before=` is how many rows there were before sampling, which `keep=` is about."
-            raise OptionError(what, do="Pass `keep=`, too, or leave it out.")
-        if log.where is not None:
-            what = "`rows_before=` counts the whole log before sampling, and `where=` chooses a part of it."
-            raise OptionError(what, do="Leave out `rows_before=`.")
-    if log.loggers:
-        refuse_sampled(log.keep, "a log of several policies", "Evaluate the rows of each with `where=`.")
-    if log.has_estimated_propensities:
-        refuse_sampled(log.keep, "a propensity model", "Pass logged propensities, or those of a model that you fitted.")
-    if log.slate is not None:
-        refuse_sampled(log.keep, "a log of lists", "Evaluate a log with all of its lists.")
-    if log.episode is not None:
-        refuse_sampled(log.keep, "a log of episodes", "Evaluate a log with all of its episodes.")
-
-
-def check_loggers(propensity: object, logger: object, shares: object) -> None:
-    """Check that several loggers come with a propensity each, and that `logger` is given only with them."""
-    if isinstance(propensity, Mapping) and len(propensity) < 2:
-        raise OptionError(
-            f"`propensity=` maps {len(propensity)} logger to its column: name two or more, or one column."
-        )
-    extra = "logger" if logger is not None else "shares" if shares is not None else None
-    if extra and propensity is not None and not isinstance(propensity, Mapping):
-        raise OptionError(
-            f"`{extra}=` is about several loggers.",
-            do=f"Pass `propensity=` as a mapping of each of them to its probability of the logged action, or leave out `{extra}=`.",
-        )
+    check_parts(log)
 
 
 def _check_known_before(log: Log) -> None:

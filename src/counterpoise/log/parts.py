@@ -7,7 +7,7 @@ it. That is why the annotations of this module are read while the program runs, 
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from inspect import Parameter, cleandoc, signature
 from os import PathLike
@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NoReturn, ParamSpec, Protocol, TypedDict,
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError
+from counterpoise.log.kinds import KINDS, refused_parts
 
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
@@ -318,12 +319,21 @@ class LogFields(BareLogFields, total=False):
 
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
 TRAINED = ("trained_on", "cross_fit")
+PLACE = ("where", "table", "query", "external_access", "timeout", "format")  # where the rows are, and which of them
 LISTS, LABELS, PREDICTIONS, FITTING = (
     tuple(name for name in PARTS if PARTS[name].group == group)
     for group in ("lists", "labels", "predictions", "fitting")
 )
 EPISODES = ("episode", "step", "gamma", "done")
 MODELS = (*FITTING, *PREDICTIONS)
+
+
+def known_parts() -> dict[str, Part]:
+    """The parts of a log, and those of kinds of rows of one's own, each of which is a column."""
+    return PARTS | {
+        part: Part(f"a column of {type(kind).__name__}") for kind in KINDS for part in kind.parts if part not in PARTS
+    }
+
 
 # what an argument is called in other libraries, or in everyday language
 OTHER_WORDS = {
@@ -398,53 +408,53 @@ class Limits:
         return [part for part in PARTS if part not in self.parts and (self.has_segments or part != "max_segments")]
 
 
-SAMPLING = ("keep", "rows_before")
 _CONTROLLED = ("control",), "takes no further control variates"
 _LEARNS = "learns from contexts, actions and rewards"
-_UNLEARNED = ("value_samples", "model_value", "baseline", "per")
+_UNLEARNED = ("value_samples", "model_value", "baseline")
 
-# Every part of a log is used by a verb, refused by it, or unable to change its answer: `action`, `context` and
-# `candidates` where no policy or model looks at them, `key` where repeated rows are not counted, and for the doctor whatever says how to
-# estimate. A test walks through all of them.
-LIMITS = {
+# What a verb refuses, besides rows of the kinds that do not go with it: those say so themselves, in log/kinds/. Every part of a log is used
+# by a verb, refused by it, or unable to change its answer: `action`, `context` and `candidates` where no policy or model looks at them,
+# `key` where repeated rows are not counted, and for the doctor whatever says how to estimate. A test walks through all of them.
+_LIMITS = {
     "evaluate": Limits("evaluate", one_reward=False, has_segments=True),
     "compare": Limits("compare", *_CONTROLLED, one_reward=False, instead="baseline", has_segments=True),
     "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
-    "plan": Limits("plan", ("control", "per", *LABELS), "takes neither ratios nor further control variates", instead="baseline"),
+    "plan": Limits("plan", ("control",), "takes neither ratios nor further control variates", instead="baseline"),
     "backtest": Limits(
-        "backtest", ("control", "per", "cross_fit", *LABELS), "takes neither ratios nor further control variates", instead="baseline"
+        "backtest", ("control", "cross_fit"), "takes neither ratios nor further control variates", instead="baseline"
     ),
-    "doctor": Limits("doctor", (*LABELS, *TRAINED), "is about the log alone", one_reward=False),
+    "doctor": Limits("doctor", TRAINED, "is about the log alone", one_reward=False),
     "ab_test": Limits(
         "ab_test",
-        (*LISTS, *LABELS, *MODELS, *SAMPLING, *TRAINED, "control", "per"),
+        (*MODELS, *TRAINED, "control"),
         "compares the mean rewards of arms, row by row",
         instead="baseline",
     ),
     "distribution": Limits(
-        "a distribution", (*LISTS, *LABELS, *MODELS, *SAMPLING, *TRAINED, "control", "baseline", "per", "minimize")
+        "a distribution", (*MODELS, *TRAINED, "control", "baseline", "minimize")
     ),
     "sensitivity": Limits(
-        "sensitivity", (*LISTS, *LABELS, *MODELS, *SAMPLING, *TRAINED, "control", "baseline", "per"), "is about weights and rewards alone"
+        "sensitivity", (*MODELS, *TRAINED, "control", "baseline"), "is about weights and rewards alone"
     ),
     "sql": Limits(
         "sql",
         (
-            *(*LISTS, *LABELS, *FITTING, *TRAINED, "baseline", "key", "query", "external_access", "timeout", "format"),
-            *("reward_bounds", "per", "minimize"),
+            *(*FITTING, *TRAINED, "baseline", "key", "query", "external_access", "timeout", "format"),
+            *("reward_bounds", "minimize"),
         ),
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
-    "learn_policy": Limits("learn_policy", (*SAMPLING, *LABELS, *TRAINED, *_UNLEARNED), _LEARNS, one_reward=False),
-    "PolicyLearner": Limits("PolicyLearner", (*SAMPLING, *LABELS, *TRAINED, *_UNLEARNED), _LEARNS, one_reward=False),
+    "learn_policy": Limits("learn_policy", (*TRAINED, *_UNLEARNED), _LEARNS, one_reward=False),
+    "PolicyLearner": Limits("PolicyLearner", (*TRAINED, *_UNLEARNED), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
         "RankingLearner",
-        (*SAMPLING, *LABELS, *TRAINED, "candidates", *MODELS, "baseline", "per", *EPISODES),
+        (*TRAINED, "candidates", *MODELS, "baseline"),
         "learns from lists and their rewards alone",
         one_reward=False,
     ),
 }  # fmt: skip
+LIMITS = {verb: replace(limits, parts=(*limits.parts, *refused_parts(verb))) for verb, limits in _LIMITS.items()}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -462,7 +472,8 @@ def takes_parts(verb: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(function)
         def run(*values: P.args, **arguments: P.kwargs) -> R:
             if not arguments.keys() <= known.keys():
-                check_known(function.__name__, arguments, known, taken)
+                own_kinds = known_parts().keys() - PARTS.keys()
+                check_known(function.__name__, arguments, {*known, *own_kinds}, [*taken, *own_kinds])
             return function(*values, **arguments)
 
         further = [Parameter(part, Parameter.KEYWORD_ONLY, default=None) for part in parts]

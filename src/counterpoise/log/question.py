@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.log.baseline import Feature, check_features
-from counterpoise.log.lists import CUT_OFF, DISCOUNT, DONE, POSITION, Lists, excess_at, refuse_lists, reward_at
-from counterpoise.log.lists import LENGTH as LIST_LENGTH
+from counterpoise.log.kinds import KINDS, kinds_of
+from counterpoise.log.kinds.kind import NumberColumn, RowKind
+from counterpoise.log.kinds.lists import DISCOUNT, DONE, POSITION, Lists
 from counterpoise.log.log import Arrays, Log, column_names
 from counterpoise.log.parts import MODELS, TRAINED, Columns, is_minimized
 from counterpoise.log.targets import (
@@ -25,23 +26,7 @@ from counterpoise.log.targets import (
     as_remembered,
     targets_of,
 )
-from counterpoise.moments.columns import (
-    COMPARED,
-    CONTEXT,
-    CUT,
-    EXCESS,
-    INVERSE,
-    LABELED,
-    LENGTH,
-    MODEL,
-    PER,
-    REWARD,
-    RIVAL,
-    ROW,
-    SQUARE,
-    STEPS,
-    WEIGHTED_PER,
-)
+from counterpoise.moments.columns import CONTEXT, EXCESS, MODEL, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import Contrast
 
 if TYPE_CHECKING:
@@ -50,16 +35,6 @@ if TYPE_CHECKING:
 # -- The names of columns inside a query, which are made here and taken apart nowhere ----------------------------------
 
 PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW_NUMBER = "p", "q", "e", "g", "key", "n", "row"
-DIVISOR = "per"  # what rewards are divided by
-KEEP, COUNTS = "keep", "counts"  # the probability that a row was kept, and how many rows it counts for
-# who was labeled, with which probability, and the proxy; and what is made of them, O/e and that times the proxy
-OBSERVED, LABEL_PROPENSITY, PROXY, LABELS, LABELED_PROXY = (
-    "observed",
-    "label_propensity",
-    "proxy",
-    "label",
-    "label_proxy",
-)
 
 # what a policy learns from: the logged action, its id (−1 if it has none), how many candidates there were and whether it was one of
 # them, and the sum of a reward model's predictions
@@ -84,8 +59,8 @@ class Lane:
     that wrote the log). Some of the columns are products with the excess: `factors` maps them to the other factor. If rewards have bad
     rows of their own, `excess` is blank on those, and `shared` is what it is made from.
     Where a question has a ladder of weights, every contrast has a lane for each `rung` of it.
-    Where rows were sampled, `excess` counts each row as often as it stands for others, and so do the columns that `counted` makes from
-    those it maps them to. Where the reward is known for some rows only, `counted` makes its column from those.
+    Kinds of rows add columns. `counted` maps some of them to what they are made from, each row by itself; `counts` is the column that
+    says how often a row counts, `divisor` what its reward is divided by, and `watched` the column whose largest values, plus 1, are kept.
     """
 
     contrast: Contrast
@@ -100,6 +75,9 @@ class Lane:
     rung: int = 0
     factors: dict[str, str] = field(default_factory=dict, compare=False)
     counted: dict[str, str] = field(default_factory=dict, compare=False)
+    counts: str = ""
+    divisor: str = ""
+    watched: str = ""
 
     @property
     def without_context(self) -> Lane:
@@ -126,12 +104,7 @@ class Lane:
     @property
     def spread(self) -> list[str]:
         """The columns whose powers are added up: the excess, the reward, and what it is divided by."""
-        return [self.excess, self.shifted, *([self.uncounted(PER)] if PER in self.columns else [])]
-
-    @property
-    def watched(self) -> str:
-        """The column whose largest values are kept, plus 1: the weights, counted where rows were sampled."""
-        return f"{self.excess}_counted" if INVERSE in self.columns else self.excess
+        return [self.excess, self.shifted, *([self.divisor] if self.divisor else [])]
 
     @property
     def peak(self) -> str:
@@ -162,9 +135,6 @@ class Names:
 
     centers = _numbered("c", lambda names: names.rewards)
     """A center for each row's segment, if a single one won't do."""
-
-    divisors = _numbered(DIVISOR, lambda names: names.rewards if names.question.log.per else ())
-    """What each reward is divided by, on the rows where it is good."""
 
     targets = _numbered("t", lambda names: names.question.targets)
     """The targets' probabilities of the logged action, or the user's own weights."""
@@ -215,7 +185,7 @@ class Names:
         return tuple(lane for lane in self.lanes if (lane.reward, lane.rung) == (reward, rung))
 
     def product(self, a: str, b: str) -> str:
-        """The name of the product of two columns; u·s and u·e are columns themselves."""
+        """The name of the product of two columns; u·s and some others are columns themselves."""
         return self._products.get((a, b)) or self._products.get((b, a)) or "_".join(sorted((a, b)))
 
     @staticmethod
@@ -237,48 +207,18 @@ class Names:
     def _products(self) -> dict[tuple[str, str], str]:
         products = {}
         for lane in self.lanes:
-            for product in ("us", "ue", *LABELED, *COMPARED):
-                if product in lane.factors:
-                    products[lane.factors[product], lane.excess] = lane.columns[product]
-            if INVERSE in lane.columns and "us" in lane.factors:  # hs·hu is h·hus
-                counted = "_".join(sorted((lane.columns[INVERSE], lane.columns["us"])))
-                products[lane.columns["s"], lane.excess] = counted
+            own = set(lane.columns.values()) - {lane.excess}
+            for product, factor in lane.factors.items():
+                if factor in own:
+                    products[factor, lane.excess] = lane.columns[product]
+            for kind in self.question.kinds:
+                products |= kind.products(lane)
         return products
 
     @property
     def is_wide(self) -> bool:
         """Whether lanes have too many columns for one query to multiply out."""
         return bool(self.features or self.question.ranks)
-
-    def _list_columns(self, target: str, against: str, other: str | None, shared: str, j: int) -> dict[str, str]:
-        """The columns of a lane of lists besides u, s and us: the model's, and those of every position."""
-        place, ranks = self.question.target_names.index(target), self.question.ranks
-        own = self.targets[place]
-        steps = {STEPS: LIST_LENGTH} if self.question.is_of_episodes else {}
-        if against:
-            return steps | {excess_at(k): f"u{shared}at{k}" if other else excess_of(own, k) for k in ranks}
-        model = {"e": f"{own}_e", "ue": f"{own}_ue", "v": self.centered_values[place]} if self.values else {}
-        lengths = {LENGTH: length_of(own)} if self.question.keeps_lengths else {}
-        lengths |= steps | ({CUT: CUT_OFF} if CUT_OFF in self.of_whole_lists else {})
-        excess = {excess_at(k): excess_of(own, k) for k in ranks}
-        return model | lengths | excess | {reward_at(k): reward_of(own, j, k) for k in ranks}
-
-    @property
-    def of_whole_lists(self) -> list[str]:
-        """The columns of a list that no target changes: of an episode, its length and whether it was cut off."""
-        lists = self.question.lists if self.question.is_of_episodes else None
-        return [] if lists is None else [LIST_LENGTH, *([CUT_OFF] if lists.done is not None else [])]
-
-    def made_of(self, targets: Sequence[str] | None = None) -> list[str]:
-        """The columns that a list has besides its numbers, for all targets or some of them."""
-        columns = self.of_whole_lists
-        for target in self.targets if targets is None else targets:
-            columns += [gain_of(target, j) for j in range(len(self.rewards))]
-            columns += [excess_of(target, k) for k in self.question.ranks]
-            columns += [reward_of(target, j, k) for j in range(len(self.rewards)) for k in self.question.ranks]
-            columns += [f"{target}_e", f"{target}_ue"] if self.values else []
-            columns += [length_of(target)] if self.question.keeps_lengths else []
-        return columns
 
     def _lane(self, j: int, k: int, rung: int) -> Lane:
         target, against = self.question.contrasts[k]
@@ -289,60 +229,22 @@ class Names:
         own = f"{shared}r{j}" if self.apart else shared
         mixed = f"{shared}r{j}" if len(self.rewards) > 1 else shared
         columns = {"u": f"u{own}", "s": self.shifted[j], "us": f"us{mixed}"}
-        factors = {} if self.question.makes_lists else {"us": self.shifted[j]}
-        if self.question.makes_lists:
-            columns |= self._list_columns(target, against, other, shared, j)
-        elif not against:
-            if self.values:
-                columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": self.centered_values[place]}
-                factors |= {"ue": MODEL_ERROR}
-            columns |= dict(zip(self.question.control, self.centered_controls, strict=True))
-        elif self.values:
-            columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": f"d{k}"}
+        factors = {"us": self.shifted[j]}
+        if self.values:
+            columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": f"d{k}" if against else self.centered_values[place]}
             factors |= {"ue": MODEL_ERROR}
+        if not against:
+            columns |= dict(zip(self.question.control, self.centered_controls, strict=True))
         for feature, centered in zip(self.question.features, self.centered_features, strict=True):
             columns[feature.name], factors[feature.name] = f"u{own}{centered}", centered
         if self.features:
             columns[SQUARE], factors[SQUARE] = f"uu{own}", f"u{own}"
-        if self.question.log.per is not None:
-            columns |= {PER: self.divisors[j], WEIGHTED_PER: f"us{mixed}d"}
-            factors[WEIGHTED_PER] = self.divisors[j]
-            columns |= {name: f"us{mixed}{name}" for name in RIVAL} if other else {}
-        counted = {}
-        if self.question.log.keep is not None:
-            counted = {f"{column}_counted": column for name, column in columns.items() if name not in ("u", *factors)}
-            columns |= {name: f"{column}_counted" for name, column in columns.items() if name not in ("u", *factors)}
-            columns[INVERSE] = f"{COUNTS}{j}" if self.apart else COUNTS
-        if self.question.log.proxy is not None:
-            labeled = COMPARED if other else LABELED
-            columns["s"] = factors["us"] = f"{self.shifted[j]}_labeled"
-            counted = {columns["s"]: self.shifted[j]}
-            made = (LABELS, f"u{own}_{LABELS}", PROXY, f"u{own}_{PROXY}", LABELED_PROXY, f"u{own}_{LABELED_PROXY}")
-            columns |= dict(zip(labeled, made, strict=True))
-            factors |= dict(zip(labeled[1::2], made[::2], strict=True))
         zeros = f"zero{place}r{j}" if self.apart else f"zero{place}"
         weight, names = self.question.rungs[rung], (f"u{own}", f"u{shared}", zeros)
-        return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung, factors, counted)
-
-
-def gain_of(target: str, reward: int) -> str:
-    """A list's weighted reward less its reward, for one target."""
-    return f"{target}_d{reward}"
-
-
-def excess_of(target: str, rank: int) -> str:
-    """The excess at one position of a list."""
-    return f"{target}_u{rank}"
-
-
-def length_of(target: str) -> str:
-    """The length of a list times the sum of its excesses."""
-    return f"{target}_length"
-
-
-def reward_of(target: str, reward: int, rank: int) -> str:
-    """The weighted reward at one position of a list."""
-    return f"{target}_y{reward}_{rank}"
+        lane = Lane(
+            (target, against), j, self.targets[place], other, *names, columns, weight, rung, factors, watched=f"u{own}"
+        )
+        return reduce(lambda known, kind: kind.lane(known, self), self.question.kinds, lane)
 
 
 # -- `Question`: a log, the targets, and what to add up about them -----------------------------------------------------
@@ -442,13 +344,16 @@ class Question:
                 raise OptionError(f"`control=` maps a column to its known mean; that of {name!r} is {mean!r}.")
         if self.features:
             check_features(self.features)
-        labels = LABELED if self.log.proxy is not None else ()
-        own = (*ROW, *MODEL, *RIVAL, PER, WEIGHTED_PER, SQUARE, LENGTH, INVERSE, *labels)
+        own = {
+            *ROW,
+            *MODEL,
+            SQUARE,
+            *(kind.mark for kind in KINDS),
+            *(name for kind in self.kinds for name in kind.columns),
+        }
         reserved = {name for name in self.control if name in own or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
-        if self.log.per is not None:
-            self._check_ratio()
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if self.smoothings and getattr(self.weight, "by_position", False):
@@ -465,21 +370,6 @@ class Question:
             )
         if len(set(self.segment)) < len(self.segment):
             raise OptionError(f"`segment=` names a column twice: {', '.join(map(repr, self.segment))}.")
-
-    def _check_ratio(self) -> None:
-        """Refuse what a ratio of sums cannot be asked for together with."""
-        if self.lists is not None:
-            refuse_lists(self.log, "a ratio of sums")
-        unfit = {
-            "model": bool(self.model_value) or self.log.model is not None,
-            "propensity": self.propensity_model is not None,
-            "control": bool(self.control),
-            "baseline": bool(self.features),
-            "reward_bounds": self.log.reward_bounds is not None,
-        }
-        for part in (part for part, is_there in unfit.items() if is_there):
-            said = "its propensities must be logged" if part == "propensity" else f"leave out `{part}=`"
-            raise OptionError(f"`per=` makes the answer a ratio of two sums, of weights and rewards alone: {said}.")
 
     @cached_property
     def target_names(self) -> tuple[str, ...]:
@@ -551,14 +441,7 @@ class Question:
         if self.weight.needs_propensity:
             parts[PROPENSITY] = ("propensity", str(log.propensity))
         parts |= _of_part(self.weight.part, names.targets, targets)
-        if log.per is not None:
-            parts[DIVISOR] = ("per", log.per)
-        if log.keep is not None:
-            parts[KEEP] = ("keep", log.keep)
-        if log.proxy is not None:
-            parts |= {PROXY: ("proxy", log.proxy), OBSERVED: ("observed", str(log.observed))}
-        if log.label_propensity is not None:
-            parts[LABEL_PROPENSITY] = ("label_propensity", log.label_propensity)
+        parts |= {number.name: (number.part, column) for number, column in self.own_numbers}
         if log.model_reward is not None:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
             parts |= _of_part("model_value", names.values, values)
@@ -570,6 +453,28 @@ class Question:
                 parts[DISCOUNT] = ("discount", self.lists.discount_column)
         parts |= _of_part("control", names.controls, self.control)
         return parts | _of_part("baseline", names.features, [feature.column for feature in self.features])
+
+    @cached_property
+    def kinds(self) -> tuple[RowKind, ...]:
+        """The kinds of its rows, of which there are none if they are plain; rows that others are yet to be made of are."""
+        return tuple(kind for kind in kinds_of(self.log) if self.makes_lists or not kind.is_made)
+
+    @cached_property
+    def own_numbers(self) -> list[tuple[NumberColumn, str]]:
+        """What rows of their kinds have besides weights and rewards, and the column of each."""
+        parts = vars(self.log)
+        numbers = (number for kind in self.kinds for number in kind.numbers)
+        return [(number, parts[number.part]) for number in numbers if parts[number.part] is not None]
+
+    @property
+    def known(self) -> str | None:
+        """The column of a query that is 1 where the reward is known; None if it always is."""
+        return next((kind.known for kind in self.kinds if kind.known), None)
+
+    @property
+    def kept_with(self) -> str | None:
+        """The column of a query with the probability that a row is there; None if none are missing."""
+        return next((kind.kept_with for kind in self.kinds if kind.kept_with), None)
 
     @property
     def makes_lists(self) -> bool:
@@ -668,19 +573,33 @@ class Question:
         choices = (target.column for target in self.choices)
         return [*(column for _, column in self.columns), *self.constants, *choices]
 
+    def slim(self, keep: Container[str] = ()) -> Question:
+        """The same about weights and rewards alone: without `models`, `controls`, `cluster`, `key` and `segment`, unless they are kept.
+
+        How policies were trained goes with the models, and a baseline with the controls.
+        """
+        beside = {
+            "models": (*MODELS, *TRAINED),
+            "controls": ("control", "baseline"),
+            "cluster": ("cluster",),
+            "key": ("key",),
+        }
+        has_models, has_controls = "models" in keep, "controls" in keep
+        return replace(
+            self,
+            log=self.log.without(*(part for name, parts in beside.items() if name not in keep for part in parts)),
+            segment=self.segment if "segment" in keep else (),
+            groups=self.groups if "cluster" in keep else 1,
+            model_value=self.model_value if has_models else {},
+            model=self.model if has_models else None,
+            features=self.features if has_controls else (),
+        )
+
     @property
     def moment_columns(self) -> tuple[str, ...]:
         """The columns of the moments of a target's value."""
-        context = (*(feature.name for feature in self.features), SQUARE) if self.features else ()
-        ranks = tuple(excess_at(k) for k in self.ranks) + tuple(reward_at(k) for k in self.ranks)
-        lengths: tuple[str, ...] = (LENGTH,) if self.keeps_lengths else ()
-        if self.is_of_episodes and self.lists is not None:
-            lengths += (STEPS, *([CUT] if self.lists.done is not None else []))
-        counts = (INVERSE,) if self.log.keep is not None else ()
-        model = MODEL if self.log.model_reward is not None else ()
-        model += () if self.log.per is None else (PER, WEIGHTED_PER)
-        labels = LABELED if self.log.proxy is not None else ()
-        return ROW + model + tuple(self.control) + context + lengths + ranks + counts + labels
+        own = (tuple(lane.columns) for lane in self.names.lanes if not lane.contrast[1])
+        return next(own, ROW)
 
 
 def _of_part(part: str, names: Iterable[str], columns: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -739,12 +658,6 @@ def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Co
     """The same question about some of its targets."""
     values = {target.name: question.model_value[target.name] for target in targets} if question.model_value else {}
     return replace(question, targets=targets, contrasts=contrasts, model_value=values)
-
-
-def lean(question: Question) -> Question:
-    """The same question about weights and rewards alone: without models, controls and a baseline, or how policies were trained."""
-    log = question.log.without(*MODELS, *TRAINED, "control", "baseline")
-    return replace(question, log=log, model_value={}, features=(), model=None)
 
 
 def _rival(against: Targets, targets: tuple[Target, ...], log: Log, arrays: Arrays | None) -> Target:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 
 from counterpoise.errors import ColumnError, LogError, verbatim
-from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity, is_truth
-from counterpoise.log.lists import BITS, DISCOUNT, DONE, DONE_AT, FAULT, LENGTH, LIST, POSITION
+from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
+from counterpoise.log.kinds.kind import OR_DROP
+from counterpoise.log.kinds.labeled import UNKNOWN
+from counterpoise.log.kinds.lists import BITS, DISCOUNT, DONE, DONE_AT, FAULT, LENGTH, LIST, POSITION
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
-    DIVISOR,
     GROUP,
     ID,
     IS_CANDIDATE,
-    KEEP,
-    LABEL_PROPENSITY,
     MODELED,
-    OBSERVED,
     PROPENSITY,
     ROW_NUMBER,
     Learning,
@@ -117,9 +116,9 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
         called, advice = (", ".join(map(str, loggers)), _LOGGERS) if loggers else (str(log.propensity), _PROPENSITY)
         rules.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
     for name, column in zip(names.rewards, log.reward, strict=True):
-        good, advice = is_number(nw.col(name)), _DROP if question.lists is not None else f"{_DROP} {_UNLABELED}"
-        if log.proxy is not None:
-            good, advice = good | ~(nw.col(OBSERVED) == 1).fill_null(False), _LABELED
+        good, advice = is_number(nw.col(name)), _DROP if question.lists is not None else f"{_DROP} {UNKNOWN}"
+        for kind in question.kinds:
+            good, advice = kind.of_reward(good, advice)
         rules.append(Rule("reward", column, FINITE, good, name, advice))
     for name, target in zip(names.targets, question.targets, strict=True):
         rules += _rules_of_target(name, target, question)
@@ -128,20 +127,11 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
     needed = {feature.column for feature in question.features if feature.is_number}
     owner = dict(zip(names.values, names.targets, strict=False))
     for name, (part, column) in question.numbers.items():
-        if part in ("model_reward", "model_value", "control", "proxy") or (part == "baseline" and column in needed):
+        if part in ("model_reward", "model_value", "control") or (part == "baseline" and column in needed):
             rules.append(Rule(part, column, FINITE, is_number(nw.col(name)), name, _DROP, owner.get(name)))
-    if log.per is not None:
-        is_amount = is_number(nw.col(DIVISOR)) & (nw.col(DIVISOR) >= 0)
-        rules.append(Rule("per", log.per, "be a finite number from 0 on", is_amount, DIVISOR, _DROP))
-    if log.keep is not None:
-        rules.append(Rule("keep", log.keep, "lie in (0, 1]", is_propensity(nw.col(KEEP)), KEEP, _KEEP))
-    if log.proxy is not None:
-        rules.append(Rule("observed", str(log.observed), "be 1 or 0", is_truth(nw.col(OBSERVED)), OBSERVED, _DROP))
-    if log.label_propensity is not None:
-        holds = is_propensity(nw.col(LABEL_PROPENSITY))
-        rules.append(
-            Rule("label_propensity", log.label_propensity, "lie in (0, 1]", holds, LABEL_PROPENSITY, _LABEL_PROPENSITY)
-        )
+    for number, column in question.own_numbers:
+        holds = number.range.holds(nw.col(number.name))
+        rules.append(Rule(number.part, column, number.range.expected, holds, number.name, number.advice))
     if log.cluster is not None:
         rules.append(Rule("cluster", log.cluster, "be given", ~nw.col(GROUP).is_null(), GROUP, _DROP))
     rules += _rules_of_positions(question) if question.lists is not None else []
@@ -272,12 +262,9 @@ def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr
     return nw.all_horizontal(*held, ignore_nulls=False)
 
 
-def without_unlabeled(frame: FrameT, question: Question) -> FrameT:
-    """The rows under internal names, without the rewards of those that are not labeled, whatever stands there."""
-    if question.log.proxy is None:
-        return frame
-    rewards = question.names.rewards
-    return frame.with_columns(*(nw.when(nw.col(OBSERVED) == 1).then(nw.col(name)).alias(name) for name in rewards))
+def only_known(frame: FrameT, question: Question) -> FrameT:
+    """The rows under internal names, without rewards that are not known, whatever stands there."""
+    return reduce(lambda rows, kind: kind.only_known(rows, question), question.kinds, frame)
 
 
 def only_good(frame: FrameT, question: Question) -> FrameT:
@@ -336,37 +323,26 @@ def _counted(problems: Sequence[Problem]) -> str:
 
 FINITE = "be a finite number"
 LEARNED = "learned"  # the target name of a policy still to be learned
-_OR_DROP = ", or drop such rows with `drop_bad_rows=True`."
-_DROP = f"Fix the logger{_OR_DROP}"
+_DROP = f"Fix the logger{OR_DROP}"
 _WHOLE = (
     "A condition that leaves out single rows does that, and so does a list that is there twice: "
-    f"leave out whole lists, or all rows below a position{_OR_DROP}"
+    f"leave out whole lists, or all rows below a position{OR_DROP}"
 )
 _WHOLE_EPISODES = (
     "A condition that leaves out single rows does that, and so does an episode that is there twice: leave out whole episodes, or all "
-    f"rows after a step{_OR_DROP}"
+    f"rows after a step{OR_DROP}"
 )
-_DONE = f"An episode that goes on after its end is two: give each an id of its own{_OR_DROP}"
-_SAME = f"Is the id of the list used again? Make one that is not, such as an expression of both{_OR_DROP}"
+_DONE = f"An episode that goes on after its end is two: give each an id of its own{OR_DROP}"
+_SAME = f"Is the id of the list used again? Make one that is not, such as an expression of both{OR_DROP}"
 _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "
-    f"fix the logger{_OR_DROP}"
-)
-_KEEP = f"It is the probability that the row was kept, and it was: fix the sampler{_OR_DROP}"
-_LABELED = f"Where `observed=` is 0, it may be anything; these rows say that they are labeled: fix the labels{_OR_DROP}"
-_UNLABELED = (
-    "If rows are unlabeled by design, keep them: `evaluate`, `compare` and `rank` take `proxy=`, a number near the reward in every row, "
-    "and `observed=`, the column of who was labeled."
-)
-_LABEL_PROPENSITY = (
-    "It is the probability that the row is labeled, and rows that never are cannot be judged: fix it, or leave such rows out with "
-    f"`where=`{_OR_DROP}"
+    f"fix the logger{OR_DROP}"
 )
 _LOGGERS = (
     "Every logger's probability of the logged action must lie in [0, 1], and that of the logger who wrote the row "
-    f"above 0: fix the log{_OR_DROP}"
+    f"above 0: fix the log{OR_DROP}"
 )
 _TARGET = (
     "It is the target policy's probability of the logged action (1 or 0 for a deterministic policy): "
-    f"fix the policy{_OR_DROP}"
+    f"fix the policy{OR_DROP}"
 )

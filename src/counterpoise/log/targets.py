@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeGuard
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
-from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Arrays, Log, column_names
 
 # -- `ActionGroup`: a target whose choice is looked at by groups of actions only, such as the category of an item ------
@@ -396,7 +395,6 @@ def check_fitting(log: Log, targets: Sequence[Target]) -> None:
             "`cross_fit=True` fits targets that are unfitted estimators of scikit-learn, and none of these is one.",
             do="Pass a new one, such as HistGradientBoostingRegressor(), as the target; or leave it out.",
         )
-    refuse_lists(log, "cross_fit")
     if len(log.reward) > 1:
         raise OptionError("`cross_fit=` learns from one reward: ask for one at a time.")
     if log.model is not None:

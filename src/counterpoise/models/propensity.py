@@ -19,7 +19,7 @@ from counterpoise.errors import LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_propensity
-from counterpoise.log.lists import refuse_lists
+from counterpoise.log.kinds import check_kinds, kinds_of
 from counterpoise.log.log import ESTIMATED as PROPENSITY
 from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import Column, Unlogged
@@ -244,7 +244,7 @@ SHOWN = 50_000  # rows from which the quality is measured
 def with_propensities(question: Question, model: Propensity) -> Question:
     """The question with an unfitted propensity model in it; raises an error before anything is read if that is not possible."""
     needs_context(question.log)
-    refuse_lists(question.log, "a propensity model")
+    check_kinds(kinds_of(question.log), "a propensity model")
     if question.log.candidates is not None:
         raise OptionError(
             "a propensity model takes every action for one to choose from, and `candidates=` says otherwise.",

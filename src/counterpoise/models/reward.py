@@ -21,7 +21,7 @@ from counterpoise.features import Encoder, Scaling
 from counterpoise.log.expressions import columns
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import folds_of, row_ids
-from counterpoise.log.lists import refuse_lists
+from counterpoise.log.kinds import check_kinds, kinds_of
 from counterpoise.log.log import Log
 from counterpoise.log.parts import Fittable, is_minimized
 from counterpoise.log.question import Question
@@ -421,7 +421,7 @@ def _fit_batch(
 def with_model(question: Question) -> Question:
     """The question with the log's unfitted model in it; raises an error before anything is read if that is not possible."""
     log, reward = question.log, as_reward(question.log.model)
-    refuse_lists(log, "a reward model that is fitted here")
+    check_kinds(kinds_of(log), "a reward model that is fitted here")
     if log.model_reward is not None:
         raise OptionError("`model=` fits a model, and `model_reward=` brings one: leave out either.")
     if log.action is None:

@@ -14,9 +14,7 @@ import numpy as np
 
 from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
-from counterpoise.moments.columns import INVERSE, LABEL, PER
-from counterpoise.moments.moments import Floats, Moments
-from counterpoise.moments.reduction import counts_of, reduced
+from counterpoise.moments.moments import Floats, Moments, row_kinds
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
 from counterpoise.moments.weighed import PLAIN, Estimated, Weighed
 
@@ -69,13 +67,15 @@ class LogMoments:
             raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
         whole = self.moments[name, ""].merge(axis=1)
         if segment is None:
-            everything = Moments.stack([whole.merge(axis=0)])
-            return reduced(everything, rows=self.rows_before if self.cluster is None else None)[0]
+            rows = self.rows_before if self.cluster is None else None
+            everything: Moments = row_kinds().reduced(Moments.stack([whole.merge(axis=0)]), rows=rows)
+            return everything[0]
         if as_label(segment) not in self.segments:
             raise OptionError(
                 f"there is no segment {segment!r} in these moments.", do="See `segments` for those there are."
             )
-        return reduced(whole[self.segments.index(as_label(segment))])
+        part: Moments = row_kinds().reduced(whole[self.segments.index(as_label(segment))])
+        return part
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -91,15 +91,15 @@ class LogMoments:
     def before_sampling(self) -> int | None:
         """How many rows there were before sampling, as said or estimated; None if rows were not sampled."""
         stack = next(iter(self.moments.values()))
-        if INVERSE not in stack.columns:
+        if row_kinds().count_form(stack) is None:
             return None
-        return self.rows_before or round(float((stack.n * counts_of(stack)).sum()))
+        return self.rows_before or round(float((stack.n * row_kinds().stands_for(stack)).sum()))
 
     @property
     def labels(self) -> int | None:
         """How many of them are labeled, if the reward is known for some rows only."""
-        is_known_for_some = LABEL in next(iter(self.moments.values())).columns
-        return sum(powers.n for powers in self.rewards) if is_known_for_some else None
+        kinds = row_kinds().kinds_in(next(iter(self.moments.values())).columns)
+        return sum(powers.n for powers in self.rewards) if any(kind.known for kind in kinds) else None
 
     def __add__(self, other: LogMoments) -> LogMoments:
         if not isinstance(other, LogMoments):
@@ -378,7 +378,7 @@ def _check_whole(log: LogMoments) -> None:
         raise ValueError("its ladder of weights is damaged")
     if int(rows.sum()) > stored.MOST or too_many:
         raise ValueError("the numbers of rows are damaged")
-    if bool(log.per) != (PER in first.columns):
+    if bool(log.per) != any(kind.divisor for kind in row_kinds().kinds_in(first.columns)):
         raise ValueError("what the rewards are divided by is damaged")
     known = rows if log.labels is None else np.array([powers.n for powers in log.rewards])
     every = [(powers, rows) for powers in (*log.excess.values(), *([log.per] if log.per else []))]

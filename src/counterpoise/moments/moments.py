@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from types import EllipsisType
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import LogError, MomentsError, verbatim
 from counterpoise.moments import stored
-from counterpoise.moments.columns import CONTEXT, EXCESS, INVERSE, LABEL, LENGTH, MODEL, REWARD, ROW, SQUARE, STEPS
+from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE, STEPS
 
 Floats = NDArray[np.float64]
 Stacked = float | Floats  # one number, or one for every member of a stack
@@ -39,8 +40,7 @@ class Moments:
     Lists whose weights are not running products have the column u×length. Episodes are lists with the column steps, how many they have,
     and, where the log says which of them were cut off, the column cut.
 
-    Where rows were sampled, the column 1/keep says how many rows each stands for, and all others are multiplied by it; see `reduced`.
-    Where the reward is known for some rows only, s and us are 0 for the others, and further columns have who was labeled and a proxy.
+    Other kinds of rows have further columns of their own, and what they mean is written in `log/kinds`.
 
     `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). If the arrays have
     leading axes (segments, groups), this is a stack of moments, and `merge` adds along one of those axes.
@@ -225,19 +225,14 @@ class Moments:
         [0.25, 0.5, -0.25]
         """
         delta = np.asarray(self.center - np.asarray(center, dtype=np.float64))
-        u, s, us = (self.columns.index(name) for name in ROW)
         mean, scatter = self.mean.copy(), self.scatter.copy()
-        moved = {us: u}  # by δ times another column
-        moved |= {self.columns.index("bs"): self.columns.index("b")} if "bs" in self.columns else {}
-        rewards = [s, *(self.columns.index(name) for name in ("v",) if name in self.columns)]
-        if INVERSE in self.columns:
-            moved |= dict.fromkeys(rewards, self.columns.index(INVERSE))
-        elif LABEL in self.columns:
-            label = self.columns.index(LABEL)
-            moved = {s: label, us: label + 1}
-        else:
-            mean[..., rewards] += delta[..., None]
-        for column, by in moved.items():
+        moved = {"us": "u"}  # by δ times another column
+        for kind in row_kinds().kinds_in(self.columns):
+            moved |= kind.moved(self.columns)
+        mean[..., [k for k, name in enumerate(self.columns) if name in ("s", "v") and name not in moved]] += delta[
+            ..., None
+        ]
+        for column, by in ((self.columns.index(name), self.columns.index(other)) for name, other in moved.items()):
             mean[..., column] += delta * mean[..., by]
             scatter[..., column, :] += delta[..., None] * scatter[..., by, :]
             scatter[..., :, column] += delta[..., None] * scatter[..., :, by]
@@ -399,6 +394,11 @@ class Moments:
             return f"Moments(stack of {' × '.join(map(str, self.shape))}, columns={self.columns})"
         means = ", ".join(f"{name}={value:.6g}" for name, value in zip(self.columns, self.mean, strict=True))
         return f"Moments(n={self.n:,}, center={self.center:.6g}, mean: {means})"
+
+
+def row_kinds() -> Any:
+    """The kinds of rows, whose columns moments add up without knowing them. They are above this room, and so imported by name."""
+    return import_module("counterpoise.log.kinds")
 
 
 _PARTS = ("n", "mean", "scatter", "center")

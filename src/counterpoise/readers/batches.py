@@ -20,14 +20,15 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 import numpy as np
 
 from counterpoise.errors import AlreadyAddedError, MomentsError, OptionError, StateWarning, verbatim
-from counterpoise.log.parts import LABELS, Minimize, is_minimized
+from counterpoise.log.kinds import kinds_of
+from counterpoise.log.parts import Minimize, is_minimized
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.columns import CONTEXT
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.state import EPISODES, OF_LISTS, Rewards, State, StoredBatch, Summaries
+from counterpoise.moments.state import Rewards, State, StoredBatch, Summaries
 from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
@@ -295,18 +296,14 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         "drop_bad_rows": question.log.drop_bad_rows,
         "version": _versions(question, version),
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
-    if question.lists is not None:
-        log = question.log
-        kept |= {part: getattr(log, part) for part in (OF_LISTS if log.episode is None else EPISODES)}
     if question.log.candidates is not None and question.needs_python:
         kept["candidates"] = question.log.candidates
     if question.log.items is not None:
         kept["items"] = _items_kept(question)
     if question.features:
         kept["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
-    kept |= {part: column for part in ("per", *LABELS) if (column := getattr(question.log, part)) is not None}
-    if question.log.keep is not None:
-        kept["keep"] = _keep_kept(question.log.keep)
+    for kind in kinds_of(question.log):
+        kept |= kind.kept(question.log)
     if question.propensity_model is not None:
         kept["propensity_model"] = question.propensity_model.described
     if question.model is not None:
@@ -314,15 +311,6 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     if question.log.minimize is not None:
         kept["minimize"] = [reward for reward in rewards if is_minimized(question.log.minimize, reward)]
     return dict(json.loads(json.dumps(kept)))
-
-
-def _keep_kept(keep: str) -> str:
-    """The column of the probabilities with which rows were kept; a single number may be another one every day."""
-    try:
-        float(keep)
-    except ValueError:
-        return keep
-    return "a number"
 
 
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line, render, verbatim
-from counterpoise.log.log import Log, secrets_of, without
+from counterpoise.log.addresses import secrets_of, without
+from counterpoise.log.log import Log
 from counterpoise.log.targets import argument_of
 
 T = TypeVar("T")

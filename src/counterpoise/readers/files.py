@@ -20,8 +20,8 @@ from urllib.parse import unquote
 import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
+from counterpoise.log.addresses import looks_like_address, without_password
 from counterpoise.log.expressions import column, columns
-from counterpoise.log.log import looks_like_address, mistyped
 
 # -- Which files a path, folder, glob or list of them stands for -------------------------------------------------------
 
@@ -82,15 +82,17 @@ def _expand(path: Path) -> list[Path]:
         return inside
     if path.exists() or path.is_symlink():
         return [path]
-    if any(sign in str(path) for sign in "*?["):
-        files = _below(path) if "**" in path.parts else _matches(path)
-        if not files and looks_like_address(str(path)):
-            raise mistyped(str(path))
-        if not files:
-            raise LogError(f"no file matches {shown(path)!r} in {shown(Path.cwd())!r}.")
+    is_pattern = any(sign in str(path) for sign in "*?[")
+    files = (_below(path) if "**" in path.parts else _matches(path)) if is_pattern else []
+    if files:
         return files
     if looks_like_address(str(path)):
-        raise mistyped(str(path))
+        raise OptionError(
+            f"{without_password(str(path))!r} looks like the address of a database, and there is no such file.",
+            do="Write an address as postgresql://user:…@host/database, and name the log with `table=` or `query=`.",
+        )
+    if is_pattern:
+        raise LogError(f"no file matches {shown(path)!r} in {shown(Path.cwd())!r}.")
     raise LogError(f"no file {shown(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
 
 

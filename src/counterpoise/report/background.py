@@ -13,9 +13,9 @@ from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.reading import LIFT
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.story import Story
+from counterpoise.log.kinds import reduced
 from counterpoise.log.question import Question
 from counterpoise.moments import Moments
-from counterpoise.moments.reduction import reduced
 from counterpoise.report.glossary import GLOSSARY, glossary, term
 from counterpoise.report.markup import Safe, el, join, name_of, text
 

@@ -20,9 +20,9 @@ from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
 from counterpoise.evaluation.story import DATE, story_of
+from counterpoise.log.kinds import reduced
 from counterpoise.log.question import LOGGING
 from counterpoise.moments.log_moments import segment_text
-from counterpoise.moments.reduction import reduced
 from counterpoise.moments.spread import Tail
 from counterpoise.report.plots import forest_axis
 from counterpoise.report.propensities import drawn_bounds

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
-from counterpoise.log.lists import CONDITIONAL, EPISODE, MARGINAL
+from counterpoise.log.kinds.lists import CONDITIONAL, EPISODE, MARGINAL
 from counterpoise.log.log import Log
 from counterpoise.weights.weight import Weight
 

@@ -1,0 +1,112 @@
+"""What the rows of a log stand for: one file for each kind, and the list of them, in the order of their arithmetic.
+
+A log may be of several kinds, such as sampled ratios. Its moments are reduced to those of plain rows in the opposite order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from counterpoise.log.kinds.episodes import Episodes
+from counterpoise.log.kinds.kind import RowKind
+from counterpoise.log.kinds.labeled import Labeled
+from counterpoise.log.kinds.lists import ListRows
+from counterpoise.log.kinds.loggers import OfLoggers
+from counterpoise.log.kinds.ratio import RatioOfSums
+from counterpoise.log.kinds.sampled import Sampled
+from counterpoise.moments.moments import Floats, Moments
+
+KINDS: list[RowKind] = [OfLoggers(), ListRows(), Episodes(), RatioOfSums(), Labeled(), Sampled()]
+
+
+def kinds_of(log: Any) -> tuple[RowKind, ...]:
+    """The kinds of the rows of a log: none, if they are plain."""
+    return tuple(kind for kind in KINDS if kind.is_of(log))
+
+
+def kinds_in(columns: Container[str]) -> tuple[RowKind, ...]:
+    """The kinds of rows whose moments have these columns."""
+    return tuple(kind for kind in KINDS if kind.mark in columns)
+
+
+def reduced(moments: Moments, like: Moments | None = None, *, rows: int | None = None) -> Moments:
+    """The moments as those of a plain log, which is what estimators, intervals and diagnostics see; of a plain log, what they were.
+
+    Rows that say more than a weight and a reward are longer, and add up like all others. Only then does a linear map, whose coefficients
+    come from the means (and the scatter) themselves, turn them into the rows z = (u, s, u·s) of `Moments`: to first order, what remains
+    is the influence of each row on the means, so that every estimator of the family, its baseline and its error hold as they are.
+
+    Parts of a log whose rows are mapped `like` those of the whole add up to it. If it is known how many `rows` there were before
+    sampling, the first member of a stack is of all of them.
+
+    >>> plain = Moments.of(weight=[0.5, 1.5], reward=[1, 3])
+    >>> reduced(plain) is plain
+    True
+    """
+    for kind in reversed(kinds_in(moments.columns)):
+        if like is not None:
+            moments = moments.recenter(np.broadcast_to(like.center, moments.shape))
+        shorter = kind.shorter(moments if like is None else like)
+        if shorter is None:
+            continue
+        longer, moments, like = moments, shorter(moments), None if like is None else shorter(like)
+        if rows is not None:
+            moments = kind.with_known_rows(moments, longer, rows)
+    return moments
+
+
+def stands_for(moments: Moments) -> Floats:
+    """How many rows there were, on average, for each that is there; 1 where none were left out."""
+    counts = count_form(moments)
+    return np.ones(moments.shape) if counts is None else np.asarray((moments.mean * counts).sum(axis=-1))
+
+
+def count_form(moments: Moments) -> Floats | None:
+    """How many rows each stands for, as a row over its columns; None where each stands for itself."""
+    count = next((kind.count for kind in kinds_in(moments.columns) if kind.count), None)
+    return None if count is None else moments.form(count)
+
+
+def share_known(moments: Moments) -> Floats:
+    """The share of the rows that would do, were their rewards known, as much as those whose reward is; 1 where all are."""
+    return prod((kind.share_known(moments) for kind in kinds_in(moments.columns)), start=np.ones(moments.shape))
+
+
+def with_rewards(moments: Moments) -> Moments:
+    """The moments of the rows whose reward is known, each with its weight, as those of a plain log."""
+    for kind in kinds_in(moments.columns):
+        moments = kind.with_rewards(moments)
+    return reduced(moments)
+
+
+def per_row(moments: Moments) -> Floats:
+    """What rewards are divided by, on average; 1 where they are not."""
+    divisor = next((kind.divisor for kind in kinds_in(moments.columns) if kind.divisor), None)
+    return np.ones(moments.shape) if divisor is None else np.asarray(moments.average(divisor) / stands_for(moments))
+
+
+# -- What goes with what -------------------------------------------------------------------------------------------------
+
+
+def check_parts(log: Any) -> None:
+    """Check that the parts of a log that are about its rows go together, and with all its other parts."""
+    for kind in reversed(KINDS):  # episodes before lists
+        kind.check(log)
+        for part in kind.conflicts if kind.is_of(log) else ():
+            if hasattr(log, part) and log.has(part):
+                kind.refuse(part, part=part)
+
+
+def check_kinds(kinds: Sequence[RowKind], what: str, **words: object) -> None:
+    """Raise an error if rows of one of these kinds do not go with something, which `words` describe."""
+    for kind in reversed(kinds):
+        kind.refuse(what, **words)
+
+
+def refused_parts(verb: str) -> list[str]:
+    """The parts that say that rows are of a kind with which a verb does not go."""
+    return [part for kind in KINDS if verb in kind.conflicts for part in kind.parts]
