@@ -55,7 +55,7 @@ from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns, computed, roots_of
-from counterpoise.log.kinds import reduced
+from counterpoise.log.kinds import go_with, reduced
 from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, usual
 from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Question
@@ -159,7 +159,7 @@ def _checks_of(question: Question) -> Iterator[Callable[[Sample, RewardMoments],
     if not question.log.is_arrays and not question.is_binned:
         yield actions_as_probabilities
         yield other_columns
-    if _has_own_propensities(question) and question.log.keep is None:  # readings are tried on rows as they are
+    if _has_own_propensities(question) and go_with(question.kinds, "mean weights"):
         yield misread_propensities
         yield reread_propensities
         yield counted_propensities
@@ -269,7 +269,7 @@ def other_columns(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
         yield from (replace(each.caveat(), reward=reward) for reward, each in together.items())
     yield from lists_as_rows(sample, whole)
     taken = {column for _, column in question.columns} | {*log.context, *(log.baseline or ())}
-    possible = sampling_among(sample.columns, taken) if log.keep is None else {}
+    possible = sampling_among(sample.columns, taken) if question.kept_with is None else {}
     for name, is_sure in possible.items():
         caveat = about_sampling(sample.first(FIRST, list(possible)).get_column(name), is_sure=is_sure)
         if caveat is not None:
