@@ -485,21 +485,15 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
 def lists_as_rows(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether rows are positions of lists although nobody said so: the doctor's check, on whole lists."""
     question, log, names = sample.question, sample.question.log, sample.columns
-    # only if a name sounds like a position are values looked at
-    words = ("pos", "rank", "slot", "step", "turn", "move", "stage")
-    may_be_positions = any(
-        str(name).lower() == "t" or any(word in str(name).lower() for word in words) for name in names
-    )
-    if not question.weight.needs_propensity or not may_be_positions:
-        return
-    if question.propensity_model is not None:  # whose verdict is at most `caution` anyway
+    # a verdict on propensities of a model is at most `caution` anyway
+    if not question.weight.needs_propensity or question.propensity_model is not None:
         return
     taken = _taken(question)
-    free = [name for name in names if name not in taken]
+    free = [name for name in map(str, names) if name not in taken]
     positions = [name for name in free if says_position(name)]
-    ids = [name for name in free if says_list(name) or name in ids_among((name,))]
+    ids = [name for name in free if says_list(name) or name in ids_among((name,))] if positions else []
     item = log.action or usual("action", names)
-    for of in ids if positions else ():
+    for of in ids:
         others = [of, *positions, *([] if item is None else [item])]
         frame = rows(question, Ids(of, max(1, whole.rows // SAMPLED)), others)
         looked_at = frame.select(columns([of, *positions]))
