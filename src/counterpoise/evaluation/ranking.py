@@ -138,9 +138,8 @@ def drivers(comparison: Result, target: str | None = None) -> list[Driver]:
     if not log.segment_columns:
         return []
     groups = log.moments[name, comparison.against]
-    if any(
-        kind.divisor for kind in kinds_in(groups.columns)
-    ):  # rows of a part are mapped like those of the whole, so that they add up to it
+    # rows of a part are mapped like those of the whole, so that they add up to it
+    if any(kind.divisor for kind in kinds_in(groups.columns)):
         groups = reduced(groups, groups.merge(axis=0).merge(axis=0))
     together = groups.merge(axis=0)
     total = together.n * stands_for(together)  # rows by group, before sampling if they were sampled

@@ -37,6 +37,7 @@ from counterpoise.log.parts import (
     Ratio,
     Unlogged,
     check_known,
+    known_parts,
     with_parts,
 )
 
@@ -131,7 +132,7 @@ class Log:
     rows_are_independent: bool = False  # which ``cluster=False`` says
 
     def __init__(self, data: Data = None, **parts: Unpack[LogFields]) -> None:
-        check_known("Log", parts, PARTS)
+        check_known("Log", parts, known_parts())
         self._fill(data, parts)
 
     @property
@@ -152,12 +153,14 @@ class Log:
             data = arrays
         for field in fields(self):
             object.__setattr__(self, field.name, normal.get(field.name, field.default))
+        for part in known_parts().keys() - PARTS.keys():
+            object.__setattr__(self, part, normal.get(part))
         object.__setattr__(self, "data", data)
         _check(self)
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
         """The same log with some parts changed."""
-        check_known("but", changed, PARTS)
+        check_known("but", changed, known_parts())
         return self._with(self.data, changed)
 
     def without(self, *parts: str) -> Self:
@@ -174,7 +177,7 @@ class Log:
         return self._with(data, {} if is_files else {"format": None})
 
     def _with(self, data: Data, changed: Mapping[str, object]) -> Self:
-        kept: dict[str, object] = {part: getattr(self, part) for part in PARTS}
+        kept: dict[str, object] = {part: getattr(self, part, None) for part in known_parts()}
         if self.rows_are_independent:
             kept["cluster"] = False
         if "reward" in changed and isinstance(self.minimize, tuple):
@@ -332,9 +335,10 @@ def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, objec
         parts["rows_are_independent"] = True
     if "minimize" in parts:
         parts["minimize"] = _minimize(parts["minimize"])
+    known = known_parts()
     for form, read in _FORMS.items():  # in this order: what comes later may name the array of an earlier part
-        for part in PARTS:
-            if part in parts and PARTS[part].form == form:
+        for part in known:
+            if part in parts and known[part].form == form:
                 parts[part] = read(part, parts[part], arrays)
     return parts
 

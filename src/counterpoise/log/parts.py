@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NoReturn, ParamSpec, Protocol, TypedDict,
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError
-from counterpoise.log.kinds import refused_parts
+from counterpoise.log.kinds import KINDS, refused_parts
 
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
@@ -327,6 +327,14 @@ LISTS, LABELS, PREDICTIONS, FITTING = (
 EPISODES = ("episode", "step", "gamma", "done")
 MODELS = (*FITTING, *PREDICTIONS)
 
+
+def known_parts() -> dict[str, Part]:
+    """The parts of a log, and those of kinds of rows of one's own, each of which is a column."""
+    return PARTS | {
+        part: Part(f"a column of {type(kind).__name__}") for kind in KINDS for part in kind.parts if part not in PARTS
+    }
+
+
 # what an argument is called in other libraries, or in everyday language
 OTHER_WORDS = {
     "target": ("policy", "policies", "targets", "evaluation_policy", "new_policy"),
@@ -464,7 +472,8 @@ def takes_parts(verb: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(function)
         def run(*values: P.args, **arguments: P.kwargs) -> R:
             if not arguments.keys() <= known.keys():
-                check_known(function.__name__, arguments, known, taken)
+                own_kinds = known_parts().keys() - PARTS.keys()
+                check_known(function.__name__, arguments, {*known, *own_kinds}, [*taken, *own_kinds])
             return function(*values, **arguments)
 
         further = [Parameter(part, Parameter.KEYWORD_ONLY, default=None) for part in parts]

@@ -25,6 +25,7 @@ from typing import Any, TypeGuard
 from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
 from counterpoise.moments.log_moments import LogMoments
+from counterpoise.moments.moments import row_kinds
 from counterpoise.moments.weighed import PLAIN, Weighed
 from counterpoise.whole_files import whole_file
 
@@ -344,15 +345,15 @@ _PARTS = {
 }  # fmt: skip
 
 
-OF_LISTS = ("slate", "position", "propensity_of", "discount")
-EPISODES = ("episode", "step", "gamma", "done")
 # only present if it was part of the question
-_SAID = ("model", "propensity_model", "items", "candidates", "per", "keep", "proxy", "observed", "label_propensity")
+_SAID = ("model", "propensity_model", "items", "candidates")
 
 
 def _read_question(raw: object) -> dict[str, Any]:
-    optional = ("smoothings", "baseline", "minimize", *_SAID, *OF_LISTS, *EPISODES)
-    question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
+    of_kinds = row_kinds().parts_of_kinds()
+    question = stored.record(
+        raw, "the question", tuple(_PARTS), optional=("smoothings", "baseline", "minimize", *_SAID, *of_kinds)
+    )
     fits: dict[str, Callable[[object], bool]] = {
         "text": lambda value: isinstance(value, str),
         _MAYBE: lambda value: value is None or isinstance(value, str),
@@ -368,10 +369,8 @@ def _read_question(raw: object) -> dict[str, Any]:
     for part, kind in _PARTS.items():
         if not fits[kind](question[part]):
             raise ValueError(f"{part!r} in its question should be {kind}")
-    gamma = question.get("gamma")
-    named = [question.get(part) for part in (*OF_LISTS, *EPISODES) if part != "gamma"]
-    if not all(map(fits[_MAYBE], named)) or type(gamma) not in (int, float, type(None)):
-        raise ValueError("the parts of its lists should be names of columns")
+    if any(type(question.get(part)) not in (str, int, float, type(None)) for part in of_kinds):
+        raise ValueError("what its rows stand for should be names of columns")
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")
     minimize, rewards = question.get("minimize", []), question["reward"]

@@ -179,7 +179,7 @@ class RowKind:
 
     def is_of(self, log: Any) -> bool:
         """Whether the rows of a log are of this kind."""
-        return bool(self.parts) and vars(log)[self.parts[0]] is not None
+        return bool(self.parts) and vars(log).get(self.parts[0]) is not None
 
     def check(self, log: Log) -> None:
         """Check that its parts of a log go together."""
