@@ -24,6 +24,7 @@ from counterpoise.errors import CounterpoiseError, verbatim
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.choose import foremost
 from counterpoise.log.expressions import columns, of_64_bits, sql_name
+from counterpoise.log.kinds import chance_kept
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question, ask
 from counterpoise.log.targets import Probabilities, Target
@@ -119,9 +120,9 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
         return rows.get_column(name).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
 
     p, counts = numbers(str(question.log.propensity)), np.ones(rows.height)
-    if question.log.keep is not None:  # each row counts as often as it was sampled, on average once
-        keep = numbers(question.log.keep)
-        counts = np.where((keep > 0) & (keep <= 1), 1.0 / np.where(keep > 0, keep, 1.0), np.nan)
+    if (chance := chance_kept(question.log)) is not None:  # each row counts as often as it was sampled, on average once
+        kept = numbers(chance)
+        counts = np.where((kept > 0) & (kept <= 1), 1.0 / np.where(kept > 0, kept, 1.0), np.nan)
         counts = np.asarray(counts / np.nanmean(counts))
     good = (p > 0) & (p <= 1) & np.isfinite(counts)
     w = np.divide(counts * taken.probability, p, out=np.zeros(len(p)), where=good)[good]
@@ -417,7 +418,7 @@ def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> Rew
     """The range of a log's rewards."""
     if promised is not None:
         return RewardRange(*promised, is_promised=True)
-    if moments.per:  # what is missing may be divided by next to nothing
+    if not moments.means_rewards:  # what is missing may be divided by next to nothing
         return RewardRange(-math.inf, math.inf, is_promised=False)
     return RewardRange(
         float(np.fmin.reduce(moments.reward_min)), float(np.fmax.reduce(moments.reward_max)), is_promised=False
