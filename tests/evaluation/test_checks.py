@@ -12,7 +12,8 @@ from counterpoise.cli.wording import as_option, options_are, written
 from counterpoise.diagnostics import CODES
 from counterpoise.diagnostics.together import moving_together
 from counterpoise.engines.registry import Files, LogEngine, columns_of
-from counterpoise.engines.sampling import First
+from counterpoise.engines.rows import rows
+from counterpoise.engines.sampling import First, Ids, Spread
 from counterpoise.errors import LogError, OptionError
 from counterpoise.log.log import Log
 from counterpoise.log.parts import ids_among
@@ -82,9 +83,9 @@ def test_rows_that_share_a_usual_value_are_no_repeats_unless_they_were_sent_agai
     }[kind]()
     once = log.with_columns(**{name: pl.Series(values) for name, values in column.items()})
     again = pl.concat([once, once.head(400)])
-    for rows, are_odd in ((once, False), (again, True), (pl.concat([once, once]), True)):
-        assert bool(caveats(cp.evaluate(rows, **ASKED), "repeated-rows")) == are_odd
-        assert bool([one for one in cp.doctor(rows, **ASKED).findings if one.about == "rows"]) == are_odd
+    for kept, are_odd in ((once, False), (again, True), (pl.concat([once, once]), True)):
+        assert bool(caveats(cp.evaluate(kept, **ASKED), "repeated-rows")) == are_odd
+        assert bool([one for one in cp.doctor(kept, **ASKED).findings if one.about == "rows"]) == are_odd
 
 
 def test_rows_of_few_coarse_columns_repeat_by_chance():
@@ -526,3 +527,43 @@ def test_the_doctor_and_evaluate_say_the_same_of_the_same_log():
     assert found["counted-propensities"].do == evaluated.do
     (evaluated,) = caveats(cp.evaluate(log, **ASKED), "repeated-rows")
     assert found["repeated-rows"].reason == evaluated.reason
+
+
+def test_a_slim_question_reads_weights_and_rewards_alone_and_what_is_kept():
+    log = a_log().with_columns(id=pl.int_range(pl.len()), country=pl.lit("DE"))
+    more = {"key": "id", "segment": "country", "cluster": "user_id", "control": {"x": 0.0}}
+    question = cp.evaluate(log, **ASKED, **more).question
+
+    def read(**kept):
+        return {column for _, column in question.slim(**kept).columns}
+
+    assert read() == {"r", "p", "t"}
+    for keep, column in (("key", "id"), ("segment", "country"), ("cluster", "user_id"), ("controls", "x")):
+        assert read(keep=(keep,)) == {"r", "p", "t", column}
+    assert question.slim().groups == 1
+
+
+@pytest.mark.parametrize("source", ["frame", "lazy", "pandas", "mapping", "parquet", "duckdb"])
+def test_rows_are_taken_in_one_way_wherever_they_are(source, tmp_path):
+    log, connection = a_log(1000, 100).with_columns(row=pl.int_range(pl.len())), duckdb.connect()
+    log.write_parquet(tmp_path / "log.parquet")
+    data = {
+        "frame": lambda: log,
+        "lazy": log.lazy,
+        "pandas": log.to_pandas,
+        "mapping": lambda: {name: log[name].to_numpy() for name in log.columns},
+        "parquet": lambda: tmp_path / "log.parquet",
+        "duckdb": lambda: connection.from_arrow(log.to_arrow()),
+    }[source]()
+    question = cp.evaluate(data, **ASKED, cluster="user_id", where="x > -9").question
+    first = rows(question, First(30), ["row"])
+    assert first["row"].to_list() == list(range(30))
+    assert {"r", "p", "t"} <= set(first.columns)
+    assert "user_id" not in first.columns
+    spread = rows(question, Spread(100, 1000), ["row"])
+    assert 60 < spread.height < 140
+    assert source == "duckdb" or spread["row"].max() > 900
+    some = rows(question, Ids("user_id", 4), ["user_id", "row"])
+    whole = log.filter(pl.col("user_id").is_in(some["user_id"].implode()))
+    assert sorted(some["row"]) == sorted(whole["row"])  # all rows of some ids
+    assert 0 < some.height < 600

@@ -500,9 +500,8 @@ def _mean_weight(diagnostics: Diagnostics) -> str:
 def _of_evidence(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What is wrong with the rows that carry a value."""
     carrying = diagnostics.carrying_rows
-    if diagnostics.has_equal_rewards:
-        yield from _equal_rewards(diagnostics)
-    elif carrying < FEW_CARRYING:
+    yield from _equal_rewards(diagnostics)
+    if carrying < FEW_CARRYING and not diagnostics.has_equal_rewards:
         why = "the outcome that matters is too rare among the rows with large weights."
         if diagnostics.weight_rows < FEW_WEIGHTS:
             heavy = f" (Pareto k = {diagnostics.pareto_k:.2f})" if diagnostics.pareto_k > HEAVY_TAIL else ""
@@ -570,42 +569,32 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
 
 def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What dropping bad rows may have done to the answer."""
-    dropped, do = diagnostics.dropped, "Fix the bad rows in the log, and ask again."
+    n, dropped, stderr = diagnostics.n, diagnostics.dropped, diagnostics.mean_reward_stderr
+    shift, do = diagnostics.unknown_shift, "Fix the bad rows in the log, and ask again."
     if diagnostics.has_unknown_rewards:
-        text, do = _unknown_rewards(diagnostics), "Find out what they earned: if a missing reward means 0, write a 0."
-    elif diagnostics.lost_rewards:
-        text = _lost_rewards(diagnostics)
-    elif dropped > MANY_DROPPED * (diagnostics.n + dropped):
         text = (
-            f"{dropped:,} of {diagnostics.n + dropped:,} rows were dropped as bad, and the rest may not be like them."
+            f"{_percent(diagnostics.unknown_share)} of the log's rows were dropped because their reward is missing or not a number. Other "
+            f"rewards are from {diagnostics.reward_min:g} to {diagnostics.reward_max:g}, so those rows could move the answer by up to "
+            f"{shift:.2g}, about {shift / stderr if stderr > 0 else math.inf:.2g} standard errors."
         )
+        do = "Find out what they earned: if a missing reward means 0, write a 0."
+    elif diagnostics.lost_rewards:
+        mean = diagnostics.mean_reward
+        whole = mean + diagnostics.dropped_shift
+        total = whole * (n + diagnostics.dropped_rewards)
+        lost = total - mean * n
+        share = f", and {lost / total:.0%} of the reward with them" if diagnostics.reward_min >= 0 and lost > 0 else ""
+        text = (
+            f"{dropped:,} of {n + dropped:,} rows ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
+            f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if rows were bad at "
+            "random), so the rows behind the answer are not like those of the log."
+        )
+    elif dropped > MANY_DROPPED * (n + dropped):
+        text = f"{dropped:,} of {n + dropped:,} rows were dropped as bad, and the rest may not be like them."
     else:
         return
-    numbers = {"dropped": dropped, "unknown_share": diagnostics.unknown_share, "shift": diagnostics.unknown_shift}
+    numbers = {"dropped": dropped, "unknown_share": diagnostics.unknown_share, "shift": shift}
     yield Caveat("dropped-rows", text, numbers, do)
-
-
-def _unknown_rewards(diagnostics: Diagnostics) -> str:
-    shift, stderr = diagnostics.unknown_shift, diagnostics.mean_reward_stderr
-    errors = shift / stderr if stderr > 0 else math.inf
-    return (
-        f"{_percent(diagnostics.unknown_share)} of the log's rows were dropped because their reward is missing or not a number. Other "
-        f"rewards are from {diagnostics.reward_min:g} to {diagnostics.reward_max:g}, so those rows could move the answer by up to "
-        f"{shift:.2g}, about {errors:.2g} standard errors."
-    )
-
-
-def _lost_rewards(diagnostics: Diagnostics) -> str:
-    m, n, mean, dropped = diagnostics.dropped_rewards, diagnostics.n, diagnostics.mean_reward, diagnostics.dropped
-    whole = mean + diagnostics.dropped_shift
-    total = whole * (n + m)
-    lost = total - mean * n
-    share = f", and {lost / total:.0%} of the reward with them" if diagnostics.reward_min >= 0 and lost > 0 else ""
-    return (
-        f"{dropped:,} of {n + dropped:,} rows ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
-        f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if rows were bad at "
-        "random), so the rows behind the answer are not like those of the log."
-    )
 
 
 def _percent(share: float) -> str:

@@ -35,7 +35,7 @@ class Look:
 
 def first_look(question: Question) -> Look:
     """The good rewards among 100,000 rows: evenly spaced ones if the log is in memory, and the first ones if it is not."""
-    log = question.log.but(key=(), cluster=None, model_reward=None, control=None)
+    log = question.slim().log
     lean = Question(log, (), Own())  # which needs no propensity
     rows = engine_of(log).take(lean, Peek(ROWS))
     (reward,) = log.reward

@@ -55,7 +55,7 @@ from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns, computed, roots_of
-from counterpoise.log.kinds import reduced
+from counterpoise.log.kinds import go_with, reduced
 from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, usual
 from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Question
@@ -159,7 +159,7 @@ def _checks_of(question: Question) -> Iterator[Callable[[Sample, RewardMoments],
     if not question.log.is_arrays and not question.is_binned:
         yield actions_as_probabilities
         yield other_columns
-    if _has_own_propensities(question) and question.log.keep is None:  # readings are tried on rows as they are
+    if _has_own_propensities(question) and go_with(question.kinds, "mean weights"):
         yield misread_propensities
         yield reread_propensities
         yield counted_propensities
@@ -269,7 +269,7 @@ def other_columns(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
         yield from (replace(each.caveat(), reward=reward) for reward, each in together.items())
     yield from lists_as_rows(sample, whole)
     taken = {column for _, column in question.columns} | {*log.context, *(log.baseline or ())}
-    possible = sampling_among(sample.columns, taken) if log.keep is None else {}
+    possible = sampling_among(sample.columns, taken) if question.kept_with is None else {}
     for name, is_sure in possible.items():
         caveat = about_sampling(sample.first(FIRST, list(possible)).get_column(name), is_sure=is_sure)
         if caveat is not None:
@@ -485,21 +485,15 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
 def lists_as_rows(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether rows are positions of lists although nobody said so: the doctor's check, on whole lists."""
     question, log, names = sample.question, sample.question.log, sample.columns
-    # only if a name sounds like a position are values looked at
-    words = ("pos", "rank", "slot", "step", "turn", "move", "stage")
-    may_be_positions = any(
-        str(name).lower() == "t" or any(word in str(name).lower() for word in words) for name in names
-    )
-    if not question.weight.needs_propensity or not may_be_positions:
-        return
-    if question.propensity_model is not None:  # whose verdict is at most `caution` anyway
+    # a verdict on propensities of a model is at most `caution` anyway
+    if not question.weight.needs_propensity or question.propensity_model is not None:
         return
     taken = _taken(question)
-    free = [name for name in names if name not in taken]
+    free = [name for name in map(str, names) if name not in taken]
     positions = [name for name in free if says_position(name)]
-    ids = [name for name in free if says_list(name) or name in ids_among((name,))]
+    ids = [name for name in free if says_list(name) or name in ids_among((name,))] if positions else []
     item = log.action or usual("action", names)
-    for of in ids if positions else ():
+    for of in ids:
         others = [of, *positions, *([] if item is None else [item])]
         frame = rows(question, Ids(of, max(1, whole.rows // SAMPLED)), others)
         looked_at = frame.select(columns([of, *positions]))

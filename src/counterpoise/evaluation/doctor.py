@@ -39,6 +39,7 @@ from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audi
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
+from counterpoise.log.kinds import chance_kept, go_with, kinds_of
 from counterpoise.log.kinds.lists import CONDITIONAL
 from counterpoise.log.log import Log, as_log, column_names, logged_propensity
 from counterpoise.log.parts import (
@@ -325,10 +326,15 @@ class Patient:
         return self.frame.head(COUNTED)
 
     @cached_property
-    def with_keep(self) -> pl.LazyFrame:
+    def with_chances(self) -> pl.LazyFrame:
         """The rows, with the probability with which each was kept, if that is not a column but an expression."""
-        keep = self.log.keep
-        return self.frame if keep is None or keep in self.schema else computed(self.frame, [keep])
+        chance = chance_kept(self.log)
+        return self.frame if chance is None or chance in self.schema else computed(self.frame, [chance])
+
+    @property
+    def counts_alike(self) -> bool:
+        """Whether the mean weights of parts of the log, and of 1/propensity, can be looked at."""
+        return go_with(kinds_of(self.log), "mean weights")
 
     @cached_property
     def propensities(self) -> Propensities | None:
@@ -375,9 +381,9 @@ class Patient:
         """What the rewards look like, if they are numbers; means count rows as often as they stand for others."""
         if self.reward not in self.numbers:
             return None
-        r, counts, keep = pl.col("r"), pl.col("counts"), self.log.keep
-        kept = pl.lit(1.0) if keep is None else column(keep).cast(pl.Float64)
-        every = self.with_keep.select(r=column(str(self.reward)).cast(pl.Float64), counts=1.0 / kept)
+        r, counts, chance = pl.col("r"), pl.col("counts"), chance_kept(self.log)
+        kept = pl.lit(1.0) if chance is None else column(chance).cast(pl.Float64)
+        every = self.with_chances.select(r=column(str(self.reward)).cast(pl.Float64), counts=1.0 / kept)
         good, known = every.filter(is_number(r)), pl.when(is_number(counts)).then(counts)
         means = {name: (of * known).sum() / known.sum() for name, of in (("mean", r), ("zero", r == 0))}
         measured = collect(good.select(n=r.len(), lowest=r.min(), highest=r.max(), **means))
@@ -450,7 +456,7 @@ class Patient:
     @cached_property
     def audit(self) -> Audit | None:
         """The audit of the propensities, if some are possible."""
-        if self.propensities is None or self.propensities.impossible == self.rows or self.log.keep is not None:
+        if self.propensities is None or self.propensities.impossible == self.rows or not self.counts_alike:
             return None  # it counts every row once
         by = (self.action, self.log.cluster, self.segments, self.day, self.distribution)
         return audit(self.frame, self.schema, Parts(str(self.propensity), self.usable, *by))
@@ -472,7 +478,7 @@ class Patient:
                 question = replace(question, weight=weight, lists=lists_of(lean), groups=groups)
         if not rules_of(question):
             return []
-        problems = Streaming(prepare_lazily(self.with_keep, question), question).problems()
+        problems = Streaming(prepare_lazily(self.with_chances, question), question).problems()
         return problems if engine_of(self.log).has_order else [replace(problem, row=None) for problem in problems]
 
 
@@ -498,7 +504,7 @@ def missing_parts(patient: Patient) -> Iterator[Caveat]:
 
 def misread_propensities(patient: Patient) -> Iterator[Caveat]:
     """Propensities that seem to be something else."""
-    if patient.propensities is None or patient.log.keep is not None:
+    if patient.propensities is None or not patient.counts_alike:
         return
     misread, propensity = None, str(patient.propensity)
     if patient.propensities.impossible and patient.action is not None:
@@ -569,7 +575,7 @@ def odd_propensities(patient: Patient) -> Iterator[Caveat]:
             "Is that a default for rows whose true value was unknown?",
         )
         yield Caveat("default-propensities", text, {"share": share, "value": common}, do, about=column)
-    actions = patient.actions if patient.log.keep is None else None
+    actions = patient.actions if patient.counts_alike else None
     inverse, expected = propensities.mean_inverse, propensities.expected_actions
     # all actions, seen or not: there cannot be fewer than were seen, but there can be more if rare ones have not come up yet
     if actions and actions - inverse > max(SURE * propensities.mean_inverse_stderr, 0.02 * actions):
@@ -653,12 +659,10 @@ def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
 
 def sampled_rows(patient: Patient) -> Iterator[Caveat]:
     """Whether a column that nobody named says how rows were sampled, and what was left out because rows were sampled."""
-    if patient.log.keep is not None:
-        text = (
-            "rows were sampled, so that the mean weights of parts of the log, and of 1/propensity, were not looked at."
-        )
-        yield Caveat("sampled-rows", text, about="keep")
-        return
+    for kind in kinds_of(patient.log):
+        if conflict := kind.conflicts.get("mean weights"):
+            yield Caveat("sampled-rows", conflict.why, about=kind.parts[0])
+            return
     taken = (patient.reward, patient.propensity, patient.action, *patient.targets, *patient.log.context)
     for name, is_sure in sampling_among(patient.schema.names(), taken).items():
         values = collect(patient.sample.select(column(name))).get_column(name)

@@ -22,7 +22,7 @@ from counterpoise.intervals import Anytime, Evidence, Interval, Method, check_le
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import UNKNOWN, Unseen, Unvaried, bounds_by_kind, unvaried, wilson
-from counterpoise.log.kinds import reduced, stands_for, with_rewards
+from counterpoise.log.kinds import go_with, reduced, stands_for, with_rewards
 from counterpoise.log.kinds.labeled import LABEL, PROXY, effective_labels, is_at_one_rate, label_gap
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
@@ -158,7 +158,7 @@ def reward_limits(view: View, reward_bounds: tuple[float, float] | None) -> tupl
     A sum over the rows of a list or an episode has no such bounds, nor does a ratio, nor what weights of one's own add up to.
     """
     log = view.log
-    if log.per or log.weight.unit != "row" or log.weight.is_own:
+    if not log.means_rewards or log.weight.is_own:
         return None
     low, high = view.reward_range
     return check_reward_bounds(reward_bounds) if reward_bounds else bounds_by_kind(float(low[0]), float(high[0]))
@@ -214,7 +214,7 @@ def _consistent(view: View, estimator: Estimator) -> Estimator:
     if estimator not in (ESTIMATORS["lift"], DIFFERENCES["beta_ips"], DIFFERENCES["context_ips"]) or not is_off(view):
         return estimator
     if view.log.weight.is_own and estimator == ESTIMATORS["lift"]:
-        return above_logging(ESTIMATORS["snips" if view.log.per else "ips"])
+        return above_logging(ESTIMATORS["ips" if go_with(view.kinds, "estimator='ips'") else "snips"])
     return above_logging(ESTIMATORS["context_ips" if whole.context else "beta_ips"])
 
 

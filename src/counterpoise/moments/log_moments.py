@@ -88,6 +88,11 @@ class LogMoments:
         return int(next(iter(self.moments.values())).n.sum())
 
     @property
+    def means_rewards(self) -> bool:
+        """Whether a value is the mean of a row's reward, within its bounds; not if it is a sum over a list, or a ratio of two sums."""
+        return self.weight.unit == "row" and not self.per
+
+    @property
     def before_sampling(self) -> int | None:
         """How many rows there were before sampling, as said or estimated; None if rows were not sampled."""
         stack = next(iter(self.moments.values()))

@@ -274,7 +274,7 @@ def of_any_day(where: str | None) -> str | None:
 def question_kept(question: Question, version: str | Mapping[str, str] | None) -> dict[str, object]:
     """What must be the same every day, as JSON keeps it."""
     rewards = list(question.log.reward)
-    kept = {
+    kept: dict[str, object] = {
         "reward": rewards if len(rewards) > 1 else rewards[0],
         "propensity": question.propensity_named,
         "target": list(question.target_names),

@@ -33,6 +33,12 @@ def kinds_in(columns: Container[str]) -> tuple[RowKind, ...]:
     return tuple(kind for kind in KINDS if kind.mark in columns)
 
 
+def chance_kept(log: Any) -> str | None:
+    """The column, or the expression, of the probability that a row is there, if some are missing: a row counts as often as one over it."""
+    named = {number.name: vars(log)[number.part] for kind in kinds_of(log) for number in kind.numbers}
+    return next((named[kind.kept_with] for kind in kinds_of(log) if kind.kept_with), None)
+
+
 def reduced(moments: Moments, like: Moments | None = None, *, rows: int | None = None) -> Moments:
     """The moments as those of a plain log, which is what estimators, intervals and diagnostics see; of a plain log, what they were.
 
@@ -105,6 +111,11 @@ def check_kinds(kinds: Sequence[RowKind], what: str, **words: object) -> None:
     """Raise an error if rows of one of these kinds do not go with something, which `words` describe."""
     for kind in reversed(kinds):
         kind.refuse(what, **words)
+
+
+def go_with(kinds: Sequence[RowKind], what: str) -> bool:
+    """Whether rows of all of these kinds go with something."""
+    return not any(what in kind.conflicts for kind in kinds)
 
 
 def refused_parts(verb: str) -> list[str]:

@@ -61,6 +61,9 @@ class Sampled(RowKind):
         **dict.fromkeys(("ab_test", "distribution", "sensitivity", "a check of coverage"), _once()),
         **dict.fromkeys(("learn_policy", "PolicyLearner", "RankingLearner"), _once()),
         "exploration": _once("`actions=`, what exploring would save,", "Leave out `actions=`."),
+        "mean weights": Conflict(
+            "rows were sampled, so that the mean weights of parts of the log, and of 1/propensity, were not looked at."
+        ),
         "known propensities": Conflict(
             "{who} bounds single rows, and where rows were sampled, as `keep=` says, each stands for several.",
             "Pass `interval='student'`.",
