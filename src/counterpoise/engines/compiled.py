@@ -24,7 +24,7 @@ from counterpoise.moments import Floats
 from counterpoise.moments.columns import INVERSE
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
-from counterpoise.weights import Ratio
+from counterpoise.weights import Importance
 
 SHORTEST = 5_000_000  # rows of arrays; loading the compiled loop takes longer than a shorter log
 WIDE = 16  # columns; more of them at once would take too much memory
@@ -41,7 +41,7 @@ def answers(question: Question) -> bool:
     more = (question.segment, question.model_value, question.control, question.smoothings, question.features)
     is_short = question.log.per is None and question.log.proxy is None
     is_plain = question.groups == 1 and is_short and not any(more)
-    return is_plain and type(question.weight) is Ratio and _loop() is not None
+    return is_plain and type(question.weight) is Importance and _loop() is not None
 
 
 def is_started() -> bool:

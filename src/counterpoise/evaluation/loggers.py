@@ -26,7 +26,7 @@ from counterpoise.moments import LogMoments, Moments
 from counterpoise.moments.log_moments import as_label, in_order
 from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
 from counterpoise.moments.weighed import PLAIN
-from counterpoise.weights import Balanced, Own, Ratio, Weight
+from counterpoise.weights import Balanced, Importance, Own, Weight
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,7 +51,7 @@ def by_value(log: Log, column: str, *, groups: int = 1, features: tuple[Feature,
 
 def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
     """The log with the mixture of its loggers as its propensity, and the weight that says so."""
-    if type(weight) is not Ratio:
+    if type(weight) is not Importance:
         raise OptionError(
             f"a log of several loggers has the balanced weight, and not {type(weight).__name__}: leave out `weight=`."
         )
@@ -104,7 +104,7 @@ def of_own_logger(question: Question) -> Question:
     """The same question, with the probability that a row's own logger gave its action, so that weights average 1 by logger."""
     weight = question.weight
     own = own_sql(dict(zip(weight.loggers, weight.columns, strict=True)), weight.logger, quoting(question.log))
-    return replace(question, log=question.log.but(propensity=own), weight=Ratio())
+    return replace(question, log=question.log.but(propensity=own), weight=Importance())
 
 
 # -- The probability with which several loggers took an action together, as SQL of their columns -----------------------

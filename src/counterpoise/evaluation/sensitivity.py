@@ -50,7 +50,7 @@ from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.bins import DIFFERENCE, OWN_VALUE, Bins, Cut, OddsBins, PairBins
-from counterpoise.weights import Ratio
+from counterpoise.weights import Importance
 from counterpoise.weights.biased import AllOdds
 
 if TYPE_CHECKING:
@@ -571,7 +571,7 @@ def _options(question: Question, level: float) -> IntervalOptions:
 
 def check_plain(question: Question) -> None:
     question.log.need_only("sensitivity")
-    if not isinstance(question.weight, Ratio):
+    if not isinstance(question.weight, Importance):
         raise OptionError(
             f"sensitivity is about propensities, and so about the plain weight target / propensity; found {question.weight!r}."
         )

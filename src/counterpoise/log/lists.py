@@ -42,7 +42,7 @@ class Lists:
     first: int = 1
     last: int = 1
     unit: str = "list"
-    gamma: float = 1.0
+    discount_factor: float = 1.0
     done: str | None = None
 
     @property
@@ -73,10 +73,10 @@ class Lists:
     def counts(self, rank: int) -> float:
         """What the reward at a rank, from 1 on, counts where no column says it.
 
-        >>> Lists("query", "rank", MARGINAL, DCG).counts(3), Lists("game", "move", CONDITIONAL, gamma=0.5).counts(3)
+        >>> Lists("query", "rank", MARGINAL, DCG).counts(3), Lists("game", "move", CONDITIONAL, discount_factor=0.5).counts(3)
         (0.5, 0.25)
         """
-        return 1.0 / log2(rank + 1.0) if self.discount == DCG else self.gamma ** (rank - 1)
+        return 1.0 / log2(rank + 1.0) if self.discount == DCG else self.discount_factor ** (rank - 1)
 
     @property
     def shares(self) -> dict[int, float]:
@@ -91,7 +91,7 @@ class Lists:
 
 def check_lists(parts: Mapping[str, object]) -> None:
     """Check that the parts of a log that describe lists go together."""
-    if any(parts.get(part) is not None for part in ("episode", "step", "gamma", "done")):
+    if any(parts.get(part) is not None for part in ("episode", "step", "discount_factor", "done")):
         _check_episodes(parts)
         return
     slate = parts.get("slate")
@@ -120,16 +120,16 @@ def check_lists(parts: Mapping[str, object]) -> None:
 
 def _check_episodes(parts: Mapping[str, object]) -> None:
     """Check that the parts of a log that describe episodes go together."""
-    episode, gamma = parts.get("episode"), parts.get("gamma")
+    episode, factor = parts.get("episode"), parts.get("discount_factor")
     if episode is None:
-        alone = next(part for part in ("step", "gamma", "done") if parts.get(part) is not None)
+        alone = next(part for part in ("step", "discount_factor", "done") if parts.get(part) is not None)
         raise OptionError(
             f"`{alone}=` is about episodes, but nothing says which rows belong to the same one.",
             do="Pass `episode=`, the column with the episode's id.",
         )
     for part in ("slate", "position", "propensity_of", "discount"):
         if parts.get(part) is not None:
-            instead = {"slate": "", "position": "`step=`", "discount": "`gamma=`"}.get(part, "")
+            instead = {"slate": "", "position": "`step=`", "discount": "`discount_factor=`"}.get(part, "")
             raise OptionError(
                 f"`{part}=` is about lists, and `episode={episode!r}` says that these rows are steps of episodes: leave out one of them.",
                 do=f"Of episodes, it is {instead}." if instead else "",
@@ -139,8 +139,10 @@ def _check_episodes(parts: Mapping[str, object]) -> None:
             f"`episode={episode!r}` says which rows are an episode, but not in which order.",
             do="Pass `step=`, the column that numbers the steps of an episode.",
         )
-    if gamma is not None and not (isinstance(gamma, Real) and not isinstance(gamma, bool) and 0 < float(gamma) <= 1):
-        raise OptionError(f"`gamma={gamma!r}` must be a number above 0 and at most 1.")
+    if factor is not None and not (
+        isinstance(factor, Real) and not isinstance(factor, bool) and 0 < float(factor) <= 1
+    ):
+        raise OptionError(f"`discount_factor={factor!r}` must be a number above 0 and at most 1.")
     _check_of_rows(parts, "episodes")
 
 

@@ -25,7 +25,6 @@ from counterpoise.log.parts import (
     LISTS,
     MODELS,
     PARTS,
-    BareLogFields,
     Bounds,
     Columns,
     Data,
@@ -37,7 +36,7 @@ from counterpoise.log.parts import (
     Minimize,
     Ratio,
     Unlogged,
-    check_known,
+    by_name,
     with_parts,
 )
 
@@ -200,7 +199,7 @@ class Log:
     discount: str | None = None
     episode: str | None = None
     step: str | None = None
-    gamma: float | None = None
+    discount_factor: float | None = None
     done: str | None = None
     where: str | None = None
     trained_on: Any = None  # rows, as data
@@ -216,8 +215,7 @@ class Log:
     rows_are_independent: bool = False  # which ``cluster=False`` says
 
     def __init__(self, data: Data = None, **parts: Unpack[LogFields]) -> None:
-        check_known("Log", parts, PARTS)
-        self._fill(data, parts)
+        self._fill(data, by_name("Log", parts, PARTS))
 
     @property
     def short_name(self) -> str:
@@ -242,12 +240,11 @@ class Log:
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
         """The same log with some parts changed."""
-        check_known("but", changed, PARTS)
-        return self._with(self.data, changed)
+        return self._with(self.data, by_name("but", changed, PARTS))
 
     def without(self, *parts: str) -> Self:
         """The same log without some of its parts."""
-        return self._with(self.data, dict.fromkeys(parts))
+        return self._with(self.data, by_name("without", dict.fromkeys(parts), PARTS))
 
     def of(self, data: Data) -> Self:
         """The same parts, for other data; what was read from another tool's files is no longer in its format."""
@@ -373,7 +370,7 @@ class Log:
 Log.__doc__ = with_parts(Log.__doc__, PARTS)
 
 
-def as_log(log: Any, parts: LogFields | BareLogFields) -> Log:
+def as_log(log: Any, parts: LogFields) -> Log:
     """The log that a verb was given, as a `Log` or as data and parts; parts that a `Log` lacks are added to it.
 
     >>> as_log({"r": [1]}, {"reward": "r"})

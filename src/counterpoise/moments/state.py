@@ -25,7 +25,7 @@ from typing import Any, TypeGuard
 from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.weighed import PLAIN, Weighed
+from counterpoise.moments.weighed import PLAIN, Weighed, named_today
 from counterpoise.whole_files import whole_file
 
 FORMAT = 4  # of the file; any other is refused, except for
@@ -345,13 +345,16 @@ _PARTS = {
 
 
 OF_LISTS = ("slate", "position", "propensity_of", "discount")
-EPISODES = ("episode", "step", "gamma", "done")
+EPISODES = ("episode", "step", "discount_factor", "done")
+OLD_NAMES = {"gamma": "discount_factor"}  # in states of 0.3 and before
 # only present if it was part of the question
 _SAID = ("model", "propensity_model", "items", "candidates", "per", "keep", "proxy", "observed", "label_propensity")
 
 
 def _read_question(raw: object) -> dict[str, Any]:
     optional = ("smoothings", "baseline", "minimize", *_SAID, *OF_LISTS, *EPISODES)
+    if isinstance(raw, dict):
+        raw = {OLD_NAMES.get(part, part): value for part, value in raw.items()}
     question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
     fits: dict[str, Callable[[object], bool]] = {
         "text": lambda value: isinstance(value, str),
@@ -368,9 +371,10 @@ def _read_question(raw: object) -> dict[str, Any]:
     for part, kind in _PARTS.items():
         if not fits[kind](question[part]):
             raise ValueError(f"{part!r} in its question should be {kind}")
-    gamma = question.get("gamma")
-    named = [question.get(part) for part in (*OF_LISTS, *EPISODES) if part != "gamma"]
-    if not all(map(fits[_MAYBE], named)) or type(gamma) not in (int, float, type(None)):
+    question["weight"] = named_today(question["weight"])
+    factor = question.get("discount_factor")
+    named = [question.get(part) for part in (*OF_LISTS, *EPISODES) if part != "discount_factor"]
+    if not all(map(fits[_MAYBE], named)) or type(factor) not in (int, float, type(None)):
         raise ValueError("the parts of its lists should be names of columns")
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")

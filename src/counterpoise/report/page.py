@@ -27,7 +27,7 @@ from counterpoise.report.first_screen import (
 )
 from counterpoise.report.markup import Section, assemble, folds, join, name_of, write
 from counterpoise.report.profile import Profile, dates_of, profile
-from counterpoise.weights import Ratio
+from counterpoise.weights import Importance
 
 Checks = CoverageCheck | Sequence[CoverageCheck] | None
 
@@ -204,7 +204,7 @@ def _doubts(reading: Reading) -> Sensitivity | None:
     Spark takes so long to plan this that you have to ask for it, with `result.sensitivity()`.
     """
     result = reading.result
-    if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Ratio):
+    if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Importance):
         return None
     log = result.question.log
     is_plain = log.keep is None and log.per is None and result.moments.labels is None
