@@ -32,7 +32,6 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison
-from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.log import Log, as_log
@@ -145,7 +144,7 @@ class Backtest(Display):
 
     def table(self) -> pl.DataFrame:
         """One row per test."""
-        return frame(self.cells())
+        return self.cells().frame()
 
     def cells(self) -> Table:
         """A row for every test."""

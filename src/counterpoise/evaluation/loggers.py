@@ -16,7 +16,6 @@ from counterpoise.engines.registry import moments_of
 from counterpoise.errors import LogError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.estimates import estimates, options_of
-from counterpoise.evaluation.table import frame
 from counterpoise.evaluation.view import View
 from counterpoise.intervals.method import normal
 from counterpoise.log.baseline import Feature
@@ -281,7 +280,7 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
         _row(f"{name} alone", estimate) | {"weight_share": Share(carried[name] / total)}
         for name, estimate in each.items()
     ]
-    return frame(Table([{name: row.get(name) for name in COLUMNS} for row in rows]))
+    return Table([{name: row.get(name) for name in COLUMNS} for row in rows]).frame()
 
 
 COLUMNS = ("how", "value", "stderr", "lower", "upper", "n", "weight_share")

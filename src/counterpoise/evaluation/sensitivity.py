@@ -40,7 +40,6 @@ from counterpoise.evaluation.distribution import bin_sql, thresholds_of
 from counterpoise.evaluation.estimates import IntervalOptions, diagnostics, estimates, limits_of, options_of
 from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.support import missing_by_target
-from counterpoise.evaluation.table import frame
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval
 from counterpoise.intervals.jackknife import jackknife_error
@@ -192,7 +191,7 @@ class Sensitivity(Display):
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
         """The bounds of every target at every Γ as a tidy polars frame."""
-        return frame(self.cells(gamma))
+        return self.cells(gamma).frame()
 
     def cells(self, gamma: Sequence[float] | None = None) -> Table:
         """The bounds of every target at every Γ."""

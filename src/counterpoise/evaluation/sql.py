@@ -16,7 +16,7 @@ from narwhals.typing import IntoFrame
 from counterpoise.engines.pushdown import guard, prepare_there
 from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
-from counterpoise.errors import LogError, OptionError, first_line, verbatim
+from counterpoise.errors import CounterpoiseError, LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
@@ -75,6 +75,8 @@ def sql(
         inner = _inner(sqlglot, question, names, dialect)
         whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
         return str(whole.sql(dialect=dialect, pretty=True))
+    except CounterpoiseError:
+        raise
     except ValueError as error:  # an unknown dialect
         raise OptionError(f"cannot write the statement for {dialect!r}: {verbatim(error)}.") from error
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from counterpoise.errors import ColumnError, OptionError
+from counterpoise.errors import ColumnError, OptionError, warn_of_old_name
 from counterpoise.log.baseline import How, as_baseline
 from counterpoise.log.lists import CONDITIONAL, DCG, check_lists, refuse_lists
 from counterpoise.log.parts import (
@@ -24,6 +24,7 @@ from counterpoise.log.parts import (
     LIMITS,
     LISTS,
     MODELS,
+    OLD_NAMES,
     PARTS,
     Bounds,
     Columns,
@@ -218,6 +219,12 @@ class Log:
         self._fill(data, by_name("Log", parts, PARTS))
 
     @property
+    def gamma(self) -> float | None:
+        """What `discount_factor` was called until 0.4."""
+        warn_of_old_name("log.gamma", "log.discount_factor")
+        return self.discount_factor
+
+    @property
     def short_name(self) -> str:
         """Where the rows are, in a word or two; empty for arrays and frames, which have no name."""
         if self.table is not None:
@@ -347,6 +354,9 @@ class Log:
         # pickles lie around in files and queues: whoever opens one supplies the database's password
         is_address = isinstance(self.data, str) and not exists(self.data)  # files may have odd names
         return {**self.__dict__, "data": forgetting_password(self.data) if is_address else self.data}
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        self.__dict__.update({OLD_NAMES.get(part, part): value for part, value in state.items()})
 
     def __copy__(self) -> Self:
         return self._with(self.data, {})  # a copy made through a pickle would lose its password

@@ -358,6 +358,16 @@ def help_of(part: str) -> str:
 OLD_NAMES = {"gamma": "discount_factor", "distribution": "probabilities"}
 
 
+def new_name(name: str, known: Collection[str]) -> str | None:
+    """What an argument that is not `known` is called now; None if that is not known either.
+
+    >>> new_name("gamma", ["episode", "discount_factor"]), new_name("gamma", ["target", "gamma"])
+    ('discount_factor', None)
+    """
+    new = OLD_NAMES.get(name)
+    return new if name not in known and new in known else None
+
+
 def by_name(
     caller: str, arguments: Mapping[str, object], known: Collection[str], taken: Collection[str] | None = None
 ) -> dict[str, object]:
@@ -371,11 +381,10 @@ def by_name(
     """
     named = {}
     for name, value in arguments.items():
-        new = OLD_NAMES.get(name)
         if name in known:
             named[name] = value
             continue
-        if new in known:
+        if (new := new_name(name, known)) is not None:
             if new in arguments:
                 raise TypeError(f"{caller} was given both {name!r} and {new!r}, which are the same argument.")
             warn_of_old_name(f"{name}=", f"{new}=", depth=4)

@@ -87,7 +87,7 @@ def render(
     """The report as text; the arguments are those of `write_report`."""
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
-    result = result if unit is None else result.per(unit)
+    result = result if unit is None else result.with_unit(unit)
     story, *others = map(story_of, result.by_reward.values())
     checked = {check.reward: check for check in _checks(coverage)}
     dates = _dates(result) if rows else ""
