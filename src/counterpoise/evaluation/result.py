@@ -337,7 +337,7 @@ class Result(Display):
         if target is None:
             self._refuse_several("p-value", "result.p_value({target!r})")
         name = self.targets[0] if target is None else target
-        place = None if segment is None else as_label(segment)
+        verdict, place = self.verdict(name, segment).verdict, None if segment is None else as_label(segment)
         estimator = self.registry[self.best] if self.against else self.lift_of_best
         what = f"difference of {name!r} from {self.against!r}" if self.against else f"lift of {name!r}"
         if self.is_model_only(self.best):
@@ -346,7 +346,7 @@ class Result(Display):
                 do="Leave it out of `estimator=`.",
             )
         check_differences(self.interval_method)
-        if not self.stated(name, self.best, place).identified or self.verdict(name, place).verdict == "not identified":
+        if verdict == "not identified" or not self.estimates[name, self.best, place].identified:
             raise OptionError(
                 f"the {what} has no p-value, since the log does not identify it.", do="See result.verdict()."
             )

@@ -371,7 +371,7 @@ def _read_question(raw: object) -> dict[str, Any]:
     for part, kind in _PARTS.items():
         if not fits[kind](question[part]):
             raise ValueError(f"{part!r} in its question should be {kind}")
-    question["weight"] = named_today(question["weight"])
+    question["weight"] = named_today(str(question["weight"]))
     factor = question.get("discount_factor")
     named = [question.get(part) for part in (*OF_LISTS, *EPISODES) if part != "discount_factor"]
     if not all(map(fits[_MAYBE], named)) or type(factor) not in (int, float, type(None)):
