@@ -300,7 +300,7 @@ def test_the_command_line_prints_the_audit(tmp_path):
     pl.read_parquet(tmp_path / "log.parquet").with_columns(
         pl.col("q").arr.get(k).alias(f"q{k}") for k in range(10)
     ).drop("q").write_parquet(tmp_path / "wide.parquet")
-    wide = [word for k in range(10) for word in ("--distribution", f"{k}=q{k}")]
+    wide = [word for k in range(10) for word in ("--probabilities", f"{k}=q{k}")]
     again = json.loads(invoke("doctor", str(tmp_path / "wide.parquet"), *wide, "--cluster", "user", "--json").stdout)[
         "audit"
     ]
