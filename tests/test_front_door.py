@@ -142,9 +142,9 @@ OLD = {
     "result.per": (
         lambda: cp.evaluate(LOG, **ASKED).per("visit"),
         lambda: cp.evaluate(LOG, **ASKED).with_unit("visit"),
-        "result.with_unit",
+        "with_unit()",
     ),
-    "test.per": (lambda: an_ab_test().per("visit"), lambda: an_ab_test().with_unit("visit"), "test.with_unit"),
+    "test.per": (lambda: an_ab_test().per("visit"), lambda: an_ab_test().with_unit("visit"), "with_unit()"),
     "weights.Ratio": (lambda: cp.weights.Ratio, lambda: cp.weights.Importance, "weights.Importance"),
 }
 
@@ -200,7 +200,7 @@ def test_nothing_of_ours_has_an_old_name():
     ]
     for file in [*files, HERE / "README.md"]:
         if file.suffix in (".py", ".md", ".ipynb", ".toml", ".json"):
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8").partition("## counterpoise 0.3\n")[0]  # the table of old names
             assert not [use for use, pattern in USES.items() if re.search(pattern, text)], file
 
 

@@ -145,7 +145,7 @@ class ABTest(Display):
 
     def per(self, unit: str) -> ABTest:
         """What `with_unit` was called until 0.4."""
-        warn_of_old_name("test.per", "test.with_unit")
+        warn_of_old_name("per()", "with_unit()")
         return self.with_unit(unit)
 
     def __getitem__(self, key: str | tuple[str, str]) -> Effect:

@@ -360,7 +360,7 @@ class Result(Display):
 
     def per(self, unit: str) -> Self:
         """What `with_unit` was called until 0.4."""
-        warn_of_old_name("result.per", "result.with_unit")
+        warn_of_old_name("per()", "with_unit()")
         return self.with_unit(unit)
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
