@@ -463,27 +463,16 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
 
 
 def _table(statistics: Sequence[Statistic]) -> Table:
-    rows = [_row(statistic) for statistic in statistics]
+    """A row for each; an estimate without an error, such as a quantile of clicks, is written without zeros behind it."""
+    rows: list[dict[str, Cell]] = []
+    for statistic in statistics:
+        cells = estimate_cells(statistic.value, statistic.stderr, statistic.interval)
+        if not (statistic.stderr > 0 and math.isfinite(statistic.stderr)):
+            cells = {name: Worded(cell_value(cell), _plain(cell_text(cell))) for name, cell in cells.items()}
+        said = {"statistic": statistic.name, "q": Worded(statistic.q, f"{statistic.q:g}")}
+        rows.append({"target": Name(statistic.target), **said, **cells, "verdict": statistic.verdict.verdict})
     shown = ("target", "statistic", "q", "value", "lower", "upper", "verdict")
     return Table(rows, shown, {"target": "policy", "statistic": ""})
-
-
-def _row(statistic: Statistic) -> dict[str, Cell]:
-    return {
-        "target": Name(statistic.target),
-        "statistic": statistic.name,
-        "q": Worded(statistic.q, f"{statistic.q:g}"),
-        **_cells(statistic),
-        "verdict": statistic.verdict.verdict,
-    }
-
-
-def _cells(statistic: Statistic) -> dict[str, Cell]:
-    """The cells of an estimate; one without an error, such as a quantile of clicks, is written without zeros behind it."""
-    made = estimate_cells(statistic.value, statistic.stderr, statistic.interval)
-    if statistic.stderr > 0 and math.isfinite(statistic.stderr):
-        return made
-    return {name: Worded(cell_value(cell), _plain(cell_text(cell))) for name, cell in made.items()}
 
 
 def _plain(written: str) -> str:

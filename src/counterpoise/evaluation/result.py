@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 GAMMAS = (1.0, 1.2, 1.5, 2.0)  # how far odds may be wrong, where nobody says
 
 
-Entry = TypeVar("Entry")
+Judgment = TypeVar("Judgment", Diagnostics, Verdict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -287,7 +287,7 @@ class Result(Display):
         """The verdict on one estimate, in a word or two."""
         return "model only" if self.is_model_only(estimator) else self.verdicts[target, segment].verdict
 
-    def _of(self, table: Mapping[tuple[str, Segment], Entry], target: str | None, segment: Hashable) -> Entry:
+    def _of(self, table: Mapping[tuple[str, Segment], Judgment], target: str | None, segment: Hashable) -> Judgment:
         name = self.targets[0] if target is None else target
         entry = table.get((name, None if segment is None else as_label(segment)))
         if entry is None:

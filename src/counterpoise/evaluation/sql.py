@@ -55,7 +55,11 @@ def sql(
     >>> "SUM(" in text and "`click`" in text
     True
     """
-    ibis, sqlglot = _libraries()
+    try:
+        import ibis
+        import sqlglot
+    except ImportError as error:
+        raise OptionError("writing SQL needs ibis: pip install 'counterpoise[ibis]'.") from error
     if not math.isfinite(center):
         raise OptionError(f"`center={center!r}` is not a number near the mean reward.")
     question = _question(log, parts, target, weight, segment)
@@ -184,15 +188,6 @@ def _question(
             do="Write its probabilities of the logged actions to a column, and pass that as `target=`; or evaluate the table itself.",
         )
     return question
-
-
-def _libraries() -> tuple[ModuleType, ModuleType]:
-    try:
-        import ibis
-        import sqlglot
-    except ImportError as error:
-        raise OptionError("writing SQL needs ibis: pip install 'counterpoise[ibis]'.") from error
-    return ibis, sqlglot
 
 
 def _inner(sqlglot: ModuleType, question: Question, names: Mapping[str, str], dialect: str) -> Select:
