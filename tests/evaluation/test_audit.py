@@ -279,7 +279,7 @@ def test_bad_rows_and_missing_values_are_left_out():
 
 def test_a_column_that_is_not_there_is_an_error():
     log = shelf(np.random.default_rng(10), 100)
-    for asked in ({"segment": "land"}, {"day": "land"}, {"distribution": "land"}, {"distribution": {0: "land"}}):
+    for asked in ({"segment": "land"}, {"day": "land"}, {"probabilities": "land"}, {"probabilities": {0: "land"}}):
         with refuses(cp.CounterpoiseError):
             cp.doctor(log, **asked)
     with refuses(cp.CounterpoiseError):

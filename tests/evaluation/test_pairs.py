@@ -170,7 +170,7 @@ SOMETIMES = {
     "loggers": lambda answer, _: answer.loggers(),
     "ladder": lambda answer, _: answer.ladder(),
     "worth": lambda answer, _: answer.worth(),
-    "p_value": lambda answer, _: answer.p_value(),
+    "p_value": lambda answer, _: answer.p_value(answer.targets[0]),
     "with_unit": lambda answer, _: str(answer.with_unit("visit")),
     "moments": lambda answer, _: str(cp.evaluate(answer.moments)),
 }
@@ -198,7 +198,7 @@ def asked(verb, **parts):
 def failures_of(answer, folder):
     """What cannot be had from an answer, with the error."""
     for name, get in (ALWAYS | SOMETIMES).items():
-        if name in ("table", "report", *SOMETIMES) and not hasattr(answer, name):
+        if name in ("table", "summary", "conf_int", "report", *SOMETIMES) and not hasattr(answer, name):
             continue
         try:
             with warnings.catch_warnings(action="ignore"):

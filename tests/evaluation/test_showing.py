@@ -578,8 +578,8 @@ def test_a_table_is_a_plain_frame_and_a_summary_shows_every_row_of_it_to_its_dig
     result = cp.evaluate(shop(900), **ASKED, segment="user_id")
     frame = result.table()
     assert type(frame) is pl.DataFrame
-    assert frame["value"].to_list() == [estimate.value for estimate in result.estimates.values()]
-    assert frame["baseline"][0] == result["pi_new", "ips"].baseline
+    assert frame.rows(named=True) == result.cells(result.estimates).records()
+    assert (frame["value"][0], frame["n"][0]) == (result["pi_new", "ips"].value, 900)
     words = str(result.summary()).split()
     for row in result.cells(result.estimates).cells():
         assert all(part in words for cell in row for part in breakable(cell).split()), row

@@ -469,7 +469,7 @@ def _table(statistics: Sequence[Statistic]) -> Table:
         cells = estimate_cells(statistic.value, statistic.stderr, statistic.interval)
         if not (statistic.stderr > 0 and math.isfinite(statistic.stderr)):
             cells = {name: Worded(cell_value(cell), _plain(cell_text(cell))) for name, cell in cells.items()}
-        said = {"statistic": statistic.name, "q": Worded(statistic.q, f"{statistic.q:g}")}
+        said: dict[str, Cell] = {"statistic": statistic.name, "q": Worded(statistic.q, f"{statistic.q:g}")}
         rows.append({"target": Name(statistic.target), **said, **cells, "verdict": statistic.verdict.verdict})
     shown = ("target", "statistic", "q", "value", "lower", "upper", "verdict")
     return Table(rows, shown, {"target": "policy", "statistic": ""})

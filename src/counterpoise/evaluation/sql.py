@@ -75,7 +75,7 @@ def sql(
     answer = aggregate(rows, Query(question.names, (center,)), peaks=list(_tops(question)))
     answer = answer.with_columns(nw.lit(center).alias(CENTER))
     try:
-        (outer,) = sqlglot.parse(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
+        outer = sqlglot.parse_one(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
         inner = _inner(sqlglot, question, names, dialect)
         whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
         return str(whole.sql(dialect=dialect, pretty=True))
