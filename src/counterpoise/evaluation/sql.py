@@ -77,7 +77,10 @@ def sql(
     try:
         outer = sqlglot.parse_one(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
         inner = _inner(sqlglot, question, names, dialect)
-        whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
+        table = sqlglot.exp.Table
+        whole = outer.transform(
+            lambda node: inner.subquery(node.alias or "log") if isinstance(node, table) and node.name == "log" else node
+        )
         return str(whole.sql(dialect=dialect, pretty=True))
     except CounterpoiseError:
         raise
@@ -102,7 +105,11 @@ def from_sums(
     """
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
-    answer = _check_answer(_frame(rows), question)
+    if isinstance(rows, Sequence):
+        sums = pl.DataFrame(rows, infer_schema_length=None)
+    else:
+        sums = pl.DataFrame(nw.from_native(rows).lazy().collect("polars").to_native())
+    answer = _check_answer(sums, question)
     total = int(answer.get_column(ROWS).sum())
     if total == 0:
         raise LogError("the log has no rows.")
@@ -228,13 +235,3 @@ def _is_same(exp: ModuleType, left: Expression, right: Expression) -> Expression
 def _is_name(text: str) -> bool:
     """Whether a text is one word, or too odd to be arithmetic; without the table at hand, that is all we have to go by."""
     return text.isidentifier() or not any(sign in text for sign in "+-*/()<>=")
-
-
-def _is_log(sqlglot: ModuleType, node: object) -> bool:
-    return isinstance(node, sqlglot.exp.Table) and node.name == "log"  # the only table there is
-
-
-def _frame(rows: IntoFrame | Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    if isinstance(rows, Sequence):
-        return pl.DataFrame(rows, infer_schema_length=None)
-    return pl.DataFrame(nw.from_native(rows).lazy().collect("polars").to_native())
