@@ -34,7 +34,12 @@ _READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE
 def check_query(query: str, dialect: object) -> None:
     """Refuse a query that is not one statement, or does anything but read."""
     if dialect == "duckdb":
-        reads = _duckdb_reads(query)
+        try:
+            with _duckdb_parser() as parse:
+                trees = parse(query)
+        except ValueError as error:
+            raise not_one_query(first_line(error)) from error
+        reads = len(trees) == 1 and all(node["type"] in _READING for node in _nodes(trees[0]) if _is_query(node))
     else:
         import sqlglot
 
@@ -84,12 +89,19 @@ def tree_of(part: str, text: str, dialect: object) -> Tree:
             statements = _statements(sqlglot, f"SELECT {column}\n", dialect)
         except sqlglot.errors.SqlglotError as error:
             raise ColumnError(
-                f"{argument_of(part, text)} is not an SQL {_what(part)} that {_name(dialect)} understands: "
-                f"{first_line(error)}."
+                f"{argument_of(part, text)} is not an SQL {_what(part)} that "
+                f"{getattr(dialect, '__name__', dialect or 'SQL')} understands: {first_line(error)}."
             ) from error
-        if len(statements) != 1 or not _is_one_column(sqlglot.exp, statements[0]):
+        if len(statements) != 1 or not isinstance(statements[0], sqlglot.exp.Select):
             raise not_one(part, text)
-        trees.append(statements[0].expressions[0])
+        clauses, selected = {name for name, value in statements[0].args.items() if value}, statements[0].expressions
+        if (
+            clauses != {"expressions"}
+            or len(selected) != 1
+            or isinstance(selected[0], sqlglot.exp.Alias | sqlglot.exp.Star)
+        ):
+            raise not_one(part, text)
+        trees.append(selected[0])
     if not _reads(sqlglot.exp, [trees[0].parent_select]):
         raise not_one(part, text)
     if trees[0].find(sqlglot.exp.Query, sqlglot.exp.Table) is not None:
@@ -104,10 +116,6 @@ def _looks_elsewhere(part: str, text: str) -> ColumnError:
         "write it of the log's own columns, without SELECT.",
         do="If it needs more, join that to the log with `query=`.",
     )
-
-
-def _name(dialect: object) -> str:
-    return str(getattr(dialect, "__name__", dialect or "SQL"))
 
 
 def _what(part: str) -> str:
@@ -126,13 +134,6 @@ def _reads(exp: ModuleType, statements: list[Tree]) -> bool:
     return statements[0].find(*writing) is None
 
 
-def _is_one_column(exp: ModuleType, tree: Tree) -> bool:
-    clauses = {name for name, value in tree.args.items() if value}
-    if not isinstance(tree, exp.Select) or clauses != {"expressions"} or len(tree.expressions) != 1:
-        return False
-    return not isinstance(tree.expressions[0], exp.Alias | exp.Star)
-
-
 @contextmanager
 def _duckdb_parser() -> Iterator[Parse]:
     """DuckDB's own parser: a text's statements as trees, or a ValueError for anything but a SELECT; the connection is ours."""
@@ -147,15 +148,6 @@ def _duckdb_parser() -> Iterator[Parse]:
 
     with duckdb.connect() as connection:
         yield parse
-
-
-def _duckdb_reads(query: str) -> bool:
-    try:
-        with _duckdb_parser() as parse:
-            trees = parse(query)
-    except ValueError as error:
-        raise not_one_query(first_line(error)) from error
-    return len(trees) == 1 and all(node["type"] in _READING for node in _nodes(trees[0]) if _is_query(node))
 
 
 def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
@@ -338,22 +330,19 @@ def opened(log: Log) -> Iterator[Client]:
         raise
     except Exception as last:
         error = last
+        # a cursor that went away with the statement's savepoint: whatever ended that is the error
         while type(error).__name__ == "InvalidCursorName" and isinstance(error.__context__, Exception):
-            error = (
-                error.__context__
-            )  # a cursor that went away with the statement's savepoint; whatever ended that is the error
+            error = error.__context__
         # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
         raise _no_answer(error, secrets_of(str(data)) if is_ours else [], is_ours) from None
     finally:
         if client is not None and is_ours:
-            client.answer.add_done_callback(
-                lambda _: _close(client.place)
-            )  # at once, unless a statement is left behind
 
+            def close(_: object) -> None:
+                with suppress(Exception):  # a connection that is lost cannot be closed
+                    client.place.close() if is_of(client.place, "duckdb") else client.place.disconnect()
 
-def _close(connection: Native) -> None:
-    with suppress(Exception):  # a connection that is lost cannot be closed
-        connection.close() if is_of(connection, "duckdb") else connection.disconnect()
+            client.answer.add_done_callback(close)  # at once, unless a statement is left behind
 
 
 # -- Asking in such a way that the end of the time and Ctrl-C are noticed -----------------------------------------------
@@ -379,9 +368,7 @@ class Client:
         self._is_apart = name == "duckdb" or (name == "sqlite" and is_ours)
         connection = getattr(backend, "con", backend)
         self._stop: Any = getattr(connection, "interrupt", None) or getattr(connection, "cancel", None)
-        if (
-            self._stop is None and name == "duckdb"
-        ):  # a relation; before DuckDB 2, of the usual connection as far as it tells
+        if self._stop is None and name == "duckdb":  # a relation; before DuckDB 2, of the usual connection, it seems
             import duckdb
 
             self._stop = getattr(backend, "_con", duckdb).interrupt
@@ -410,7 +397,7 @@ class Client:
             while not answer.done() and (left := until - monotonic()) > 0:
                 wait(
                     [answer], min(left, AGAIN)
-                )  # Ctrl-C may reach another thread, and is noticed when this one wakes up
+                )  # Ctrl-C may reach another thread: it is noticed when this one wakes up
         except BaseException:
             self._end()
             raise
@@ -458,7 +445,35 @@ class Client:
 def _open_ours(place: str, external_access: bool) -> Native:
     """Our own connection, or an error that says why there is none."""
     try:
-        return _connect(place, external_access)
+        if (file := _duckdb_file(place)) is not None:
+            if not Path(file).exists():  # duckdb would make an empty one
+                raise LogError(f"no file {file!r}. Check the path.")
+            import duckdb
+
+            opened = duckdb.connect(file, read_only=True, config={"enable_external_access": external_access})
+            opened.execute("SET TimeZone = 'UTC'")  # in which days begin at midnight UTC; ibis does so itself
+            return opened
+        kind, _, rest = place.partition("://")
+        kind = kind.lower()  # as ibis reads it: DuckDB:// is no way around what a DuckDB file may reach
+        if kind in CLOUD:
+            raise OptionError(
+                f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log."
+            )
+        try:
+            import ibis
+        except ImportError as error:
+            raise OptionError(f"a {kind}:// log needs ibis: pip install 'counterpoise[postgres]'.") from error
+        if kind in ("postgres", "postgresql"):
+            return connect(f"postgresql://{rest}")
+        if kind == "sqlite":
+            import sqlite3
+
+            return ibis.sqlite.from_connection(
+                sqlite3.connect(
+                    f"file:{quote(rest)}?mode=ro", uri=True, check_same_thread=False
+                )  # one thread at a time
+            )
+        return ibis.connect(place)
     except CounterpoiseError:
         raise
     except Exception as error:
@@ -481,34 +496,6 @@ def _no_answer(error: Exception, secrets: Sequence[str], is_ours: bool) -> LogEr
     )
 
 
-def _connect(place: str, external_access: bool) -> Native:
-    if (file := _duckdb_file(place)) is not None:
-        if not Path(file).exists():  # duckdb would make an empty one
-            raise LogError(f"no file {file!r}. Check the path.")
-        import duckdb
-
-        opened = duckdb.connect(file, read_only=True, config={"enable_external_access": external_access})
-        opened.execute("SET TimeZone = 'UTC'")  # in which days begin at midnight UTC; ibis does so itself
-        return opened
-    kind, _, rest = place.partition("://")
-    kind = kind.lower()  # as ibis reads it: DuckDB:// is no way around what a DuckDB file may reach
-    if kind in CLOUD:
-        raise OptionError(f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log.")
-    try:
-        import ibis
-    except ImportError as error:
-        raise OptionError(f"a {kind}:// log needs ibis: pip install 'counterpoise[postgres]'.") from error
-    if kind in ("postgres", "postgresql"):
-        return connect(f"postgresql://{rest}")
-    if kind == "sqlite":
-        import sqlite3
-
-        return ibis.sqlite.from_connection(
-            sqlite3.connect(f"file:{quote(rest)}?mode=ro", uri=True, check_same_thread=False)  # one thread at a time
-        )
-    return ibis.connect(place)
-
-
 def _duckdb_file(place: str) -> str | None:
     """The file that a DuckDB address names; an address of MotherDuck is not a file."""
     kind, is_address, rest = place.partition("://")
@@ -524,7 +511,12 @@ def relation(log: Native, table: Table, query: str | None) -> Native:
     if not hasattr(log, "table") or _is_table(log):
         if table is not None or query is not None:
             raise OptionError(f"this log is already a table; {TABLE_AND_QUERY} are for connections, files and URLs.")
-        return _native(log)
+        backend = log.get_backend() if is_of(log, "ibis") else None
+        if backend is None or backend.name != "duckdb":
+            return log
+        # DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows
+        backend._run_pre_execute_hooks(log)  # as ibis does: until then, a memtable is not a DuckDB table
+        return backend.con.sql(backend.compile(log))
     if is_of(log, "ibis") and log.name == "duckdb":
         log = log.con
     if query is not None:
@@ -534,9 +526,14 @@ def relation(log: Native, table: Table, query: str | None) -> Native:
         raise OptionError("name the log's table with `table=`, or select it with `query=`.", found=_tables(log))
     path = [table] if isinstance(table, str) else list(table)
     try:
-        if is_of(log, "duckdb"):
-            return _duckdb_table(log, path)
-        return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+        if not is_of(log, "duckdb"):
+            return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+        # DuckDB would also accept a file, or a Python variable of the caller, with that name; and we ask in SQL, because before
+        # version 2 its `table` finds neither views nor names with a quote in them
+        tables = log.sql("SELECT table_name FROM information_schema.tables").fetchall()
+        if path[-1].lower() not in {name.lower() for (name,) in tables}:
+            raise LookupError(path[-1])
+        return log.sql("SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in path))
     except Exception as error:
         if type(error).__name__ not in ("LookupError", "CatalogException", "TableNotFound"):  # ours, DuckDB's and ibis'
             raise
@@ -563,28 +560,6 @@ def _tables(log: Native) -> str:
     listed = [f"`table={(path[0] if len(path) == 1 else path)!r}`" for path in paths[:LISTED]]
     more = f" and {len(paths) - LISTED:,} more" if len(paths) > LISTED else ""
     return f"It has {', '.join(listed)}{more}." if listed else ""
-
-
-def _native(table: Native) -> Native:
-    """A table as it is, except that a DuckDB table in ibis becomes DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
-    if not is_of(table, "ibis"):
-        return table
-    backend = table.get_backend()
-    if backend.name != "duckdb":
-        return table
-    backend._run_pre_execute_hooks(table)  # as ibis does: until then, a memtable is not a DuckDB table
-    return backend.con.sql(backend.compile(table))
-
-
-def _duckdb_table(connection: Native, path: Sequence[str]) -> Native:
-    """A table or view that really exists: DuckDB would also accept a file, or a Python variable of the caller, with that name.
-
-    We ask in SQL, because before version 2 DuckDB's `table` finds neither views nor names with a quote in them.
-    """
-    there = connection.sql("SELECT table_name FROM information_schema.tables").fetchall()
-    if path[-1].lower() not in {name.lower() for (name,) in there}:
-        raise LookupError(path[-1])
-    return connection.sql("SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in path))
 
 
 def database_of(native: Native) -> str:

@@ -41,7 +41,9 @@ def files_of(log: Paths) -> list[Path]:
     paths = [path for name in names for path in _expand(Path(name))]
     for path in paths:
         if path.is_symlink() and not path.exists():
-            raise _dangling(path)
+            raise LogError(
+                f"the link {shown(path)!r} leads to {shown(path.readlink())!r}, which does not exist. Fix the link, or remove it."
+            )
         try:
             path.open("rb").close()
         except OSError as error:
@@ -83,19 +85,16 @@ def _expand(path: Path) -> list[Path]:
     if path.exists() or path.is_symlink():
         return [path]
     if any(sign in str(path) for sign in "*?["):
-        files = _below(path) if "**" in path.parts else _matches(path)
-        if not files and looks_like_address(str(path)):
-            raise mistyped(str(path))
-        if not files:
+        matches = () if "**" in path.parts else sorted(glob.glob(str(path)))
+        files = [file for name in matches for file in _expand(Path(name))]
+        files = _below(path) if "**" in path.parts else files
+        if files:
+            return files
+        if not looks_like_address(str(path)):
             raise LogError(f"no file matches {shown(path)!r} in {shown(Path.cwd())!r}.")
-        return files
     if looks_like_address(str(path)):
         raise mistyped(str(path))
     raise LogError(f"no file {shown(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
-
-
-def _matches(pattern: Path) -> list[Path]:
-    return [file for name in sorted(glob.glob(str(pattern))) for file in _expand(Path(name))]
 
 
 def _below(pattern: Path) -> list[Path]:
@@ -132,26 +131,17 @@ def _inside(folder: Path) -> Iterator[Path]:
             if real in visited:
                 continue
             visited.add(real)
-            for entry in _entries(place):
+            try:
+                entries = sorted(place.iterdir())
+            except OSError as error:
+                raise LogError(f"cannot read {shown(place)!r}: {error.strerror}. Check its permissions.") from error
+            for entry in entries:
                 name = entry.relative_to(folder)
                 if entry.is_dir():
                     if not _is_hidden(name / "any file"):
                         (links if entry.is_symlink() else below).append(entry)
                 elif not _is_hidden(name) and (entry.is_file() or entry.is_symlink()):
                     yield entry
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError as error:
-        raise LogError(f"cannot read {shown(folder)!r}: {error.strerror}. Check its permissions.") from error
-
-
-def _dangling(link: Path) -> LogError:
-    return LogError(
-        f"the link {shown(link)!r} leads to {shown(link.readlink())!r}, which does not exist. Fix the link, or remove it."
-    )
 
 
 def _is_hidden(path: Path) -> bool:
@@ -343,22 +333,25 @@ def _schema(path: Path, inferred: int | None) -> pl.Schema:
         opened = _open([path], kind, inferred=inferred)
         schema = opened.collect_schema()
         if kind in ("csv", "tsv"):
-            _check_header(path, kind)
+            separator, _ = _signs(path, kind)
+            names = [
+                name for name in _header(path, separator, stamp_of(path)) if name
+            ]  # spreadsheets leave some unnamed
+            name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+            if count > 1:  # polars would rename the second
+                raise ColumnError(f"{shown(path)!r} has {count} columns called {name!r}. {_RENAME}")
+            # columns without any value (all of them, if there are no rows), which CSV calls text
             rows = opened if inferred is None else opened.head(inferred)
-            schema.update(_empty_columns(rows) | _long_numbers(path, kind, schema, inferred))
+            is_empty = rows.select(pl.col(pl.String)).select(pl.all().is_null().all())
+            empty = is_empty.collect(engine="streaming").to_dict(as_series=False)
+            long = _long_numbers(path, kind, schema, inferred)
+            schema.update({name: pl.Null() for name, value in empty.items() if value == [True]} | long)
     except pl.exceptions.DuplicateError as error:
         raise ColumnError(f"cannot read {shown(path)!r}: {first_line(error)}. {_RENAME}") from error
     except UNREADABLE as error:
         raise damaged(path, error) from error
     check_keys([path], INFERRED)
     return schema
-
-
-def _empty_columns(rows: pl.LazyFrame) -> dict[str, pl.DataType]:
-    """The columns without any value (all of them, if there are no rows); CSV calls them text."""
-    texts = rows.select(pl.col(pl.String))
-    empty = texts.select(pl.all().is_null().all()).collect(engine="streaming").to_dict(as_series=False)
-    return {name: pl.Null() for name, is_empty in empty.items() if is_empty == [True]}
 
 
 def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None) -> dict[str, pl.DataType]:
@@ -373,15 +366,6 @@ def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None
     return {name: pl.String() for name, is_lost in losses.items() if is_lost}
 
 
-def _check_header(path: Path, kind: str) -> None:
-    """Check that no two columns of a CSV file have the same name, because polars would rename the second."""
-    separator, _ = _signs(path, kind)
-    names = [name for name in _header(path, separator, stamp_of(path)) if name]  # spreadsheets leave columns unnamed
-    name, count = next(iter(Counter(names).most_common(1)), ("", 0))
-    if count > 1:
-        raise ColumnError(f"{shown(path)!r} has {count} columns called {name!r}. {_RENAME}")
-
-
 def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
     """Check that no row of JSON lines has the same key twice, because polars would take the first.
 
@@ -391,21 +375,18 @@ def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
         if _format(path) != "json lines":
             continue
         try:
-            lines = _suspicious_lines(path, rows)
+            wide = len(_open([path], "json lines").collect_schema())
+            # one column: no line of JSON has a control character
+            lines = scan_texts(engine_name(path), separator="\x01", quote_char=None, new_columns=["line"])
+            lines = lines.with_row_index("row") if rows is None else lines.with_row_index("row").head(rows)
+            is_odd = (pl.col("row") < 100) | (pl.col("line").str.count_matches(r'"\s*:') > wide)
+            suspicious = lines.filter(is_odd).head(CHECKED).collect(engine="streaming")
         except UNREADABLE as error:
             raise damaged(path, error) from error
-        for row, line in lines.rows():
+        for row, line in suspicious.rows():
             twice = _repeated_key(line)
             if twice is not None:
                 raise ColumnError(f"{shown(path)!r} has the key {twice!r} twice in line {row + 1:,}. {_RENAME}")
-
-
-def _suspicious_lines(path: Path, rows: int | None) -> pl.DataFrame:
-    wide = len(_open([path], "json lines").collect_schema())
-    # one column: no line of JSON has a control character
-    lines = scan_texts(engine_name(path), separator="\x01", quote_char=None, new_columns=["line"]).with_row_index("row")
-    is_odd = (pl.col("row") < 100) | (pl.col("line").str.count_matches(r'"\s*:') > wide)
-    return (lines if rows is None else lines.head(rows)).filter(is_odd).head(CHECKED).collect(engine="streaming")
 
 
 def _repeated_key(line: str | None) -> str | None:
@@ -502,9 +483,8 @@ def find_damaged(files: Sequence[Path]) -> LogError | None:
     """The error for the first file that cannot be read to its end; we look for it only after reading all of them has failed."""
     for path in files:
         try:
-            for _ in _open([path], _format(path), inferred=None).collect_batches(
-                chunk_size=1_000_000, engine="streaming"
-            ):
+            rows = _open([path], _format(path), inferred=None)
+            for _ in rows.collect_batches(chunk_size=1_000_000, engine="streaming"):
                 pass
         except UNREADABLE as error:
             return damaged(path, error)
@@ -527,15 +507,11 @@ def _format(path: Path) -> str:
 def _difference(first: Path, mine: Mapping[str, object], second: Path, theirs: Mapping[str, object]) -> str:
     """What two files disagree about."""
     only = [name for name in mine if name not in theirs] + [name for name in theirs if name not in mine]
-    said = (
-        f"column {only[0]!r} is in one of them only"
-        if only
-        else next(
-            f"column {name!r} is {mine[name]} in the one and {theirs[name]} in the other"
-            for name in mine
-            if mine[name] != theirs[name]
-        )
-    )
+    if only:
+        said = f"column {only[0]!r} is in one of them only"
+    else:
+        name = next(name for name in mine if mine[name] != theirs[name])
+        said = f"column {name!r} is {mine[name]} in the one and {theirs[name]} in the other"
     return f"the files {shown(first)!r} and {shown(second)!r} differ: {said}. Write them alike, or evaluate them separately."
 
 

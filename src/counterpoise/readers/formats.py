@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from counterpoise.errors import ColumnError, LogError, OptionError, RecordWarning, did_you_mean, first_line
 from counterpoise.log.log import Log
 from counterpoise.log.parts import PARTS, ids_among
-from counterpoise.readers import files, vowpal_wabbit
+from counterpoise.readers import files
 from counterpoise.readers.json_records import (
     BARE,
     IS_READ,
@@ -88,13 +88,8 @@ def check(log: Log) -> None:
     rows = opened(log.data, log.format)
     bad = rows.malformed
     if bad is not None and not log.drop_bad_rows:
-        many = (
-            f"{bad.lines:,} of {rows.lines:,} lines cannot be read"
-            if bad.lines > 1
-            else f"1 of {rows.lines:,} lines cannot be read"
-        )
         raise LogError(
-            f"{many}; the first is {bad.first}: {bad.why}.",
+            f"{bad.lines:,} of {rows.lines:,} lines cannot be read; the first is {bad.first}: {bad.why}.",
             do="Fix the logger, or leave such lines out with `drop_bad_rows=True`.",
         )
     if "slate" in rows.parts and log.slate is None:
@@ -109,7 +104,7 @@ def check(log: Log) -> None:
         )
 
 
-# -- JSON lines: Vowpal Wabbit and routers -----------------------------------------------------------------------------
+# -- JSON lines -----------------------------------------------------------------------------
 
 
 def _frame_of(records: Records) -> pl.LazyFrame:
@@ -125,15 +120,146 @@ def _warn(records: Records) -> None:
         said = f"{total:,} of {records.lines:,} records {'is' if total == 1 else 'are'} left out: {said}."
         warnings.warn(RecordWarning(said), stacklevel=2)
     if bare := records.tallies.get(BARE):
-        said = (
-            f"{bare.lines:,} of {records.lines:,} records {'is' if bare.lines == 1 else 'are'} read without the context"
-        )
-        said = f"{said}, which is not like that of the first records; the first is {bare.first}."
+        said = f"{bare.lines:,} of {records.lines:,} records {'is' if bare.lines == 1 else 'are'} read without the"
+        said = f"{said} context, which is not like that of the first records; the first is {bare.first}."
         warnings.warn(RecordWarning(said), stacklevel=2)
 
 
+# -- Vowpal Wabbit's decision-service JSON: contextual bandits, ranked lists (CCB) and slates, one record a line -----------------------
+
+_NUMBERS = pl.List(pl.Float64())
+_PLACES = pl.List(pl.Int64())
+DECISION: Fields = {
+    "_label_cost": pl.Float64(),
+    "_label_probability": pl.Float64(),
+    "_label_Action": pl.Int64(),
+    "_labelIndex": pl.Int64(),
+    "a": _PLACES,
+    "p": _NUMBERS,
+    "_outcomes": pl.List(pl.Struct({"_label_cost": pl.Float64(), "_a": _PLACES, "_p": _NUMBERS})),
+    "_skipLearn": pl.Boolean(),
+    "_deferred": pl.Boolean(),
+    "pdrop": pl.Float64(),
+    "Timestamp": pl.String(),
+    "EventId": pl.String(),
+    "RewardValue": pl.Float64(),
+    "DeferredAction": pl.Boolean(),
+}
+OBSERVED = pl.List(pl.Struct({"v": pl.Float64()}))  # the outcomes that arrived, from which the cost was made
+
+SKIPPED = "marked with _skipLearn"
+DEFERRED = "deferred and never activated"
+DANGLING = "rewards without their decision"
+ACTIVATION = "activations without their decision"
+OTHER = "without a decision"
+
+
+def _decision_fields(records: Sequence[Mapping[str, object]]) -> Fields:
+    """The features of the context and of the actions, as far as they are flat."""
+    contexts = [context for record in records if isinstance(context := record.get("c"), dict)]
+    shared = [
+        {name: value for name, value in context.items() if name not in ("_multi", "_slots")} for context in contexts
+    ]
+    lists = [context["_multi"] for context in contexts if isinstance(context.get("_multi"), list)]
+    fields, actions = shape_of(shared), shape_of([action for actions in lists for action in actions])
+    inside = {part.name: part.dtype for part in fields.fields} if isinstance(fields, pl.Struct) else {}
+    if isinstance(actions, pl.Struct):
+        inside["_multi"] = pl.List(actions)
+    beside: Fields = {"o": OBSERVED}
+    if inside:
+        beside["c"] = pl.Struct(inside)
+    return beside
+
+
+def _decision_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    """A row for every decision, or for every position of a list, and why other records have none."""
+    has_list = pl.col("_outcomes").list.len().fill_null(0) > 0
+    has_action = pl.any_horizontal(pl.col("a", "_label_Action", "_labelIndex", "_label_cost").is_not_null())
+    is_decision = (has_list | has_action) & pl.col("RewardValue").is_null()
+    reason = (
+        pl.when(~pl.col(IS_READ))
+        .then(None)  # a row, as for a decision
+        .when(is_decision & pl.col("_skipLearn").fill_null(False))
+        .then(pl.lit(SKIPPED))
+        .when(is_decision & pl.col("_deferred").fill_null(False))
+        .then(pl.lit(DEFERRED))
+        .when(is_decision)
+        .then(None)
+        .when(pl.col("RewardValue").is_not_null())
+        .then(pl.lit(DANGLING))
+        .when(pl.col("DeferredAction").is_not_null())
+        .then(pl.lit(ACTIVATION))
+        .otherwise(pl.lit(OTHER))
+        .cast(pl.String)
+    )
+    reasons = frame.select(reason).to_series()
+    decisions = frame.filter(reasons.is_null())
+    return decisions.select(**_columns(frame.schema)).pipe(_by_position), reasons
+
+
+def _columns(schema: Mapping[str, pl.DataType]) -> dict[str, pl.Expr]:
+    """What a row of a single decision has; a list's rows take their action, propensity and reward from their position."""
+    place = pl.coalesce(pl.col("_label_Action"), pl.col("_labelIndex") + 1, pl.col("a").list.first())
+    logged = pl.coalesce(pl.col("_label_probability"), pl.col("p").list.first())
+    own = {
+        "outcomes": pl.col("_outcomes"),
+        "reward": _reward(pl.col("_label_cost")),
+        "propensity": logged,
+        "action": place,
+        "candidates": pl.col("a"),
+        "probabilities": pl.col("p"),
+        "n_candidates": pl.col("a").list.len().cast(pl.Int64),
+        "keep": 1.0 - pl.col("pdrop").fill_null(0.0),
+        "timestamp": pl.col("Timestamp").str.to_datetime("%Y-%m-%dT%H:%M:%S%.fZ", time_unit="us", strict=False),
+        "event_id": pl.col("EventId"),
+        "n_outcomes": pl.col("o").list.len().fill_null(0).cast(pl.Int64),
+        "line": pl.col(LINE),
+    }
+    context = schema.get("c")
+    fields = {part.name: part.dtype for part in context.fields} if isinstance(context, pl.Struct) else {}
+    shared = pl.Struct({name: dtype for name, dtype in fields.items() if name != "_multi"})
+    own |= flat(pl.col("c"), shared, "context") if shared.fields else {}
+    if isinstance(actions := fields.get("_multi"), pl.List):
+        chosen = pl.col("c").struct.field("_multi").list.get(place - 1, null_on_oob=True)
+        own |= flat(chosen, actions.inner, "action")
+    return own
+
+
+def _reward(cost: pl.Expr) -> pl.Expr:
+    """A cost as a reward, whose zero has no sign."""
+    return pl.when(cost != 0).then(-cost).otherwise(cost)
+
+
+def _by_position(decisions: pl.DataFrame) -> pl.DataFrame:
+    """Lists spread over one row per position: actions counted from 1, and the reward of a whole list on its first row."""
+    lists = pl.col("outcomes")
+    numbered = decisions.with_columns(
+        slate=pl.coalesce(pl.col("event_id"), pl.format("line {}", "line")),
+        position=pl.lit(1, pl.Int64),
+        outcomes=pl.when(lists.list.len() > 0).then(lists),
+    ).with_columns(is_list=lists.is_not_null())
+    if not numbered.get_column("is_list").any():
+        return numbered.drop("outcomes")
+    rows = numbered.explode("outcomes")
+    outcome, is_listed = lists.struct, pl.col("is_list")
+    place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("line")
+    cost = outcome.field("_label_cost")
+    whole = pl.when(place == 1).then(pl.col("reward")).otherwise(0.0)
+    candidates = outcome.field("_a").list.eval(pl.element() + 1)
+    spread = {
+        "reward": pl.when(cost.is_null().all().over("line")).then(whole).otherwise(_reward(cost)),
+        "propensity": outcome.field("_p").list.first(),
+        "action": candidates.list.first(),
+        "candidates": candidates,
+        "probabilities": outcome.field("_p"),
+        "n_candidates": candidates.list.len().cast(pl.Int64),
+    }
+    made = {name: pl.when(is_listed).then(value).otherwise(pl.col(name)) for name, value in spread.items()}
+    return rows.with_columns(**made, position=place).drop("outcomes")
+
+
 def _vowpal_wabbit(paths: Sequence[Path]) -> ForeignRows:
-    records = convert(paths, vowpal_wabbit.LAYOUT)
+    records = convert(paths, Layout(DECISION, _decision_fields, _decision_rows))
     _warn(records)
     frame = _frame_of(records)
     has_lists, has_keep = frame.select(pl.col("is_list").any(), (pl.col("keep") < 1).any()).collect().row(0)
@@ -148,7 +274,9 @@ def _vowpal_wabbit(paths: Sequence[Path]) -> ForeignRows:
     return ForeignRows(frame, parts, records.tallies.get(MALFORMED), records.lines)
 
 
-_TEXTS, _NUMBERS = pl.List(pl.String()), pl.List(pl.Float64())
+# -- Routers: which models could have been asked, and which one was -----------------------------------------------------
+
+_TEXTS = pl.List(pl.String())
 ROUTER: Fields = {"candidates": _TEXTS, "probabilities": _NUMBERS, "chosen": pl.String()}
 _MEASURED: Fields = {name: pl.Float64() for name in ("quality", "cost", "latency")}
 _OURS = ("action", "propensity", "line", "n_candidates")
@@ -260,14 +388,8 @@ def growthbook_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 def user_of(names: Sequence[str]) -> str | None:
     """The column that says who was exposed."""
-    return next(
-        (name for name, is_sure in ids_among(names, ("experiment_id", "variation_id")).items() if is_sure), None
-    )
-
-
-def _eppo(paths: Sequence[Path]) -> ForeignRows:
-    frame = eppo_rows(files.scan(list(paths)))
-    return ForeignRows(frame, eppo_parts(frame))
+    ids = ids_among(names, ("experiment_id", "variation_id"))
+    return next((name for name, is_sure in ids.items() if is_sure), None)
 
 
 def eppo_parts(frame: pl.LazyFrame) -> dict[str, object]:
@@ -276,11 +398,6 @@ def eppo_parts(frame: pl.LazyFrame) -> dict[str, object]:
     parts: dict[str, object] = {"propensity": "propensity", "action": "action", "cluster": "subject"}
     context = [name for name in names if name.startswith("context_")]
     return parts | ({"context": context} if context else {}) | ({"reward": "reward"} if "reward" in names else {})
-
-
-def _growthbook(paths: Sequence[Path]) -> ForeignRows:
-    frame = growthbook_rows(files.scan(list(paths)))
-    return ForeignRows(frame, growthbook_parts(frame))
 
 
 def growthbook_parts(frame: pl.LazyFrame) -> dict[str, object]:
@@ -307,11 +424,6 @@ def _open_bandit(paths: Sequence[Path]) -> ForeignRows:
             )
     context = [name for name in names if name.startswith("user_feature_")]
     return ForeignRows(frame, {**_OPEN_BANDIT, "context": context})
-
-
-def _logs_of_campaign(paths: Sequence[Path]) -> list[Path]:
-    """A campaign's folder without the file about its items."""
-    return [path for path in paths if path.name != ITEMS]
 
 
 # -- The Open Bandit Pipeline --------------------------------------------------------------------------------------------
@@ -356,10 +468,9 @@ def obp_parts(frame: pl.DataFrame) -> dict[str, object]:
 
 def obp_items(feedback: Mapping[str, object]) -> pl.DataFrame | None:
     """What a bandit feedback knows about its actions: one row for each."""
-    known = feedback.get("action_context")
-    if known is None:
+    if feedback.get("action_context") is None:
         return None
-    table = _array("action_context", known)
+    table = _array("action_context", feedback["action_context"])
     table = table.reshape(len(table), -1)
     return pl.DataFrame({"action": np.arange(len(table))} | {f"item_{k}": table[:, k] for k in range(table.shape[1])})
 
@@ -394,11 +505,28 @@ class Format:
     choose: Callable[[Sequence[Path]], Sequence[Path]] = list
 
 
+@dataclass(frozen=True)
+class TableFormat:
+    """A tool's way to write tables, in files or in memory: their rows under our names, and the parts of these."""
+
+    rows: Callable[[pl.LazyFrame], pl.LazyFrame]
+    parts: Callable[[pl.LazyFrame], dict[str, object]]
+
+    def open(self, paths: Sequence[Path]) -> ForeignRows:
+        """Its files."""
+        frame = self.rows(files.scan(list(paths)))
+        return ForeignRows(frame, self.parts(frame))
+
+
+TABLES = {
+    "eppo": TableFormat(eppo_rows, eppo_parts),
+    "growthbook": TableFormat(growthbook_rows, growthbook_parts),
+}
 FORMATS: dict[str, Format] = {
     "vowpal-wabbit": Format(_vowpal_wabbit, (".dsjson", ".dsjson.gz")),
     "obp": Format(_obp),
-    "open-bandit": Format(_open_bandit, choose=_logs_of_campaign),
-    "eppo": Format(_eppo),
-    "growthbook": Format(_growthbook),
+    # a campaign's folder has a file about its items, too
+    "open-bandit": Format(_open_bandit, choose=lambda paths: [path for path in paths if path.name != ITEMS]),
+    **{name: Format(table.open) for name, table in TABLES.items()},
     "router": Format(_router),
 }

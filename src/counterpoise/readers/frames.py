@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import narwhals as nw
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.expressions import check_digits, columns, plan
@@ -157,9 +156,8 @@ def side_by_side(
     }
     lengths = {name: column.len() for name, column in series.items()}
     if len(set(lengths.values())) > 1:
-        raise LogError(
-            "all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + "."
-        )
+        found = ", ".join(f"{name}: {length:,}" for name, length in lengths.items())
+        raise LogError(f"all columns must have the same length; found {found}.")
     return pl.DataFrame(series)
 
 
@@ -187,19 +185,19 @@ def from_array(name: str, values: object, *, is_number: bool) -> pl.Series:
     if isinstance(values, np.ma.MaskedArray):
         array = values.data.copy() if array.dtype.kind in "mM" else values.data.astype(object)
         array[np.ma.getmaskarray(values)] = None
-    if array.dtype.kind == "T" or (array.dtype.kind == "U" and isinstance(values, list | tuple) and not is_number):
+    is_list = isinstance(values, list | tuple) and not is_number
+    if array.dtype.kind == "T" or (array.dtype.kind == "U" and is_list):
         array = np.array(values, dtype=object)  # as text, a list's NaN and None would become 'nan' and 'None'
-    if array.dtype.kind == "f" and not is_number and isinstance(values, list | tuple):
-        array = _whole(values, array)
+    if is_list and array.dtype.kind == "f" and all(isinstance(value, int) for value in values):
+        array = np.array(values, dtype=object)  # ids too large for any integer type: rounded, they would collide
     if is_number and array.dtype.kind in "cmM":
         what = "complex numbers" if array.dtype.kind == "c" else "points or spans of time"
         raise ColumnError(f"column {name!r} must hold numbers, but holds {what}. Pass a column of real numbers.")
     if array.dtype.kind == "O" and is_number:
-        return pl.Series(
-            name, [_as_number(name, row, value) for row, value in enumerate(array.tolist())], dtype=pl.Float64
-        )
+        numbers = [_as_number(name, row, value) for row, value in enumerate(array.tolist())]
+        return pl.Series(name, numbers, dtype=pl.Float64)
     if array.dtype.kind == "O":
-        return _series_of_objects(name, [None if _is_null(value) else value for value in array.tolist()])
+        return _series_of_objects(name, array.tolist())
     if array.dtype.kind in "mM" and (unit := _TIMES.get(array.dtype.kind + np.datetime_data(array.dtype)[0])):
         return pl.Series(name, array.astype(unit))
     if array.dtype.kind in "USVcmM":
@@ -207,11 +205,6 @@ def from_array(name: str, values: object, *, is_number: bool) -> pl.Series:
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
         array = array.astype(np.float64)
     return pl.Series(name, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
-
-
-def _whole(values: Sequence[object], array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Whole numbers that only fit in a float, kept exactly as they are, because rounded ids would collide."""
-    return np.array(values, dtype=object) if all(isinstance(value, int) for value in values) else array
 
 
 # NumPy's kind and unit of time → what polars takes; spans of months and of nothing in particular are left as text
@@ -238,15 +231,13 @@ _NESTED = (list, tuple, set, frozenset, np.ndarray)
 _NULLS = ("NAType", "NaTType")  # pandas' nulls, without importing pandas
 
 
-def _is_null(value: object) -> bool:
-    if value is None or type(value).__name__ in _NULLS:
-        return True
-    return not isinstance(value, np.ndarray) and bool(value != value)
-
-
 def _series_of_objects(name: str, values: list[object]) -> pl.Series:
     """Python objects as their own type if they share one, and otherwise as text; arrays become lists."""
-    values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+    for k, value in enumerate(values):
+        if isinstance(value, np.ndarray):
+            values[k] = value.tolist()
+        elif type(value).__name__ in _NULLS or value != value:
+            values[k] = None
     is_whole = all(value is None or type(value) is int for value in values)
     try:
         if is_whole and any(isinstance(value, int) and abs(value) >= 2**63 for value in values):

@@ -120,17 +120,16 @@ def _batches(path: Path) -> Iterator[tuple[list[int], list[str]]]:
     number = count(1)
     with _opened(path) as file:
         while lines := file.readlines(BATCH):
-            numbered = [(next(number), line.strip()) for line in lines]
-            whole = [(k, _text(line)) for k, line in numbered if line]
-            if whole:
-                yield [k for k, _ in whole], [line for _, line in whole]
-
-
-def _text(line: bytes) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return "\ufffd"
+            texts: dict[int, str] = {}
+            for line in lines:
+                k = next(number)
+                try:
+                    texts[k] = line.strip().decode("utf-8")
+                except UnicodeDecodeError:
+                    texts[k] = "\ufffd"
+            texts = {k: text for k, text in texts.items() if text}
+            if texts:
+                yield list(texts), list(texts.values())
 
 
 def _opened(path: Path) -> BufferedIOBase:
@@ -187,9 +186,14 @@ def _frame(lines: list[str], fields: Fields) -> tuple[pl.DataFrame | None, str]:
     if any(_is_deep(line) for line in lines):
         return None, f"it has more than {NESTED} brackets inside each other"
     # polars reads the lines as one array, so that two halves of an object are one, and a line with a comma may be two: numbers tell
-    numbered = pl.Series([_numbered(k, line) for k, line in enumerate(lines)], dtype=pl.String)
+    rests = (line[1:].lstrip() for line in lines)
+    numbered = [f'{{"{LINE}":{k}{"" if rest == "}" else ","}{rest}' for k, rest in enumerate(rests)]
     try:
-        decoded = numbered.str.json_decode(pl.Struct({LINE: pl.Int64(), **fields})).struct.unnest()
+        decoded = (
+            pl.Series(numbered, dtype=pl.String)
+            .str.json_decode(pl.Struct({LINE: pl.Int64(), **fields}))
+            .struct.unnest()
+        )
     except UNREADABLE as error:
         return None, first_line(error).removeprefix("error deserializing JSON: ")
     numbers = decoded.get_column(LINE)
@@ -211,12 +215,6 @@ def _is_deep(line: str) -> bool:
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
     return deepest > NESTED
-
-
-def _numbered(k: int, line: str) -> str:
-    """An object with its number as the first field."""
-    rest = line[1:].lstrip()
-    return f'{{"{LINE}":{k}{"" if rest == "}" else ","}{rest}'
 
 
 # -- What else a record has -------------------------------------------------------------------------------------------

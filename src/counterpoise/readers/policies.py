@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.log.expressions import columns, of_64_bits
@@ -65,8 +65,16 @@ def probabilities(policy: object, frame: pl.DataFrame, question: Question, name:
     elif hasattr(policy, "propensity") and callable(policy.propensity):  # without computing those of all other actions
         actions = frame.get_column(str(question.log.action)).to_numpy()
         values = policy.propensity(_context(policy, frame, question), actions, **_candidates(policy, frame, question))
-    elif callable(policy) and not has_table(policy):
-        values = _of_callable(policy, frame, question)
+    elif callable(policy) and not has_table(policy):  # it sees an Arrow record batch
+        names = list(dict.fromkeys([*question.log.context, str(question.log.action)]))
+        try:
+            table = frame.select(columns(names)).rechunk().to_arrow()
+        except ImportError as error:
+            raise OptionError(
+                "a policy that is a function is given Arrow record batches, for which pyarrow is missing: pip install pyarrow. "
+                "One with a method predict_proba does without."
+            ) from error
+        values = policy(table.combine_chunks().to_batches()[0])
     else:
         values = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
     return checked(values, frame, name, batch, may_be_nan=is_ranker(policy))
@@ -91,19 +99,6 @@ def checked(returned: object, frame: pl.DataFrame, name: str, batch: str, *, may
             f"first is row {bad[0]:,} of the batch with {values[bad[0]]}. Fix the policy."
         )
     return values
-
-
-def _of_callable(policy: Callable[..., object], frame: pl.DataFrame, question: Question) -> object:
-    """The probabilities from a callable, which sees an Arrow record batch with its context and the logged action."""
-    names = list(dict.fromkeys([*question.log.context, str(question.log.action)]))
-    try:
-        table = frame.select(columns(names)).rechunk().to_arrow()
-    except ImportError as error:
-        raise OptionError(
-            "a policy that is a function is given Arrow record batches, for which pyarrow is missing: pip install pyarrow. "
-            "One with a method predict_proba does without."
-        ) from error
-    return policy(table.combine_chunks().to_batches()[0])
 
 
 def _of_ranker(policy: Ranker, frame: pl.DataFrame, question: Question) -> Floats:
@@ -149,10 +144,27 @@ def has_table(policy: object) -> bool:
 def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> ActionTable:
     """The probabilities of all actions, for the rows of a frame."""
     if isinstance(policy, Probabilities):
-        return _check_sums(_of_lists(policy, frame, question), f"the lists of probabilities in {policy.column!r}")
+        lists = _lists(frame, policy.column)
+        width, items = lists.shape[1], question.log.items
+        ids = np.arange(width) if items is None else item_ids(items, str(question.log.action)).to_numpy()
+        if len(ids) != width:
+            raise ColumnError(
+                f"column {policy.column!r} has lists of {width:,} probabilities, and the items are {len(ids):,}: give one for each item."
+            )
+        return _check_sums(ActionTable(ids, lists), f"the lists of probabilities in {policy.column!r}")
     table = policy.predict_proba(_context(policy, frame, question), **_candidates(policy, frame, question))
-    actions = frame.get_column(str(question.log.action)).to_numpy()
-    classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered_actions(table, actions)
+    if hasattr(policy, "classes_"):
+        classes = np.asarray(policy.classes_)
+    else:  # its columns are the actions, numbered from 0
+        actions = frame.get_column(str(question.log.action)).to_numpy()
+        count = np.shape(table)[1] if np.ndim(table) == 2 else 0
+        classes = np.arange(count)
+        other = actions[~np.isin(actions, classes)]
+        if count and len(other):
+            raise OptionError(
+                f"the policy has no classes_, so that the {count} columns of its predict_proba are the actions 0 to {count - 1}; the "
+                f"log has the action {other[0]!r}. Give the policy classes_, the actions in the order of its columns."
+            )
     if np.shape(table) != (frame.height, len(classes)):
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
@@ -185,19 +197,24 @@ def _context(policy: object, frame: pl.DataFrame, question: Question) -> object:
     context = frame.select(columns(question.log.context))
     if getattr(policy, "encoding_", None) is not None:
         return context  # it knows what to make of every column
-    # a classifier fitted on a frame wants names, one fitted on an array warns of them
-    return _with_names(context) if hasattr(policy, "feature_names_in_") else _array(context)
-
-
-def _array(context: pl.DataFrame) -> NDArray[np.generic]:
-    """The contexts as one array, for policies that don't use names."""
-    times = [column for column in context.columns if context.schema[column].is_temporal()]
-    if times and len(context.columns) > 1:
-        raise ColumnError(
-            f"the policy takes contexts as an array, in which the times of {times[0]!r} cannot be next to other columns.",
-            do="Make them numbers, with an expression in `context=`.",
-        )
-    return context.to_numpy()
+    if not hasattr(policy, "feature_names_in_"):  # a classifier fitted on an array warns of names
+        times = [column for column in context.columns if context.schema[column].is_temporal()]
+        if times and len(context.columns) > 1:
+            raise ColumnError(
+                f"the policy takes contexts as an array, in which the times of {times[0]!r} cannot be next to other columns.",
+                do="Make them numbers, with an expression in `context=`.",
+            )
+        return context.to_numpy()
+    # one fitted on a frame wants names that scikit-learn can read: before 1.9 that means pandas, because polars has dropped the protocol
+    # that it asks for
+    sklearn = sys.modules.get("sklearn")
+    if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
+        return context
+    try:
+        pandas = import_module("pandas")
+    except ImportError:  # the classifier was fitted elsewhere; it answers, and warns
+        return context
+    return pandas.DataFrame({column.name: column.to_numpy() for column in context})
 
 
 def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict[str, pl.Series]:
@@ -211,18 +228,6 @@ def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict
             do="Name theirs with `candidates=`.",
         )
     return {} if column is None else {"candidates": frame.get_column(column)}
-
-
-def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) -> ActionTable:
-    """The lists of a column as a table; all must be of one length."""
-    table = _lists(frame, policy.column)
-    width = table.shape[1]
-    items = None if question.log.items is None else item_ids(question.log.items, str(question.log.action)).to_numpy()
-    if items is not None and len(items) != width:
-        raise ColumnError(
-            f"column {policy.column!r} has lists of {width:,} probabilities, and the items are {len(items):,}: give one for each item."
-        )
-    return ActionTable(np.arange(width) if items is None else items, table)
 
 
 def _lists(frame: pl.DataFrame, column: str) -> Floats:
@@ -319,18 +324,6 @@ def _of_all(frame: pl.DataFrame, column: str, actions: int) -> Floats:
     return table
 
 
-def _numbered_actions(table: ArrayLike, actions: NDArray[np.generic]) -> NDArray[np.int64]:
-    """The actions of a policy that does not name them: the columns of its table, numbered from 0."""
-    count = np.shape(table)[1] if np.ndim(table) == 2 else 0
-    other = actions[~np.isin(actions, np.arange(count))]
-    if count and len(other):
-        raise OptionError(
-            f"the policy has no classes_, so that the {count} columns of its predict_proba are the actions 0 to {count - 1}; the "
-            f"log has the action {other[0]!r}. Give the policy classes_, the actions in the order of its columns."
-        )
-    return np.arange(count)
-
-
 def check_context(known: Sequence[str], columns: Sequence[str]) -> None:
     """Check that a policy gets the columns it was learned from, in their order: it sees an array, in which any number fits anywhere."""
     if tuple(columns) != tuple(known):
@@ -341,15 +334,3 @@ def check_context(known: Sequence[str], columns: Sequence[str]) -> None:
             f"the policy was learned from the columns {', '.join(map(repr, known))}; context names "
             f"{', '.join(map(repr, columns))}. {advice}."
         )
-
-
-def _with_names(context: pl.DataFrame) -> object:
-    """A frame whose names scikit-learn can read: before 1.9 that means pandas, because polars has dropped the protocol it asks for."""
-    sklearn = sys.modules.get("sklearn")
-    if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
-        return context
-    try:
-        pandas = import_module("pandas")
-    except ImportError:  # the classifier was fitted elsewhere; it answers, and warns
-        return context
-    return pandas.DataFrame({column.name: column.to_numpy() for column in context})

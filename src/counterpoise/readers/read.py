@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Unpack
 
@@ -58,7 +58,7 @@ def eppo(events: Frame | files.Paths, outcomes: Frame | files.Paths | None = Non
     With `outcomes` (subject, a reward and, if subjects come back, a timestamp), every outcome belongs to the subject's last action
     before it, and actions without an outcome have the reward 0.
     """
-    return _of_table(events, outcomes, "eppo", formats.eppo_rows, formats.eppo_parts, parts)
+    return _of_table(events, outcomes, "eppo", parts)
 
 
 def growthbook(
@@ -69,7 +69,7 @@ def growthbook(
     The propensity is the weight of the variation. Of a user's exposures to an experiment the first counts: later ones repeat its
     variation. `outcomes` are joined by the user's id, as for `eppo`.
     """
-    return _of_table(exposures, outcomes, "growthbook", formats.growthbook_rows, formats.growthbook_parts, parts)
+    return _of_table(exposures, outcomes, "growthbook", parts)
 
 
 def obp(bandit_feedback: Feedback | str | PathLike[str], **parts: Unpack[LogFields]) -> Log:
@@ -166,32 +166,26 @@ def _merged(own: Mapping[str, object], parts: Mapping[str, object]) -> Any:
 
 def _of_files(paths: files.Paths, kind: str, parts: Mapping[str, object]) -> Log:
     """The log of some files; a part that this version does not know, `keep`, is refused when it is asked about."""
-    own = {
-        name: value for name, value in formats.opened(paths, kind).parts.items() if name in LogFields.__annotations__
-    }
+    known = LogFields.__annotations__
+    own = {name: value for name, value in formats.opened(paths, kind).parts.items() if name in known}
     log = Log(paths, **_merged({**own, "format": kind}, parts))
     formats.check(log)
     return log
 
 
 def _of_table(
-    data: Frame | files.Paths,
-    outcomes: Frame | files.Paths | None,
-    kind: str,
-    rows: Callable[[pl.LazyFrame], pl.LazyFrame],
-    own: Callable[[pl.LazyFrame], dict[str, object]],
-    parts: Mapping[str, object],
+    data: Frame | files.Paths, outcomes: Frame | files.Paths | None, kind: str, parts: Mapping[str, object]
 ) -> Log:
     """The log of a table of events, and of their outcomes if they are in another one."""
     if outcomes is None and files.is_paths(data):
         return _of_files(data, kind, parts)
-    events = rows(_frame(data))
+    table = formats.TABLES[kind]
+    events = table.rows(_frame(data))
     if outcomes is not None:
-        made = own(events)
         reward = str(parts.get("reward") or "reward")
-        events = _with_outcomes(events, _frame(outcomes), str(made.get("cluster")), reward)
+        events = _with_outcomes(events, _frame(outcomes), str(table.parts(events).get("cluster")), reward)
         parts = {**parts, "reward": reward}
-    return Log(events, **_merged(own(events), parts))
+    return Log(events, **_merged(table.parts(events), parts))
 
 
 def _frame(data: Any) -> pl.LazyFrame:
@@ -242,11 +236,7 @@ def _time(name: str, schema: pl.Schema) -> pl.Expr:
     if schema[name] == pl.String:
         column = column.str.to_datetime(time_unit="us", time_zone="UTC", strict=False)
     elif schema[name].is_temporal():
-        kind = schema[name]
-        column = column.cast(pl.Datetime("us", kind.time_zone if isinstance(kind, pl.Datetime) else None))
-        column = (
-            column.dt.convert_time_zone("UTC")
-            if getattr(kind, "time_zone", None)
-            else column.dt.replace_time_zone("UTC")
-        )
+        zone = getattr(schema[name], "time_zone", None)
+        column = column.cast(pl.Datetime("us", zone))
+        column = column.dt.convert_time_zone("UTC") if zone else column.dt.replace_time_zone("UTC")
     return column
