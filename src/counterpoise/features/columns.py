@@ -62,10 +62,9 @@ class Scaling:
         if not rows:
             return self
         share = other.rows / rows
-        # sums of squares around 0 would lose all digits of columns such as timestamps
-        with np.errstate(
-            invalid="ignore"
-        ):  # what is not finite is refused elsewhere, and makes the mean and scale NaN here
+        # sums of squares around 0 would lose all digits of columns such as timestamps; and what is not finite is refused elsewhere, and
+        # makes the mean and scale NaN here
+        with np.errstate(invalid="ignore"):
             apart = other.mean - self.mean
             scatter = self.scatter + other.scatter + np.square(apart) * (self.rows * share)
             return Scaling(rows, self.mean + apart * share, scatter)

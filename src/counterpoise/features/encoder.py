@@ -294,7 +294,13 @@ def _columns(context: object, known: Sequence[Column]) -> dict[str, object]:
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and rows.shape[1:] == (len(names),):
         return {name: rows[:, k] for k, name in enumerate(names)}
     if isinstance(rows, np.ndarray | list | tuple):
-        return _of_rows(rows, names)
+        values = [list(row) for row in rows]
+        odd = [row for row in values if len(row) != len(names)]
+        if odd:
+            raise OptionError(
+                f"a context has {len(names)} columns ({', '.join(map(repr, names))}); found a row with {len(odd[0])} values."
+            )
+        return {name: pl.Series(name, [row[k] for row in values], strict=False) for k, name in enumerate(names)}
     raise OptionError(f"a context is a frame, a mapping of columns, or rows of values; found {type(context).__name__}.")
 
 
@@ -305,16 +311,6 @@ def _is_alone(value: Any, is_list: bool) -> bool:
     if not is_list or np.ndim(value) == 0:
         return np.ndim(value) == 0
     return all(np.ndim(number) == 0 for number in value)
-
-
-def _of_rows(context: Iterable[Iterable[object]], names: Sequence[str]) -> dict[str, object]:
-    rows = [list(row) for row in context]
-    odd = [row for row in rows if len(row) != len(names)]
-    if odd:
-        raise OptionError(
-            f"a context has {len(names)} columns ({', '.join(map(repr, names))}); found a row with {len(odd[0])} values."
-        )
-    return {name: pl.Series(name, [row[k] for row in rows], strict=False) for k, name in enumerate(names)}
 
 
 def _check_there(names: Sequence[str], columns: Sequence[str]) -> None:

@@ -290,8 +290,12 @@ class BoostedTrees(Joint):
 
 def trees(estimator: Any, design: Design) -> list[BoostedTrees]:
     """Histogram gradient boosting taken apart, once for each link it may have; empty if it cannot be."""
+    # it puts categories first: which of the design's columns each of its inner columns is
+    places = list(range(len(design.context) + design.features.shape[1]))
+    if is_native(estimator) and getattr(estimator, "is_categorical_", None) is not None:
+        is_category = np.asarray(estimator.categorical_features, dtype=np.bool_)
+        places = [*np.flatnonzero(is_category).tolist(), *np.flatnonzero(~is_category).tolist()]
     try:
-        places = _places(estimator, design)
         steps = [tree for (tree,) in estimator._predictors]
         base = float(np.asarray(estimator._baseline_prediction).reshape(-1)[0])
     except (AttributeError, TypeError, ValueError):  # the inner parts of another version, or more than two classes
@@ -305,15 +309,6 @@ def trees(estimator: Any, design: Design) -> list[BoostedTrees]:
     always = (made.always + base).astype(np.float32)
     parts = tuple(made.paths), np.array(used, dtype=np.int64), scores, always
     return [BoostedTrees(estimator, design, *parts, scale) for scale in scales_of(estimator)]
-
-
-def _places(estimator: object, design: Design) -> list[int]:
-    """Which of the design's columns each of the estimator's inner columns is: it puts categories first."""
-    width = len(design.context) + design.features.shape[1]
-    if not is_native(estimator) or getattr(estimator, "is_categorical_", None) is None:
-        return list(range(width))
-    is_category = np.asarray(estimator.categorical_features, dtype=np.bool_)
-    return [*np.flatnonzero(is_category).tolist(), *np.flatnonzero(~is_category).tolist()]
 
 
 class TreePredictor(Protocol):
@@ -345,7 +340,12 @@ class _Paths:
                 worth += node["value"] * actions
                 return
             column = places[int(node["feature_idx"])]
-            split = _split(tree, node, column if column < self.width else column - self.width)
+            categories = None
+            if node["is_categorical"]:
+                words = np.asarray(tree.raw_left_cat_bitsets[int(node["bitset_idx"])], dtype=np.uint32)
+                categories = ((words[:, None] >> np.arange(32, dtype=np.uint32)) & 1).astype(bool).reshape(-1)
+            own = column if column < self.width else column - self.width  # among those of the context or the action
+            split = TreeSplit(own, float(node["num_threshold"]), categories, bool(node["missing_go_to_left"]))
             if column < self.width:
                 for child, goes_left in (("left", True), ("right", False)):
                     self.paths.append(TreePath(before, split, goes_left))
@@ -356,11 +356,3 @@ class _Paths:
                 walk(int(node["right"]), before, actions & ~left)
 
         walk(0, -1, np.ones(len(self.features), dtype=np.bool_))
-
-
-def _split(tree: TreePredictor, node: np.void, column: int) -> TreeSplit:
-    categories = None
-    if node["is_categorical"]:
-        words = np.asarray(tree.raw_left_cat_bitsets[int(node["bitset_idx"])], dtype=np.uint32)
-        categories = ((words[:, None] >> np.arange(32, dtype=np.uint32)) & 1).astype(bool).reshape(-1)
-    return TreeSplit(column, float(node["num_threshold"]), categories, bool(node["missing_go_to_left"]))

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
 from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
-from counterpoise.moments import Floats
 from counterpoise.readers.batches import identity
 from counterpoise.readers.policies import Reals
 
@@ -69,41 +68,27 @@ def draw_actions(probabilities: Reals, ids: NDArray[np.int64], samples: int) -> 
     """
     # Two steps, since adding up all of a long row in order is slow: which stretch of actions a point falls into, then which action.
     n, actions = probabilities.shape
-    table = _in_stretches(probabilities, max(int((actions / samples) ** 0.5), 1))
-    count, width = table.shape[1:]
+    short = max(int((actions / samples) ** 0.5), 1)
+    width = next((w for w in range(short, 2 * short) if actions % w == 0), short)
+    if actions % width:  # the last stretch ends with actions that have no probability
+        probabilities = np.pad(probabilities, ((0, 0), (0, -actions % width)))
+    table = np.ascontiguousarray(probabilities).reshape(n, -1, width)
+    count = table.shape[1]
     ones = np.ones(width, dtype=table.dtype)
     ends = np.cumsum(table @ ones, axis=1, dtype=np.float64)
-    points = (
-        (uniform((ids.astype(np.uint64) + np.uint64(1)) * STEP)[:, None] + np.arange(samples)) / samples * ends[:, -1:]
-    )
-    stretch = _stretches(ends, points)
-    place = (stretch + np.arange(n)[:, None] * count).reshape(-1)
+    rows, scale = np.arange(n)[:, None], ends[:, -1:]
+    starts = uniform((ids.astype(np.uint64) + np.uint64(1)) * STEP)[:, None]
+    points = (starts + np.arange(samples)) / samples * scale
+    # a single search in all rows, one behind the other
+    places = np.searchsorted((ends / scale + rows).reshape(-1), (points / scale + rows).reshape(-1), side="right")
+    stretch = np.clip(places.reshape(points.shape) - rows * count, 0, count - 1)
+    place = (stretch + rows * count).reshape(-1)
     before = np.where(stretch > 0, ends.reshape(-1)[place.reshape(n, -1) - 1], 0.0)
     each = table.reshape(-1, width)[place]
-    within = each @ np.triu(
-        np.ones((width, width), dtype=table.dtype)
-    )  # the sums up to every action, by the fastest way there is
+    # the sums up to every action, by the fastest way there is
+    within = each @ np.triu(np.ones((width, width), dtype=table.dtype))
     rest = (points - before).reshape(-1, 1).astype(table.dtype)
     passed = ((within <= rest).astype(table.dtype) @ ones).astype(np.int64)
     over = np.flatnonzero(passed == width)  # by rounding: the last action of the stretch that has a probability
     passed[over] = width - 1 - np.argmax(each[over][:, ::-1] > 0, axis=1)
     return np.asarray(stretch * width + passed.reshape(n, -1))
-
-
-def _in_stretches(probabilities: Reals, width: int) -> Reals:
-    """The rows cut into stretches of about so many actions, the last of which may end with some that have no probability."""
-    n, actions = probabilities.shape
-    exact = [w for w in range(width, 2 * width) if actions % w == 0]
-    if exact:
-        return np.ascontiguousarray(probabilities).reshape(n, -1, exact[0])
-    padded = np.zeros((n, -(-actions // width) * width), dtype=probabilities.dtype)
-    padded[:, :actions] = probabilities
-    return padded.reshape(n, -1, width)
-
-
-def _stretches(ends: Floats, points: Floats) -> NDArray[np.int64]:
-    """The place of every point among the ends of its row: a single search in all rows, one behind the other."""
-    n, count = ends.shape
-    rows, scale = np.arange(n)[:, None], ends[:, -1:]
-    places = np.searchsorted((ends / scale + rows).reshape(-1), (points / scale + rows).reshape(-1), side="right")
-    return np.asarray(np.clip(places.reshape(points.shape) - rows * count, 0, count - 1))

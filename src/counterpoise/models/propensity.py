@@ -271,8 +271,16 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
         rows, logged = _rows(question, unfitted)
     actions = actions_of(rows.select(exactly(action)).to_series(), None)
     unlogged = "" if unfitted.column is None else f" without a propensity in {unfitted.column!r}"
-    _check_actions(actions, action, unlogged)
-    estimator = _estimator(propensity.estimator)
+    if len(actions.levels) < 2:
+        raise LogError(
+            f"every row{unlogged or ' of the log'} has the action {actions.levels[0]!r} in {action!r}: there is no choice to model, and "
+            f"{'these rows say' if unlogged else 'the log says'} nothing about other actions."
+        )
+    estimator = propensity.estimator
+    if isinstance(estimator, str):
+        linear, trees = libraries()
+        is_logistic = estimator == "logistic"
+        estimator = linear.LogisticRegression(max_iter=1000) if is_logistic else trees.HistGradientBoostingClassifier()
     context = Encoder.of(rows, question.log.context)
     native = is_native(estimator)
     x = context.numbers(rows, is_native=native)
@@ -331,25 +339,6 @@ def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFram
             do=f"Pass `propensity={unfitted.column!r}`.",
         )
     return rows.filter(missing), int((~missing).sum())
-
-
-def _estimator(name: str | ClassPredictor) -> ClassPredictor:
-    if not isinstance(name, str):
-        return name
-    linear, trees = libraries()
-    is_logistic = name == "logistic"
-    made: ClassPredictor = (
-        linear.LogisticRegression(max_iter=1000) if is_logistic else trees.HistGradientBoostingClassifier()
-    )
-    return made
-
-
-def _check_actions(actions: Actions, column: str, unlogged: str) -> None:
-    if len(actions.levels) < 2:
-        raise LogError(
-            f"every row{unlogged or ' of the log'} has the action {actions.levels[0]!r} in {column!r}: there is no choice to model, and "
-            f"{'these rows say' if unlogged else 'the log says'} nothing about other actions."
-        )
 
 
 def _check_seen(actions: Actions, codes: Codes, others: NDArray[np.bool_], fold: int, unlogged: str) -> None:

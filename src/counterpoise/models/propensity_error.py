@@ -96,9 +96,8 @@ class _Sample:
         numbers = {name: good.get_column(name).cast(pl.Float64).to_numpy() for name in question.numbers}
         is_logged = np.zeros(rows.height, dtype=bool)
         if step.column is not None:
-            is_logged = (
-                rows.select(exactly(step.column)).to_series().cast(pl.Float64).fill_nan(None).is_not_null().to_numpy()
-            )
+            logged = rows.select(exactly(step.column)).to_series().cast(pl.Float64).fill_nan(None)
+            is_logged = logged.is_not_null().to_numpy()
         segments: dict[Place, NDArray[np.bool_]] = {None: np.ones(rows.height, dtype=bool)}
         if question.segment:
             labels = good.select(question.names.segments)
@@ -115,8 +114,15 @@ class _Sample:
 
     @cached_property
     def scores(self) -> Floats:
-        """The scores of the model; rows whose propensity was logged have none."""
-        scores = _scores(self.rows, _fitted(self.question), str(self.question.log.action))
+        """What the softmax model's parameters would change in the log-probability of each row's action; nothing, if it was logged."""
+        step, rows = _fitted(self.question), self.rows
+        x, codes = step.x(rows), step.codes(rows, str(self.question.log.action))
+        tables = [classifier.table for classifier in step.classifiers]
+        residual = -out_of_fold(tables, x, rows.get_column(FOLD).to_numpy(), len(step.actions.levels))
+        known = np.flatnonzero(codes >= 0)
+        residual[known, codes[known]] += 1.0
+        features = np.column_stack([np.ones(len(x)), x])
+        scores = (residual[:, 1:, None] * features[:, None, :]).reshape(len(x), -1)
         scores[self.is_logged] = 0.0
         return scores
 
@@ -128,10 +134,8 @@ class _Sample:
         folds, groups = self.rows.get_column(FOLD).to_numpy(), groups_of(self.cluster)
         categories, calibrate = step.context.is_category, step.model.calibrate
         with threads(x.size):
-            propensities = refit_propensities(
-                step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate
-            )
-        return groups, np.where(self.is_logged, self.numbers[P], np.clip(propensities, step.floor, 1.0))
+            again = refit_propensities(step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate)
+        return groups, np.where(self.is_logged, self.numbers[P], np.clip(again, step.floor, 1.0))
 
     def by_refitting(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
         """Like `by_scores`, from the means without each group of rows."""
@@ -145,7 +149,12 @@ class _Sample:
                 if kept.any() and kept.sum() < inside.sum():
                     known, fitted = z[kept].mean(axis=0), again[kept].mean(axis=0)
                     means[place].append(np.concatenate([known, known - fitted]))
-        return {place: _spread(np.array(of_place)) * len(z) for place, of_place in means.items() if len(of_place) > 1}
+        covariances = {}
+        for place, of_place in means.items():
+            if len(of_place) > 1:  # the jackknife's, of a mean
+                off = np.array(of_place) - np.mean(of_place, axis=0)
+                covariances[place] = off.T @ off * (len(off) - 1) / len(off) * len(z)
+        return covariances
 
     def by_scores(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
         """The covariances of the moments' columns and of what the fit takes from them, over the whole log and by segment."""
@@ -176,10 +185,8 @@ class _Sample:
             z |= {"e": e, "ue": u * e, "v": numbers[names.values[place]] - other_value - center}
             g["ue"] = slope * e
         z |= {name: numbers[own] for name, own in zip(self.question.control, names.controls, strict=True)}
-        nothing = np.zeros(len(u))
-        return np.column_stack([z[name] for name in columns]), np.column_stack(
-            [g.get(name, nothing) for name in columns]
-        )
+        slopes = [g.get(name, np.zeros(len(u))) for name in columns]
+        return np.column_stack([z[name] for name in columns]), np.column_stack(slopes)
 
     def _value_of(self, target: str) -> str:
         """The model's value of another target; that of the logging policy is the logged action's."""
@@ -207,22 +214,6 @@ class _Sample:
             return rows
         count = int(self.cluster.max()) + 1
         return np.column_stack([np.bincount(self.cluster, column, count) for column in rows.T])
-
-
-def _spread(means: Floats) -> Floats:
-    """The jackknife's covariances of a mean, from the means without each group."""
-    off = means - means.mean(axis=0)
-    return np.asarray(off.T @ off * (len(means) - 1) / len(means))
-
-
-def _scores(rows: pl.DataFrame, step: FittedPropensity, action: str) -> Floats:
-    """The scores of the softmax model: what its parameters would change in the log-probability of each row's action."""
-    x, codes, folds = step.x(rows), step.codes(rows, action), rows.get_column(FOLD).to_numpy()
-    residual = -out_of_fold([classifier.table for classifier in step.classifiers], x, folds, len(step.actions.levels))
-    known = np.flatnonzero(codes >= 0)
-    residual[known, codes[known]] += 1.0
-    features = np.column_stack([np.ones(len(x)), x])
-    return (residual[:, 1:, None] * features[:, None, :]).reshape(len(x), -1)
 
 
 # -- the jackknife -----------------------------------------------------------------------------------------------------
@@ -254,13 +245,8 @@ def refit_propensities(
         made: list[ActionClassifier] = []
         for fold, classifier in enumerate(classifiers):
             others = kept & (folds != fold)
-            made.append(
-                ActionClassifier(
-                    fit_estimator(classifier.estimator, x[others], codes[others], None, categories),
-                    classifier.actions,
-                    shares,
-                )
-            )
+            estimator = fit_estimator(classifier.estimator, x[others], codes[others], None, categories)
+            made.append(ActionClassifier(estimator, classifier.actions, shares))
         table = out_of_fold([classifier.raw for classifier in made], x, folds, len(shares))
         positive = np.maximum(shares, 1e-12)
         sharpness = sharpness_of(table[kept], codes[kept], positive) if calibrate else 1.0

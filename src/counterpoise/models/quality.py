@@ -39,12 +39,9 @@ class Quality:
     calibration: tuple[Bin, ...] = ()
 
     def __str__(self) -> str:
-        loss = (
-            ""
-            if np.isnan(self.log_loss)
-            else f", log loss {self.log_loss:.3g} (of the mean {self.log_loss_of_mean:.3g})"
-        )
-        return f"{self.model}, fitted on {self.rows:,} rows in {self.folds} folds; out of fold R² {self.r2:.3g}{loss}"
+        text = f"{self.model}, fitted on {self.rows:,} rows in {self.folds} folds; out of fold R² {self.r2:.3g}"
+        losses = f", log loss {self.log_loss:.3g} (of the mean {self.log_loss_of_mean:.3g})"
+        return text if np.isnan(self.log_loss) else text + losses
 
 
 def quality_of(model: str, folds: int, rewards: Floats, predictions: Floats) -> Quality:
@@ -59,18 +56,15 @@ def quality_of(model: str, folds: int, rewards: Floats, predictions: Floats) -> 
         return Quality(model, len(rewards), folds, r2)
     mean = np.full(len(rewards), rewards.mean())
     losses = (log_loss(rewards, predictions), log_loss(rewards, mean))
-    return Quality(model, len(rewards), folds, r2, *losses, _calibration(rewards, predictions))
+    parts = np.array_split(np.argsort(predictions, kind="stable"), BINS)
+    bins = (Bin(len(k), float(predictions[k].mean()), float(rewards[k].mean())) for k in parts if len(k))
+    return Quality(model, len(rewards), folds, r2, *losses, tuple(bins))
 
 
 def log_loss(rewards: Floats, predictions: Floats) -> float:
     """The mean of −log of the probability that was given to what happened."""
     p = np.clip(predictions, 1e-15, 1 - 1e-15)
     return float(-(rewards * np.log(p) + (1 - rewards) * np.log1p(-p)).mean())
-
-
-def _calibration(rewards: Floats, predictions: Floats) -> tuple[Bin, ...]:
-    parts = np.array_split(np.argsort(predictions, kind="stable"), BINS)
-    return tuple(Bin(len(k), float(predictions[k].mean()), float(rewards[k].mean())) for k in parts if len(k))
 
 
 # -- propensity models -------------------------------------------------------------------------------------------------
@@ -104,9 +98,7 @@ class PropensityQuality:
     effective_rows: float
     quantiles: tuple[tuple[float, float], ...]
     calibration: tuple[Bin, ...]
-    error_by: str = (
-        "scores"  # "scores": the fit's effect is in the errors; "known": they take the propensities as known
-    )
+    error_by: str = "scores"  # the fit's effect is in the errors; or "known": they take the propensities as known
 
     def __str__(self) -> str:
         return (

@@ -101,7 +101,11 @@ class Reward(Fittable):
             if self.estimator not in NAMES:
                 advice = f"Choose one of {', '.join(NAMES)}, or pass an estimator of scikit-learn."
                 raise OptionError(f"`model={self.estimator!r}` is not known.", do=advice)
-        elif isinstance(self.estimator, type) or not (hasattr(self.estimator, "fit") and _predicts(self.estimator)):
+        elif (
+            isinstance(self.estimator, type)
+            or not hasattr(self.estimator, "fit")
+            or not (hasattr(self.estimator, "predict") or hasattr(self.estimator, "predict_proba"))
+        ):
             what = getattr(self.estimator, "__name__", type(self.estimator).__name__)
             wrong = f"`model=` must have the methods fit and predict, as scikit-learn's estimators do; found {what}."
             raise OptionError(wrong, do="Pass an instance, such as LogisticRegression().")
@@ -127,10 +131,6 @@ def as_reward(model: Any) -> Reward:
     5
     """
     return model if isinstance(model, Reward) else Reward(model)
-
-
-def _predicts(estimator: object) -> bool:
-    return hasattr(estimator, "predict") or hasattr(estimator, "predict_proba")
 
 
 def check_count(name: str, value: object, least: int, most: int) -> None:
@@ -310,10 +310,8 @@ class PredictedRows:
         again = np.flatnonzero(first[member] != np.arange(len(numbers)))
         again = again[:: max(len(again) // ALIKE, 1)][:ALIKE]
         rows = (first[member[again]], again)
-        first_answers, later_answers = (
-            table_of(target.source, self.frame[some], self.question).probabilities for some in rows
-        )
-        return bool(np.allclose(first_answers, later_answers, rtol=0, atol=1e-6, equal_nan=True))
+        earlier, later = (table_of(target.source, self.frame[some], self.question).probabilities for some in rows)
+        return bool(np.allclose(earlier, later, rtol=0, atol=1e-6, equal_nan=True))
 
     def _table(self, target: Target, rows: NDArray[np.int64]) -> ActionTable:
         table = table_of(target.source, self.frame[rows], self.question)
@@ -382,7 +380,8 @@ def fit_batches(
     report: Report | None,
 ) -> tuple[list[Predictor], int]:
     """A model for every fold, fitted on all rows of the other folds once, in the log's order; and how many rows there are."""
-    models, count = [fresh(estimator) for _ in range(folds)], 0
+    count = 0
+    models: list[Any] = [fresh(estimator) for _ in range(folds)]
     extra = {"classes": np.unique(rewards)} if is_classifier(estimator) else {}
 
     def learn(batches: Iterable[pl.DataFrame]) -> None:
@@ -391,31 +390,25 @@ def fit_batches(
             for part in batch.iter_slices(ROWS):
                 rows = good_rows(part, question)
                 x = context.numbers(rows, is_native=design.is_native)
-                _fit_batch(models, design, x, rows, question, extra)
+                codes = design.actions.codes(rows.get_column(str(question.log.action)))
+                part_folds = rows.get_column(FOLD).to_numpy()
+                own_rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
+                weights = row_weights(rows, question) if question.targets else None
+                for fold, model in enumerate(models):
+                    others = part_folds != fold
+                    if not others.any():
+                        continue
+                    own = {} if weights is None else {"sample_weight": weights[others]}
+                    try:
+                        model.partial_fit(design.pairs(x[others], codes[others]), own_rewards[others], **extra, **own)
+                    except (TypeError, ValueError) as error:
+                        raise fit_error(model, error) from error
                 count += rows.height
                 if report is not None:
                     report(rows.height)
 
     engine_of(question.log).over_rows(question, learn, None)
     return models, count
-
-
-def _fit_batch(
-    models: list[Any], design: Design, x: Floats, rows: pl.DataFrame, question: Question, extra: dict[str, Floats]
-) -> None:
-    codes = design.actions.codes(rows.get_column(str(question.log.action)))
-    folds = rows.get_column(FOLD).to_numpy()
-    rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
-    weights = row_weights(rows, question) if question.targets else None
-    for fold, model in enumerate(models):
-        others = folds != fold
-        if not others.any():
-            continue
-        own = {} if weights is None else {"sample_weight": weights[others]}
-        try:
-            model.partial_fit(design.pairs(x[others], codes[others]), rewards[others], **extra, **own)
-        except (TypeError, ValueError) as error:
-            raise fit_error(model, error) from error
 
 
 def with_model(question: Question) -> Question:
@@ -432,7 +425,9 @@ def with_model(question: Question) -> Question:
         raise OptionError(
             "a reward model needs a target's probabilities, and a weight of your own has none: leave out either."
         )
-    _check_samples(log.value_samples)
+    samples: object = log.value_samples
+    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
+        raise OptionError(f"`value_samples={samples!r}` must be a whole number of at least 1.")
     for target in question.targets:
         if not (target.is_choice or has_table(target.source)):
             raise OptionError(
@@ -596,21 +591,9 @@ def fit_one(
     per_action: bool,
 ) -> Fit:
     """One model, in the form that predicts fastest."""
-    if per_action:
-        return _fit_per_action(estimator, design, x, codes, rewards, weights)
-    return _take_apart(
-        fit_estimator(estimator, design.pairs(x, codes), rewards, weights, design.is_category), design, x
-    )
-
-
-def _take_apart(made: Predictor, design: Design, x: Floats) -> Fit:
-    forms: list[Fit] = [*linear(made, design), *(trees(made, design) if design.is_native else [])]
-    return _fastest_form(Joint(made, design), forms, x, len(design.actions.levels))
-
-
-def _fit_per_action(
-    estimator: Predictor, design: Design, x: Floats, codes: Codes, rewards: Floats, weights: Floats | None
-) -> Fit:
+    if not per_action:
+        model = fit_estimator(estimator, design.pairs(x, codes), rewards, weights, design.is_category)
+        return _take_apart(model, design, x)
     models: list[Predictor | Constant] = []
     mean = float(rewards.mean())
     for code in range(len(design.actions.levels)):
@@ -623,6 +606,11 @@ def _fit_per_action(
             models.append(fit_estimator(estimator, x[mine], own, some, design.context))
     plain = PerAction((*models, Constant(mean)))
     return _fastest_form(plain, stack(plain), x, len(design.actions.levels))
+
+
+def _take_apart(made: Predictor, design: Design, x: Floats) -> Fit:
+    forms: list[Fit] = [*linear(made, design), *(trees(made, design) if design.is_native else [])]
+    return _fastest_form(Joint(made, design), forms, x, len(design.actions.levels))
 
 
 def _fastest_form(plain: Fit, candidates: Sequence[Fit], x: Floats, count: int) -> Fit:
@@ -653,8 +641,3 @@ def _check_classes(estimator: object, rewards: Floats, others: NDArray[np.bool_]
             f"the reward {lost[0]:g} occurs only in fold {fold + 1}, so that the model of that fold could not learn it: it is too rare.",
             do="Pass a regressor, such as Ridge(), or fewer folds with cp.models.Reward(…, folds=2).",
         )
-
-
-def _check_samples(samples: object) -> None:
-    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
-        raise OptionError(f"`value_samples={samples!r}` must be a whole number of at least 1.")
