@@ -122,9 +122,8 @@ def train_many(
     if batch_size is None:
         return _curves(runs, parameters, full_batch_epochs(rows, runs, parameters), epochs, value)
     on_cuda = rows.context.is_cuda if graph is None else graph
-    return _curves(
-        runs, parameters, mini_batch_epochs(rows, runs, parameters, batch_size, decay, on_cuda), epochs, value
-    )
+    batches = mini_batch_epochs(rows, runs, parameters, batch_size, decay, on_cuda)
+    return _curves(runs, parameters, batches, epochs, value)
 
 
 def train_on_policy(
@@ -375,26 +374,20 @@ def full_batch_epochs(rows: LoggedRows, runs: Sequence[Run], parameters: Paramet
     chosen = nn.functional.one_hot(rows.action, parameters.weights.shape[2]).to(rows.context)
     step = 0
     while True:
-        target, squares = _pass(rows, parameters.weights)
+        weights, shape = parameters.weights, (len(parameters.weights), len(rows))
+        target, squares = weights.new_empty(shape), weights.new_empty(shape)  # π(a|x) and ‖∇π(a|x)‖²/π₀²
+        for part in chunks(len(rows), weights[:, 0].numel(), weights.device):
+            probabilities = torch.softmax(torch.matmul(rows.context[part], weights), -1)
+            logged = probabilities.gather(-1, rows.action[part, None].expand(len(weights), -1, 1))[..., 0]
+            target[:, part] = logged
+            squares[:, part] = squared_gradients(logged, probabilities, rows.factor[part])
         derivative, centered = _derivatives(rows, runs, target)
         # the objective's own gradient, and the one whose variance is measured
-        gradient, measured = _gradients(rows, parameters.weights, chosen, target, torch.stack([derivative, centered]))
+        gradient, measured = _gradients(rows, weights, chosen, target, torch.stack([derivative, centered]))
         second_moment = (squares * centered.square()).mean(1)
         parameters.ascend(gradient, parameters.table(step, 1)[0])
         step += 1
         yield (second_moment - measured.square().sum((1, 2))) / len(rows) ** 2
-
-
-def _pass(rows: LoggedRows, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """π(a|x) and ‖∇π(a|x)‖²/π₀² for every run and row."""
-    shape = (len(weights), len(rows))
-    target, squares = weights.new_empty(shape), weights.new_empty(shape)
-    for part in chunks(len(rows), weights[:, 0].numel(), weights.device):
-        probabilities = torch.softmax(torch.matmul(rows.context[part], weights), -1)
-        logged = probabilities.gather(-1, rows.action[part, None].expand(len(weights), -1, 1))[..., 0]
-        target[:, part] = logged
-        squares[:, part] = squared_gradients(logged, probabilities, rows.factor[part])
-    return target, squares
 
 
 def _gradients(rows: LoggedRows, weights: Tensor, chosen: Tensor, target: Tensor, derivative: Tensor) -> Tensor:
@@ -454,24 +447,17 @@ def on_policy_epochs(
         total = torch.zeros(len(runs), device=device)
         for k, entry in enumerate(table):
             rows = order[:, k * batch_size : (k + 1) * batch_size]
-            gradient, variance = _batch(world, rows, parameters.weights, mean, optimal, chance)
+            context = world.context[rows]
+            probabilities = torch.softmax(torch.bmm(context, parameters.weights), -1)
+            # the largest of probabilities over exponential noise is a draw from them
+            action = (probabilities / torch.empty_like(probabilities).exponential_(generator=chance)).argmax(-1)
+            expected = world.expected[rows].gather(-1, action[..., None])[..., 0]
+            reward = torch.bernoulli(expected, generator=chance)
+            gradient, variance = reinforce_gradient(context, probabilities, action, reward, mean, optimal)
             total += variance
             parameters.ascend(gradient, entry)
         step += len(table)
         yield total / n
-
-
-def _batch(
-    world: GreedyValue, rows: Tensor, weights: Tensor, mean: Tensor, optimal: Tensor, chance: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Draw actions and rewards for every run's batch, and return the gradient and its variance."""
-    context = world.context[rows]
-    probabilities = torch.softmax(torch.bmm(context, weights), -1)
-    # the largest of probabilities over exponential noise is a draw from them
-    action = (probabilities / torch.empty_like(probabilities).exponential_(generator=chance)).argmax(-1)
-    expected = world.expected[rows].gather(-1, action[..., None])[..., 0]
-    reward = torch.bernoulli(expected, generator=chance)
-    return reinforce_gradient(context, probabilities, action, reward, mean, optimal)
 
 
 def reinforce_gradient(

@@ -124,15 +124,10 @@ def compare(
 
 
 def _answer(verb: Callable[..., Result], typed: Typed, question: dict[str, Any]) -> Result:
-    """The answer about a log, in the unit of its readers."""
-    result = _answered(verb, typed, question)
-    return result if typed["unit"] is None else result.per(typed["unit"])
-
-
-def _answered(verb: Callable[..., Result], typed: Typed, question: dict[str, Any]) -> Result:
-    """The answer about a log; with --only-new, about a state to which its new files were added one by one."""
+    """The answer about a log, in the unit of its readers; with --only-new, about a state to which its new files were added one by one."""
     if not typed["only_new"]:
-        return verb(typed.data, **question)
+        result = verb(typed.data, **question)
+        return result if typed["unit"] is None else result.per(typed["unit"])
     for name in ("batch", "replace"):
         if typed[name]:
             raise OptionError(f"`{name}=` is about one batch, and `only_new=True` adds a batch for every file.")
@@ -146,17 +141,19 @@ def _answered(verb: Callable[..., Result], typed: Typed, question: dict[str, Any
             result = verb(str(file), **question)
     said = f"Added {counted(len(files), 'file')}." if files else "No new files: everything is in the state already."
     say(console(stderr=True), said)
-    return result if files else verb(state=typed["state"], **{name: question[name] for name in ("level", "interval")})
+    if not files:
+        result = verb(state=typed["state"], level=question["level"], interval=question["interval"])
+    return result if typed["unit"] is None else result.per(typed["unit"])
 
 
 def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:
     """The answer about every reward, under its name if there are several, and what else a command has to show."""
     if typed["json"]:
-        print_json(
-            result.document(
-                lambda answer: {k: part for extra in extras(answer) for k, part in extra.document().items()}
-            )
-        )
+
+        def numbers(answer: Any) -> dict[str, Any]:
+            return {name: part for extra in extras(answer) for name, part in extra.document().items()}
+
+        print_json(result.document(numbers))
         return
     from rich.text import Text
 

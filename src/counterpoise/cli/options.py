@@ -7,7 +7,7 @@ part needs no line here, and help says what the library says.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -449,27 +449,20 @@ def typed_targets(
     >>> typed_targets(["pi_new", "half=pi_new / 2"], ["greedy=item_new"], ["pi_new", "item_new"])
     {'pi_new': 'pi_new', 'half': 'pi_new / 2', 'greedy': Chosen(column='item_new')}
     """
-    targets: dict[str, str | Chosen | Always] = {}
-    for name, source in _sources(target or (), chosen or (), always or (), columns):
-        if name in targets:
-            another = "Give one of them another name: `target=NAME=EXPRESSION`."
-            raise OptionError(f"two targets are called {name!r}.", do=another)
-        targets[name] = source
+    sources: list[tuple[str, str | Chosen | Always]] = []
+    for name, source in (named(text, columns) for text in target or ()):
+        sources.append((name or name_of(source), source))
+    for name, column in (named(text, columns) for text in chosen or ()):
+        sources.append((name or column, Chosen(column)))
+    for name, action in (named(text, ()) for text in always or ()):
+        sources.append((name or action, Always(action)))
+    targets = dict(sources)
+    if len(targets) < len(sources):
+        names = [name for name, _ in sources]
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        another = "Give one of them another name: `target=NAME=EXPRESSION`."
+        raise OptionError(f"two targets are called {twice!r}.", do=another)
     return targets
-
-
-def _sources(
-    target: Sequence[str], chosen: Sequence[str], always: Sequence[str], columns: Collection[str]
-) -> Iterator[tuple[str, str | Chosen | Always]]:
-    for text in target:
-        name, source = named(text, columns)
-        yield name or name_of(source), source
-    for text in chosen:
-        name, column = named(text, columns)
-        yield name or column, Chosen(column)
-    for text in always:
-        name, action = named(text, ())
-        yield name or action, Always(action)
 
 
 def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:

@@ -100,8 +100,13 @@ def _contents(file: Path, known: State, answers: Table) -> Iterator[Block]:
     yield f"The state {str(file)!r} has {count}{which} still be replaced. {counted(known.looks, 'look')} so far."
     said_already = (("groups", 1), ("contrasts", [[target, ""] for target in known.question["target"]]))
     for part, value in known.question.items():
-        if value not in (None, [], {}, False) and (part, value) not in said_already:
-            yield f"  {part}: {_words(value)}"
+        if value in (None, [], {}, False) or (part, value) in said_already:
+            continue
+        if isinstance(value, dict):
+            value = ", ".join(f"{name} = {each}" for name, each in value.items())
+        elif isinstance(value, list):
+            value = ", ".join(" − ".join(filter(None, each)) if isinstance(each, list) else each for each in value)
+        yield f"  {part}: {value}"
     yield ""
     if len(known.batches) > SHOWN:
         yield f"The last {SHOWN} of them (--json has all):"
@@ -191,11 +196,3 @@ def watch(
         print(f"Page: {html}", file=sys.stderr if typed["json"] else sys.stdout)
     if answer.fired:
         raise typer.Exit(FIRED)
-
-
-def _words(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} = {part}" for name, part in value.items())
-    if isinstance(value, list):
-        return ", ".join(" − ".join(filter(None, part)) if isinstance(part, list) else part for part in value)
-    return str(value)

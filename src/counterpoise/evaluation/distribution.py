@@ -113,14 +113,11 @@ def bin_sql(reward: str, thresholds: Sequence[float]) -> str:
         if first == last:
             return str(first)
         middle = (first + last) // 2
-        return f"CASE WHEN {reward} <= {_literal(thresholds[middle])} THEN {tree(first, middle)} ELSE {tree(middle + 1, last)} END"
+        digits, _, exponent = repr(float(thresholds[middle])).partition("e")
+        literal = f"{digits if '.' in digits else digits + '.0'}e{exponent or 0}"  # older polars cannot read 1e-09
+        return f"CASE WHEN {reward} <= {literal} THEN {tree(first, middle)} ELSE {tree(middle + 1, last)} END"
 
     return tree(0, len(thresholds))
-
-
-def _literal(value: float) -> str:
-    digits, _, exponent = repr(float(value)).partition("e")
-    return f"{digits if '.' in digits else digits + '.0'}e{exponent or 0}"  # older polars cannot read 1e-09
 
 
 # -- `DistributionFunction`: F on bins, made monotone, with its intervals; and how to read quantiles off it -------------
@@ -317,11 +314,11 @@ class Distribution(Display):
 
     def statistics(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> list[Statistic]:
         """These quantiles and CVaRs of every policy."""
-        quantiles = [self.quantile(q, name) for name in self.policies for q in quantile]
-        return sorted(
-            quantiles + [self.cvar(q, name) for name in self.policies for q in cvar],
-            key=lambda statistic: self.policies.index(statistic.target),
-        )
+        return [
+            statistic
+            for name in self.policies
+            for statistic in (*(self.quantile(q, name) for q in quantile), *(self.cvar(q, name) for q in cvar))
+        ]
 
     def table(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> pl.DataFrame:
         """These quantiles and CVaRs of every policy as a tidy polars frame."""
@@ -464,27 +461,16 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
 
 
 def _table(statistics: Sequence[Statistic]) -> Table:
-    rows = [_row(statistic) for statistic in statistics]
+    rows: list[dict[str, Cell]] = []
+    for statistic in statistics:
+        cells = estimate_cells(statistic.value, statistic.stderr, statistic.interval)
+        if not (statistic.stderr > 0 and math.isfinite(statistic.stderr)):  # such as that of a quantile of clicks
+            cells = {name: Worded(cell_value(cell), _plain(cell_text(cell))) for name, cell in cells.items()}
+        first = {"target": Name(statistic.target), "statistic": statistic.name}
+        q = Worded(statistic.q, f"{statistic.q:g}")
+        rows.append({**first, "q": q, **cells, "verdict": statistic.verdict.verdict})
     shown = ("target", "statistic", "q", "value", "lower", "upper", "verdict")
     return Table(rows, shown, {"target": "policy", "statistic": ""})
-
-
-def _row(statistic: Statistic) -> dict[str, Cell]:
-    return {
-        "target": Name(statistic.target),
-        "statistic": statistic.name,
-        "q": Worded(statistic.q, f"{statistic.q:g}"),
-        **_cells(statistic),
-        "verdict": statistic.verdict.verdict,
-    }
-
-
-def _cells(statistic: Statistic) -> dict[str, Cell]:
-    """The cells of an estimate; one without an error, such as a quantile of clicks, is written without zeros behind it."""
-    made = estimate_cells(statistic.value, statistic.stderr, statistic.interval)
-    if statistic.stderr > 0 and math.isfinite(statistic.stderr):
-        return made
-    return {name: Worded(cell_value(cell), _plain(cell_text(cell))) for name, cell in made.items()}
 
 
 def _plain(written: str) -> str:
@@ -555,7 +541,11 @@ def distribution(
     whole = as_log(log, parts)
     whole.need("reward")
     whole.need_only("distribution")
-    _check(whole)
+    if whole.propensity is not None and logged_propensity(whole) != whole.propensity:
+        raise OptionError(
+            "a distribution takes propensities as logged: its errors would not include those of a propensity model.",
+            do="Name the column with `propensity=`.",
+        )
     chosen = None if thresholds is None else given_thresholds(thresholds)
     is_clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
@@ -568,11 +558,3 @@ def distribution(
     bins = Bins(with_unweighted(asked.moments[0], LOGGING))
     tails, missing = tail_shapes(look.rewards), missing_by_target(question, asked)
     return Distribution(bins, at, options, question.target_names, tails, missing)
-
-
-def _check(log: Log) -> None:
-    if log.propensity is not None and logged_propensity(log) != log.propensity:
-        raise OptionError(
-            "a distribution takes propensities as logged: its errors would not include those of a propensity model.",
-            do="Name the column with `propensity=`.",
-        )

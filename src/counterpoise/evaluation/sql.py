@@ -55,7 +55,11 @@ def sql(
     >>> "SUM(" in text and "`click`" in text
     True
     """
-    ibis, sqlglot = _libraries()
+    try:
+        import ibis
+        import sqlglot
+    except ImportError as error:
+        raise OptionError("writing SQL needs ibis: pip install 'counterpoise[ibis]'.") from error
     if not math.isfinite(center):
         raise OptionError(f"`center={center!r}` is not a number near the mean reward.")
     question = _question(log, parts, target, weight, segment)
@@ -72,8 +76,13 @@ def sql(
     answer = answer.with_columns(nw.lit(center).alias(CENTER))
     try:
         (outer,) = sqlglot.parse(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
-        inner = _inner(sqlglot, question, names, dialect)
-        whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
+        inner, table = _inner(sqlglot, question, names, dialect), sqlglot.exp.Table
+
+        def with_inner(node: Expression) -> Expression:
+            is_log = isinstance(node, table) and node.name == "log"  # the only table there is
+            return inner.subquery(node.alias or "log") if is_log else node
+
+        whole = outer.transform(with_inner)
         return str(whole.sql(dialect=dialect, pretty=True))
     except ValueError as error:  # an unknown dialect
         raise OptionError(f"cannot write the statement for {dialect!r}: {verbatim(error)}.") from error
@@ -96,7 +105,11 @@ def from_sums(
     """
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
-    answer = _check_answer(_frame(rows), question)
+    if isinstance(rows, Sequence):
+        frame = pl.DataFrame(rows, infer_schema_length=None)
+    else:
+        frame = pl.DataFrame(nw.from_native(rows).lazy().collect("polars").to_native())
+    answer = _check_answer(frame, question)
     total = int(answer.get_column(ROWS).sum())
     if total == 0:
         raise LogError("the log has no rows.")
@@ -184,60 +197,32 @@ def _question(
     return question
 
 
-def _libraries() -> tuple[ModuleType, ModuleType]:
-    try:
-        import ibis
-        import sqlglot
-    except ImportError as error:
-        raise OptionError("writing SQL needs ibis: pip install 'counterpoise[ibis]'.") from error
-    return ibis, sqlglot
-
-
 def _inner(sqlglot: ModuleType, question: Question, names: Mapping[str, str], dialect: str) -> Select:
     """The log's columns under plain names; a single word is a name and gets quoted, anything else is an expression."""
     table, where = question.log.table, question.log.where
     parts = {column: part for part, column in question.columns}
     path = [table] if isinstance(table, str) else list(table or ())
-    quoted = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
-    place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
+    exp = sqlglot.exp
+    quoted = [exp.to_identifier(name, quoted=True) for name in path]
+    place = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
     taken = {choice.column: choice.source_column for choice in question.choices}
-    constants = {column: sqlglot.exp.convert(always.action) for column, always in question.constants.items()}
+    constants = {column: exp.convert(always.action) for column, always in question.constants.items()}
 
     def value(text: str) -> Expression:
-        tree: Expression = (
-            sqlglot.exp.column(text, quoted=True) if _is_name(text) else tree_of(parts[text], text, dialect)
-        )
+        # one word is a name, or what is too odd to be arithmetic; without the table at hand, that is all we have to go by
+        is_name = text.isidentifier() or not any(sign in text for sign in "+-*/()<>=")
+        tree: Expression = exp.column(text, quoted=True) if is_name else tree_of(parts[text], text, dialect)
         return tree
 
     def made(text: str) -> Expression:
         if text not in taken:
             return value(text)
-        chosen = constants.get(taken[text]) or value(taken[text])
-        return _is_same(sqlglot.exp, chosen, value(str(question.log.action)))
+        chosen, logged = constants.get(taken[text]) or value(taken[text]), value(str(question.log.action))
+        same = exp.EQ(this=exp.paren(chosen), expression=exp.paren(logged))
+        yes, no = (exp.cast(exp.Literal.number(number), "double") for number in (1, 0))
+        case: Expression = exp.Case().when(same, yes).when(exp.not_(same), no)  # null where one of them is
+        return case
 
     query = sqlglot.select(*(made(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
     kept: Select = query.where(tree_of("where", where, dialect)) if where else query
     return kept
-
-
-def _is_same(exp: ModuleType, left: Expression, right: Expression) -> Expression:
-    """1 where two expressions are equal, 0 where they are not, null where one is."""
-    same = exp.EQ(this=exp.paren(left), expression=exp.paren(right))
-    yes, no = (exp.cast(exp.Literal.number(number), "double") for number in (1, 0))
-    case: Expression = exp.Case().when(same, yes).when(exp.not_(same), no)
-    return case
-
-
-def _is_name(text: str) -> bool:
-    """Whether a text is one word, or too odd to be arithmetic; without the table at hand, that is all we have to go by."""
-    return text.isidentifier() or not any(sign in text for sign in "+-*/()<>=")
-
-
-def _is_log(sqlglot: ModuleType, node: object) -> bool:
-    return isinstance(node, sqlglot.exp.Table) and node.name == "log"  # the only table there is
-
-
-def _frame(rows: IntoFrame | Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    if isinstance(rows, Sequence):
-        return pl.DataFrame(rows, infer_schema_length=None)
-    return pl.DataFrame(nw.from_native(rows).lazy().collect("polars").to_native())

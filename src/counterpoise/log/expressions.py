@@ -60,25 +60,20 @@ class ReadPlan:
                 pl.lit(_constant(always, logged, schema[logged])).alias(name)
                 for name, always in question.constants.items()
             )
-            _check_comparable(frame.collect_schema(), question)
+            schema = frame.collect_schema()
+            for chosen in (
+                target.source_column for target in question.choices
+            ):  # a lazy frame would complain once it runs
+                types = {"chosen": schema[chosen], "action": schema[logged]}
+                try:
+                    pl.DataFrame(schema=types).select(pl.col("chosen") == pl.col("action"))
+                except pl.exceptions.PolarsError as error:
+                    raise not_comparable(chosen, schema[chosen], logged, schema[logged]) from error
             frame = frame.with_columns(
                 (column(target.source_column) == action).cast(pl.Float64).alias(target.column)
                 for target in question.choices
             )
         return frame
-
-
-def _check_comparable(schema: Mapping[str, pl.DataType], question: Question) -> None:
-    """Check that the actions a target chooses can equal logged ones; a lazy frame would only complain once it runs."""
-    action = str(question.log.action)
-    for target in question.choices:
-        chosen = target.source_column
-        try:
-            pl.DataFrame(schema={"chosen": schema[chosen], "action": schema[action]}).select(
-                pl.col("chosen") == pl.col("action")
-            )
-        except pl.exceptions.PolarsError as error:
-            raise not_comparable(chosen, schema[chosen], action, schema[action]) from error
 
 
 def _constant(always: Always, logged: str, dtype: pl.DataType | nw.dtypes.DType) -> str | float:
@@ -262,9 +257,10 @@ def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
         raise missing(part, text, available)
     if unknown:
         raise missing(part, unknown[0], available, inside=text)
-    lengths = pl.DataFrame({name: [None, None] for name in spelt} or {"": [None, None]}).lazy()
-    if roots and _is_aggregate(lengths, expression):
-        raise adds_up(part, text)
+    two_rows = pl.DataFrame({name: [None, None] for name in spelt} or {"": [None, None]}).lazy()
+    with suppress(pl.exceptions.PolarsError):  # without types, this cannot always tell, but the engine will
+        if roots and two_rows.select(expression.alias("probe")).collect().height != 2:
+            raise adds_up(part, text)
     return roots
 
 
@@ -284,14 +280,6 @@ def _expression(part: str, text: str, spelt: str) -> pl.Expr:
             f"{argument_of(part, text)} must read no files: write it without SELECT, of the log's columns alone."
         )
     return expression
-
-
-def _is_aggregate(two_rows: pl.LazyFrame, expression: pl.Expr) -> bool:
-    """Whether rows are aggregated; a test without types cannot always tell, but the engine will."""
-    try:
-        return two_rows.select(expression.alias("probe")).collect().height != 2
-    except pl.exceptions.PolarsError:
-        return False
 
 
 # -- Where a log lives outside this process, in a database or in Spark -------------------------------------------------

@@ -6,8 +6,7 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,9 +16,7 @@ from uuid import uuid4
 from counterpoise.errors import LogError, OptionError
 
 Action = str | int
-ROUNDED = (
-    1e-4  # by so much may probabilities add up to something else than 1, and a propensity differ: as 32-bit numbers do
-)
+ROUNDED = 1e-4  # so far may a sum of probabilities be from 1, and a propensity from its own: 32-bit numbers are
 OWN = ("id", "time", "policy", "action", "propensity", "candidates", "probabilities")
 FIRST = b'{"id": '  # how every line of ours begins
 BLOCK = 65_536
@@ -215,7 +212,10 @@ def _moment(time: object) -> str:
 def _append(path: str | PathLike[str], line: bytes) -> None:
     """Add a whole line to a file, or nothing: what could be written only in part (a full disk) is taken back."""
     try:
-        with _locked(path) as file:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | PLAIN, 0o644)
+        try:
+            if LOCKS is not None:  # nobody else who records can write to it meanwhile
+                LOCKS.flock(file, LOCKS.LOCK_EX)
             size = _whole_lines(file, path)
             try:
                 written = os.write(file, line)
@@ -224,21 +224,11 @@ def _append(path: str | PathLike[str], line: bytes) -> None:
             except BaseException:
                 os.ftruncate(file, size)
                 raise
+        finally:
+            os.close(file)
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
         raise LogError(f"cannot write to {os.fspath(path)!r}: {reason}.", do="Name another file.") from error
-
-
-@contextmanager
-def _locked(path: str | PathLike[str]) -> Iterator[int]:
-    """The file, opened to append; nobody else who records can write to it meanwhile."""
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | PLAIN, 0o644)
-    try:
-        if LOCKS is not None:
-            LOCKS.flock(file, LOCKS.LOCK_EX)
-        yield file
-    finally:
-        os.close(file)
 
 
 def _whole_lines(file: int, path: str | PathLike[str]) -> int:

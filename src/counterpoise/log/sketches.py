@@ -208,7 +208,11 @@ def _bits(column: object) -> Keys:
     if isinstance(column, pl.Series):
         kind = str(column.dtype)
         if kind.startswith(("List", "Array")):
-            return _of_lists(column)
+            rows = [() if numbers is None else numbers for numbers in column.to_list()]
+            table = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
+            for row, numbers in zip(table, rows, strict=True):
+                row[: len(numbers)] = numbers
+            return _of_table(table)
         if kind.startswith(("String", "Categorical", "Enum", "Binary", "Null", "Object")):
             return _of_texts(column.cast(pl.String) if kind != "Object" else column)
         if kind.startswith(("Date", "Time", "Duration")):
@@ -243,14 +247,6 @@ def _of_texts(values: pl.Series | NDArray[np.generic]) -> Keys:
         if text not in known:
             known[text] = int.from_bytes(hashlib.blake2b(str(text).encode(), digest_size=8).digest(), "little")
     return np.fromiter((known[text] for text in texts), dtype=np.uint64, count=len(texts))
-
-
-def _of_lists(values: pl.Series) -> Keys:
-    rows = [() if numbers is None else numbers for numbers in values.to_list()]
-    table = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
-    for row, numbers in zip(table, rows, strict=True):
-        row[: len(numbers)] = numbers
-    return _of_table(table)
 
 
 def _of_table(array: NDArray[np.generic]) -> Keys:
