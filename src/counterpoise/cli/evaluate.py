@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import (
-    ANSWER,
-    ANSWERED,
-    ASKED,
-    OUTPUT,
-    TARGETS,
-    Title,
-    Typed,
-    takes,
-)
+from counterpoise.cli.options import ANSWER, TARGETS, Title, Typed, answer_option, output_option, takes, target_option
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.settings import check_title, command_line
@@ -42,8 +33,7 @@ def evaluate(
     typed: Typed,
     *,
     html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.", rich_help_panel=OUTPUT),
+        Path | None, output_option(metavar="FILE", help="Write a report for others to read, one HTML file.")
     ] = None,
     title: Title = None,
 ) -> None:
@@ -87,18 +77,15 @@ def compare(
     *,
     against: Annotated[
         str,
-        typer.Option(
+        target_option(
             metavar="[NAME=]EXPRESSION",
             help="The other policy: the name of a target, whatever --target takes, or logging, which wrote the log.",
-            rich_help_panel=ASKED,
         ),
     ] = LOGGING,
     rows: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Show the N rows that drive the best target's difference (reads the log again).",
-            rich_help_panel=ANSWERED,
+        answer_option(
+            metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
         ),
     ] = 0,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterpoise.cli.options import TRAINING, Typed, propensity_of, takes
+from counterpoise.cli.options import Typed, propensity_of, takes, training_option
 from counterpoise.cli.printing import console, print_json, say
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.wording import written
@@ -58,8 +58,7 @@ def learn(
     ],
     context: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of the context; repeat for more.")],
     action: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers or text. Guessed."),
+        str | None, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers or text. Guessed.")
     ] = None,
     reward: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the reward. Guessed, as evaluate does.")
@@ -79,37 +78,26 @@ def learn(
     ] = "imitate",
     objective: Annotated[
         str | None,
-        typer.Option(
+        training_option(
             metavar="NAME",
             help="Train a linear softmax policy by gradients, and nothing else, on logs that may be larger than memory: beta_ips, "
             "running_beta_ips, ips, lambda_ips, log_smoothing or imitation; with --batch-size 0 also snips and value_beta_ips.",
-            rich_help_panel=TRAINING,
         ),
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="With --objective: passes over the log; by default, while it helps.",
-            rich_help_panel=TRAINING,
-        ),
+        training_option(metavar="N", help="With --objective: passes over the log; by default, while it helps."),
     ] = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="With --objective: rows per step, 1024; 0 for the full batch.", rich_help_panel=TRAINING
-        ),
+        int | None, training_option(metavar="N", help="With --objective: rows per step, 1024; 0 for the full batch.")
     ] = None,
     learning_rate: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="With --objective: learning rate of Adam, 0.01.", rich_help_panel=TRAINING),
+        float | None, training_option(metavar="RATE", help="With --objective: learning rate of Adam, 0.01.")
     ] = None,
     seed: Annotated[
         int, typer.Option(metavar="S", help="The same seed gives the same policy, if the same ways to learn are tried.")
     ] = 0,
-    device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --objective: cpu or cuda.", rich_help_panel=TRAINING)
-    ] = None,
+    device: Annotated[str | None, training_option(metavar="NAME", help="With --objective: cpu or cuda.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Find a policy on a log: try several ways to learn one, keep the best that is safe, and save it.

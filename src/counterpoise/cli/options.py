@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, get_args
@@ -67,8 +67,10 @@ FIRST = (
     "html",
     "json",
 )
-LOG, ASKED, ANSWERED, OUTPUT, TRAINING = (PANELS[name] for name in ("log", "targets", "answer", "output", "training"))
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.", rich_help_panel=OUTPUT)]
+log_option, target_option, answer_option, output_option, training_option = (
+    partial(typer.Option, rich_help_panel=PANELS[name]) for name in ("log", "targets", "answer", "output", "training")
+)
+Json = Annotated[bool, output_option("--json", help="Print JSON, for machines.")]
 
 # -- Parts of a log, as options ----------------------------------------------------------------------------------------
 
@@ -185,10 +187,7 @@ FURTHER = {
             panel="rows",
         ),
         _option(
-            "no_minimize",
-            bool,
-            help="More is better, although the reward's name sounds like a cost.",
-            panel="rows",
+            "no_minimize", bool, help="More is better, although the reward's name sounds like a cost.", panel="rows"
         ),
         _option(
             "always",
@@ -558,7 +557,4 @@ _READ: dict[str, Callable[[Any], object]] = {
 
 # -- What a report is called -------------------------------------------------------------------------------------------
 
-Title = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="The title of the report; by default, its answer.", rich_help_panel=OUTPUT),
-]
+Title = Annotated[str | None, output_option(metavar="TEXT", help="The title of the report; by default, its answer.")]

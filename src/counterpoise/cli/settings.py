@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperCommand
 
 import counterpoise as cp
-from counterpoise.cli.options import FIRST, OUTPUT, PANELS, PYTHON_ONLY, SHARED, Typed, takes
+from counterpoise.cli.options import FIRST, PANELS, PYTHON_ONLY, SHARED, Typed, takes
 from counterpoise.cli.running import check_free, ends_at_once, writing
 from counterpoise.cli.wording import written
 from counterpoise.errors import CounterpoiseError, OptionError, masked
@@ -146,7 +146,7 @@ def heading_of(param: Click) -> str:
     if param.name == "help":
         return PANELS["help"]
     shared = SHARED[param.name].rich_help_panel if param.name in SHARED else None
-    return str(param.rich_help_panel or shared or OUTPUT)
+    return str(param.rich_help_panel or shared or PANELS["output"])
 
 
 def _is_typed(value: object) -> bool:

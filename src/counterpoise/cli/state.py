@@ -10,7 +10,7 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.evaluate import show_result
-from counterpoise.cli.options import ANSWERED, LOG, TARGETS, Typed, takes
+from counterpoise.cli.options import TARGETS, Typed, answer_option, log_option, takes
 from counterpoise.cli.printing import console, print_json, show_blocks
 from counterpoise.cli.printing import show as show_answer
 from counterpoise.cli.running import check_free, ends_at_once, without_traceback
@@ -51,9 +51,7 @@ def _several() -> None:
     "json",
 )
 def show(
-    typed: Typed,
-    *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that evaluate --state wrote.")],
+    typed: Typed, *, file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that evaluate --state wrote.")]
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
 
@@ -129,34 +127,24 @@ def watch(
     typed: Typed,
     *,
     day: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="The day of every row, if the log is not one file a day.", rich_help_panel=LOG
-        ),
+        str | None, log_option(metavar="COLUMN", help="The day of every row, if the log is not one file a day.")
     ] = None,
     reference: Annotated[
-        str,
-        typer.Option(
-            metavar="DAYS",
-            help="How many of the first days are quiet, or FIRST:LAST of them.",
-            rich_help_panel=ANSWERED,
-        ),
+        str, answer_option(metavar="DAYS", help="How many of the first days are quiet, or FIRST:LAST of them.")
     ] = "14",
     alert: Annotated[
         list[str] | None,
-        typer.Option(
+        answer_option(
             metavar="CONDITION",
             help="Exit 3 if this is so: changed, changed since DAY, or a comparison such as 'lift < 0' (which then the whole band is), "
             "'rows < 1000' or 'age > 2 days'. May be repeated.",
-            rich_help_panel=ANSWERED,
         ),
     ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(
+        answer_option(
             metavar="DAY",
             help="The day on which this is asked, today by default: it is not over, and days that should have come by then are missing.",
-            rich_help_panel=ANSWERED,
         ),
     ] = None,
     html: Annotated[

@@ -11,18 +11,18 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.options import (
-    ANSWERED,
-    ASKED,
-    LOG,
     TARGETS,
     Json,
     Title,
     Typed,
+    answer_option,
+    log_option,
     numbers,
     pairs,
     table_of,
     table_path,
     takes,
+    target_option,
     typed_targets,
 )
 from counterpoise.cli.printing import console, print_json, show, show_blocks
@@ -64,19 +64,14 @@ def doctor(
     ] = None,
     day: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Check mean weights by this day or time; a lone date column is found.",
-            rich_help_panel=ANSWERED,
-        ),
+        answer_option(metavar="COLUMN", help="Check mean weights by this day or time; a lone date column is found."),
     ] = None,
     distribution: Annotated[
         list[str] | None,
-        typer.Option(
+        log_option(
             metavar="COLUMN",
             help="The logging policy's probabilities of all actions: a list column, or repeat it for a column each, in the "
             "actions' order or as ACTION=COLUMN.",
-            rich_help_panel=LOG,
         ),
     ] = None,
 ) -> None:
@@ -114,20 +109,14 @@ def plan(
     *,
     difference: Annotated[
         str,
-        typer.Option(
+        answer_option(
             metavar="D",
             help="The difference that matters: in units of the reward, or as a share of what ran, such as 5%.",
-            rich_help_panel=ANSWERED,
         ),
     ],
-    power: Annotated[
-        float, typer.Option(metavar="SHARE", help="Chance to see a difference that is there.", rich_help_panel=ANSWERED)
-    ] = 0.8,
+    power: Annotated[float, answer_option(metavar="SHARE", help="Chance to see a difference that is there.")] = 0.8,
     actions: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K", help="Number of actions, to see what exploring would save.", rich_help_panel=ANSWERED
-        ),
+        int | None, answer_option(metavar="K", help="Number of actions, to see what exploring would save.")
     ] = None,
 ) -> None:
     """How many rows it takes to know a target to within ± D, or to see a difference of D; and what exploring would save.
@@ -152,27 +141,17 @@ def distribution(
     *,
     quantile: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="SHARE",
-            help="The reward that this share does not exceed; may be repeated (0.1 … 0.9 by default).",
-            rich_help_panel=ANSWERED,
+        answer_option(
+            metavar="SHARE", help="The reward that this share does not exceed; may be repeated (0.1 … 0.9 by default)."
         ),
     ] = None,
     cvar: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="SHARE",
-            help="The mean of this share of the rewards, the lowest; may be repeated.",
-            rich_help_panel=ANSWERED,
-        ),
+        answer_option(metavar="SHARE", help="The mean of this share of the rewards, the lowest; may be repeated."),
     ] = None,
     threshold: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="REWARD",
-            help="Where to look at the distribution; may be repeated; by default, chosen.",
-            rich_help_panel=ANSWERED,
-        ),
+        answer_option(metavar="REWARD", help="Where to look at the distribution; may be repeated; by default, chosen."),
     ] = None,
 ) -> None:
     """How the reward would be distributed under target policies: its quantiles, and the mean of its lowest part (CVaR).
@@ -202,18 +181,15 @@ def sensitivity(
     *,
     against: Annotated[
         str,
-        typer.Option(
+        target_option(
             metavar="[NAME=]EXPRESSION",
             help="The policy that the conclusion is about: the name of a target, whatever --target takes, or logging, which wrote the log.",
-            rich_help_panel=ASKED,
         ),
     ] = LOGGING,
     gamma: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="FACTOR",
-            help="How far odds may be wrong, at least 1; may be repeated (1, 1.2, 1.5, 2 by default).",
-            rich_help_panel=ANSWERED,
+        answer_option(
+            metavar="FACTOR", help="How far odds may be wrong, at least 1; may be repeated (1, 1.2, 1.5, 2 by default)."
         ),
     ] = None,
 ) -> None:
@@ -245,12 +221,9 @@ def sensitivity(
 def ab_test(
     typed: Typed,
     *,
-    arm: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Which arm a row belongs to.", rich_help_panel=LOG)
-    ] = "arm",
+    arm: Annotated[str, log_option(metavar="COLUMN", help="Which arm a row belongs to.")] = "arm",
     against: Annotated[
-        str | None,
-        typer.Option(metavar="ARM", help="The arm to compare with; the first by default.", rich_help_panel=ANSWERED),
+        str | None, answer_option(metavar="ARM", help="The arm to compare with; the first by default.")
     ] = None,
     propensity: Annotated[
         list[str] | None,
@@ -260,10 +233,7 @@ def ab_test(
         ),
     ] = None,
     shares: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm.", rich_help_panel=LOG
-        ),
+        list[str] | None, log_option(metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm.")
     ] = None,
     html: Html = None,
     title: Title = None,

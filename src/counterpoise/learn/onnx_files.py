@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.features import Encoder
-from counterpoise.features.columns import Column, Numeric, Vector
+from counterpoise.features.encoder import Column, Numeric, Vector
 from counterpoise.learn.policy import Policy, cooled
 
 if TYPE_CHECKING:

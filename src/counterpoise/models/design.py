@@ -14,7 +14,7 @@ from scipy import sparse
 
 from counterpoise.errors import OptionError
 from counterpoise.features import Encoder
-from counterpoise.features.columns import codes_of, text_of
+from counterpoise.features.encoder import codes_of, text_of
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import frame_of, item_ids
 
