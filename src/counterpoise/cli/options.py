@@ -154,7 +154,6 @@ def _declared(name: str, annotation: object, default: object) -> Parameter:
 
 # -- Options that are not parts of a log -------------------------------------------------------------------------------
 
-OF_LOGS = ("where", "table", "query", "external_access")
 FILES = "Files (Parquet, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or postgresql:// URL."
 _DEFAULT = strategy(None, is_clustered=False).name
 _VALUES_ALONE = " and ".join(name for name, method in INTERVALS.items() if not method.allows_differences)

@@ -103,7 +103,7 @@ class SyntheticBandit:
     def draw(self, n: int) -> Feedback:
         """Log the next n rows."""
         check_at_least("n", n, 1)
-        v = self._polynomial()
+        v = polynomial(self.seed, self.n_actions, self.context_dimension, self.degree, self.ratio)
         context = self._random.normal(size=(n, self.context_dimension))
         shift = self._shift(v, context)
 
@@ -133,9 +133,6 @@ class SyntheticBandit:
             n_actions=self.n_actions,
             expected=lambda rows: expected_by_kind(rows)[v.kind].T,
         )
-
-    def _polynomial(self) -> Polynomial:
-        return polynomial(self.seed, self.n_actions, self.context_dimension, self.degree, self.ratio)
 
     def _shift(self, v: Polynomial, context: Floats) -> float:
         """mean(v) / std(v) over all rows and actions, chunk by chunk (Chan, Golub & LeVeque 1983)."""

@@ -180,12 +180,6 @@ class DistributionFunction:
         return float(low + (high - low) * min(max((q - before) / rise, 0.0), 1.0))
 
 
-def error_of(interval: Interval) -> float:
-    """Half the width of an interval in units of the normal's: what Woodruff's interval says about the standard error."""
-    width = interval.upper - interval.lower
-    return width / (2 * normal_quantile(interval.level)) if math.isfinite(width) else math.inf
-
-
 # -- `Distribution`: quantiles and CVaR of every policy ----------------------------------------------------------------
 
 
@@ -263,7 +257,10 @@ class Distribution(Display):
         interval = Interval(*curve.interval(q, self._ends), self.level, self.options.method.name)
         verdict = self._judged(name, is_below(self._telling(curve, q)))
         value = curve.quantile(q)
-        return Statistic(name, "quantile", q, value, error_of(interval), interval, verdict, self._note(curve, q))
+        # half the interval's width in units of the normal's: what it says about the standard error
+        width = interval.upper - interval.lower
+        stderr = width / (2 * normal_quantile(interval.level)) if math.isfinite(width) else math.inf
+        return Statistic(name, "quantile", q, value, stderr, interval, verdict, self._note(curve, q))
 
     def cvar(self, q: float, target: str | None = None) -> Statistic:
         r"""The mean of the worst share q of the rewards, the lowest ones: the conditional value at risk (or expected shortfall).

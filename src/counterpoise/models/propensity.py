@@ -122,14 +122,6 @@ def propensity_of(log: Log) -> Propensity | None:
     return Propensity() if isinstance(log.propensity, str) and log.propensity == MODEL else None
 
 
-def needs_context(log: Log) -> None:
-    """Raise an error if the log does not say what a propensity model looks at and predicts."""
-    if log.action is None:
-        raise OptionError("a propensity model needs `action=`, the column with the logged action.")
-    if not log.context:
-        raise OptionError("a propensity model needs `context=`, the columns that the logging policy looked at.")
-
-
 # -- the step: before the fit, the fold of every row; after it, what the model of the other folds gives the row's action ---
 
 FOLD = "counterpoise propensity fold"
@@ -243,7 +235,10 @@ SHOWN = 50_000  # rows from which the quality is measured
 
 def with_propensities(question: Question, model: Propensity) -> Question:
     """The question with an unfitted propensity model in it; raises an error before anything is read if that is not possible."""
-    needs_context(question.log)
+    if question.log.action is None:
+        raise OptionError("a propensity model needs `action=`, the column with the logged action.")
+    if not question.log.context:
+        raise OptionError("a propensity model needs `context=`, the columns that the logging policy looked at.")
     refuse_lists(question.log, "a propensity model")
     if question.log.candidates is not None:
         raise OptionError(

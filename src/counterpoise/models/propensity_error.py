@@ -181,17 +181,14 @@ class _Sample:
         z, g = {"u": u, "s": s, "us": u * s}, {"u": slope, "us": slope * s}
         if "e" in columns:
             e = numbers[names.rewards[0]] - numbers[MODEL_REWARD]
-            other_value = numbers[self._value_of(contrast[1])] if contrast[1] else 0.0
+            # the model's value of the logging policy is that of the logged action
+            rival = names.values[targets.index(contrast[1])] if contrast[1] in targets else MODEL_REWARD
+            other_value = numbers[rival] if contrast[1] else 0.0
             z |= {"e": e, "ue": u * e, "v": numbers[names.values[place]] - other_value - center}
             g["ue"] = slope * e
         z |= {name: numbers[own] for name, own in zip(self.question.control, names.controls, strict=True)}
         slopes = [g.get(name, np.zeros(len(u))) for name in columns]
         return np.column_stack([z[name] for name in columns]), np.column_stack(slopes)
-
-    def _value_of(self, target: str) -> str:
-        """The model's value of another target; that of the logging policy is the logged action's."""
-        names, targets = self.question.names, self.question.target_names
-        return names.values[targets.index(target)] if target in targets else MODEL_REWARD
 
     def _excess(self, t: Floats, other: Floats | None, p: Floats) -> Floats:
         weight = self.question.weight

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from os import PathLike
@@ -297,7 +298,10 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         kept["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
     kept |= {part: column for part in ("per", *LABELS) if (column := getattr(question.log, part)) is not None}
     if question.log.keep is not None:
-        kept["keep"] = _keep_kept(question.log.keep)
+        kept["keep"] = question.log.keep
+        with suppress(ValueError):  # a single number may be another one every day
+            float(question.log.keep)
+            kept["keep"] = "a number"
     if question.propensity_model is not None:
         kept["propensity_model"] = question.propensity_model.described
     if question.model is not None:
@@ -305,15 +309,6 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     if question.log.minimize is not None:
         kept["minimize"] = [reward for reward in rewards if is_minimized(question.log.minimize, reward)]
     return dict(json.loads(json.dumps(kept)))
-
-
-def _keep_kept(keep: str) -> str:
-    """The column of the probabilities with which rows were kept; a single number may be another one every day."""
-    try:
-        float(keep)
-    except ValueError:
-        return keep
-    return "a number"
 
 
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:

@@ -107,12 +107,9 @@ def check(log: Log) -> None:
 # -- JSON lines -----------------------------------------------------------------------------
 
 
-def _frame_of(records: Records) -> pl.LazyFrame:
-    return pl.scan_parquet(records.parts, glob=False)
-
-
-def _warn(records: Records) -> None:
-    """Say which records make no row, or one without its context, and why."""
+def _rows_of(paths: Sequence[Path], layout: Layout) -> tuple[pl.LazyFrame, Records]:
+    """The rows that records make; a warning says which make none, or one without its context, and why."""
+    records = convert(paths, layout)
     reasons = {kind: tally for kind, tally in records.tallies.items() if kind not in (MALFORMED, BARE)}
     if reasons:
         total = sum(tally.lines for tally in reasons.values())
@@ -123,6 +120,7 @@ def _warn(records: Records) -> None:
         said = f"{bare.lines:,} of {records.lines:,} records {'is' if bare.lines == 1 else 'are'} read without the"
         said = f"{said} context, which is not like that of the first records; the first is {bare.first}."
         warnings.warn(RecordWarning(said), stacklevel=2)
+    return pl.scan_parquet(records.parts, glob=False), records
 
 
 # -- Vowpal Wabbit's decision-service JSON: contextual bandits, ranked lists (CCB) and slates, one record a line -----------------------
@@ -157,9 +155,8 @@ OTHER = "without a decision"
 def _decision_fields(records: Sequence[Mapping[str, object]]) -> Fields:
     """The features of the context and of the actions, as far as they are flat."""
     contexts = [context for record in records if isinstance(context := record.get("c"), dict)]
-    shared = [
-        {name: value for name, value in context.items() if name not in ("_multi", "_slots")} for context in contexts
-    ]
+    own = ("_multi", "_slots")
+    shared = [{name: value for name, value in context.items() if name not in own} for context in contexts]
     lists = [context["_multi"] for context in contexts if isinstance(context.get("_multi"), list)]
     fields, actions = shape_of(shared), shape_of([action for actions in lists for action in actions])
     inside = {part.name: part.dtype for part in fields.fields} if isinstance(fields, pl.Struct) else {}
@@ -259,9 +256,7 @@ def _by_position(decisions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _vowpal_wabbit(paths: Sequence[Path]) -> ForeignRows:
-    records = convert(paths, Layout(DECISION, _decision_fields, _decision_rows))
-    _warn(records)
-    frame = _frame_of(records)
+    frame, records = _rows_of(paths, Layout(DECISION, _decision_fields, _decision_rows))
     has_lists, has_keep = frame.select(pl.col("is_list").any(), (pl.col("keep") < 1).any()).collect().row(0)
     names = frame.collect_schema().names()
     parts: dict[str, object] = {part: part for part in ("reward", "propensity", "action", "candidates")}
@@ -312,10 +307,9 @@ def _router_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
 
 
 def _router(paths: Sequence[Path]) -> ForeignRows:
-    records = convert(paths, Layout(ROUTER | _MEASURED, _router_fields, _router_rows))
-    _warn(records)
+    frame, records = _rows_of(paths, Layout(ROUTER | _MEASURED, _router_fields, _router_rows))
     parts = {"reward": "quality", "propensity": "propensity", "action": "action", "candidates": "candidates"}
-    return ForeignRows(_frame_of(records), parts, records.tallies.get(MALFORMED), records.lines)
+    return ForeignRows(frame, parts, records.tallies.get(MALFORMED), records.lines)
 
 
 # -- Tables: Eppo, GrowthBook, the Open Bandit Dataset -------------------------------------------------------------------

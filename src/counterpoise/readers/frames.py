@@ -75,7 +75,10 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
     """
     if isinstance(log, Mapping):
         wanted = plan(question, list(log), number)
-        yield wanted.complete(from_arrays(log, question, wanted.read), question)
+        lists = {target.source_column for target in question.tables}
+        if question.learning is not None:
+            lists |= {name for name in (*question.log.context, question.log.candidates) if name is not None}
+        yield wanted.complete(side_by_side(log, wanted.read, question.number_columns, lists), question)
         return
     frame = as_narwhals(log)
     if isinstance(log, pl.LazyFrame):
@@ -136,18 +139,10 @@ def series_of(values: nw.Series[IntoSeriesT], *, is_number: bool, is_label: bool
         raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {verbatim(error)}") from error
 
 
-def from_arrays(arrays: Mapping[str, object], question: Question, names: Sequence[str]) -> pl.DataFrame:
-    """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
-    lists = {target.source_column for target in question.tables}
-    if question.learning is not None:
-        lists |= {name for name in (*question.log.context, question.log.candidates) if name is not None}
-    return side_by_side(arrays, names, question.number_columns, lists)
-
-
 def side_by_side(
     arrays: Mapping[str, object], names: Sequence[str], numbers: Collection[str | None], lists: Collection[str] = ()
 ) -> pl.DataFrame:
-    """Some of the arrays as the columns of a frame; `numbers` are those that must be numbers, and `lists` those of lists."""
+    """Some of the arrays as the columns of a frame, without copying floats; `numbers` must be numbers, and `lists` have lists."""
     series = {
         name: from_table(name, arrays[name])
         if name in lists
@@ -156,8 +151,8 @@ def side_by_side(
     }
     lengths = {name: column.len() for name, column in series.items()}
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name}: {length:,}" for name, length in lengths.items())
-        raise LogError(f"all columns must have the same length; found {found}.")
+        texts = ", ".join(f"{name}: {length:,}" for name, length in lengths.items())
+        raise LogError(f"all columns must have the same length; found {texts}.")
     return pl.DataFrame(series)
 
 
