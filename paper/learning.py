@@ -94,11 +94,11 @@ class World:
         bandit = SyntheticBandit(N_ACTIONS, inverse_temperature=-5, seed=12345)
         train, test = bandit.draw(rows), bandit.draw(rows)
         self.train: LoggedRows = LoggedRows(train.context, train.action, train.reward, train.propensity, device=device)
-        self.truth: GreedyValue = GreedyValue(train.context, _expected(train), device=device)
-        self.test: GreedyValue = GreedyValue(test.context, _expected(test), device=device)
+        self.truth: GreedyValue = GreedyValue(train.context, _expected_rewards(train), device=device)
+        self.test: GreedyValue = GreedyValue(test.context, _expected_rewards(test), device=device)
 
 
-def _expected(feedback: Feedback) -> np.ndarray:
+def _expected_rewards(feedback: Feedback) -> np.ndarray:
     """All expected rewards in float32, computed in parts."""
     table = np.empty((len(feedback), N_ACTIONS), dtype=np.float32)
     for start in range(0, len(feedback), 20_000):

@@ -268,7 +268,7 @@ def mini_batch_epochs(
         if not graph:
             epoch.train()
         else:
-            replay = replay or _captured(epoch, device)
+            replay = replay or _capture(epoch, device)
             replay()
         done += epoch.steps
         yield epoch.variance / len(rows)
@@ -348,7 +348,7 @@ def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)
 
 
-def _captured(epoch: _MiniBatches, device: torch.device) -> Callable[[], None]:
+def _capture(epoch: _MiniBatches, device: torch.device) -> Callable[[], None]:
     """The epoch as a CUDA graph. A trial step outside it lets the libraries set themselves up; it is then undone."""
     state = [epoch.parameters.weights, epoch.parameters.mean, epoch.parameters.square, epoch.sums, epoch.variance]
     saved = [tensor.clone() for tensor in state]

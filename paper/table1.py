@@ -124,14 +124,14 @@ def work(data: str, priors: str, keys: Sequence[Key]) -> dict[Key, list[Row]]:
         log = load(data, priors, str(key[0]))
         random = np.random.default_rng([CAMPAIGNS.index(str(key[0])), int(key[1])])
         rows = random.integers(len(log.reward), size=len(log.reward))
-        model_reward, model_value = cross_fitted(log, rows, random.permutation(len(rows)) % FOLDS)
+        model_reward, model_value = cross_fit_model(log, rows, random.permutation(len(rows)) % FOLDS)
         inputs = (log.weight[rows], log.reward[rows], model_reward, model_value)
         values = {name: value for name, (value, _) in (published(*inputs) | ours(*inputs)).items()}
         by_key[key] = [(name, values[name]) for name in ESTIMATORS]
     return by_key
 
 
-def cross_fitted(log: CampaignLog, rows: NDArray[np.int64], fold: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def cross_fit_model(log: CampaignLog, rows: NDArray[np.int64], fold: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """The reward model of the other folds: its reward for the logged action, and its value of the target policy."""
     x, a, r = log.features[rows], log.action[rows], log.reward[rows]
     share = log.slate.T[log.position[rows]]  # the target's probabilities at each row's position

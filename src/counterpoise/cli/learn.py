@@ -120,7 +120,7 @@ def learn(
     parts["propensity"] = propensity_of(parts["propensity"], model)
     named = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "device": device}
     training: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    data = log[0] if len(log) == 1 else log
+    data, how = log[0] if len(log) == 1 else log, dict[str, Any](fallback=fallback, seed=seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LearningWarning)
         best: Found | PolicyLearner
@@ -128,8 +128,9 @@ def learn(
             for name in training:
                 do = f"Pass `objective='beta_ips'`, or leave out `{name}=`."
                 raise OptionError(f"`{name}=` only works with `objective=`.", do=do)
-            limit = {} if minutes is None else {"minutes": minutes}
-            best = learn_policy(data, fallback=fallback, seed=seed, **limit, **parts)
+            if minutes is not None:
+                how["minutes"] = minutes
+            best = learn_policy(data, **how, **parts)
             said = (written(block) if isinstance(block, Sentence) else str(block) for block in best.blocks())
             summary, numbers = "\n".join(said), best.to_dict()
         else:  # one
@@ -137,7 +138,7 @@ def learn(
                 raise OptionError("`minutes=` and `objective=` exclude each other.")
             if training.get("batch_size") == 0:
                 training["batch_size"] = None
-            best = PolicyLearner(objective, fallback=fallback, seed=seed, **training).fit(data, **parts)
+            best = PolicyLearner(objective, **how, **training).fit(data, **parts)
             summary, numbers = _summary(best)
         best.save(out)
     for warning in caught:

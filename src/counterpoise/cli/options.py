@@ -144,11 +144,11 @@ def _option(
     under = PANELS[panel]
     if kind is bool:  # without the --no-… that Typer would add
         flag = typer.Option(f"--{name.replace('_', '-')}", help=help, rich_help_panel=under)
-        return _declared(name, Annotated[bool, flag], False)
-    return _declared(name, Annotated[kind, typer.Option(metavar=metavar, help=help, rich_help_panel=under)], default)
+        return _parameter(name, Annotated[bool, flag], False)
+    return _parameter(name, Annotated[kind, typer.Option(metavar=metavar, help=help, rich_help_panel=under)], default)
 
 
-def _declared(name: str, annotation: object, default: object) -> Parameter:
+def _parameter(name: str, annotation: object, default: object) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
@@ -161,8 +161,8 @@ _VALUES_ALONE = " and ".join(name for name, method in INTERVALS.items() if not m
 FURTHER = {
     option.name: option
     for option in (
-        _declared("log", Annotated[list[str], typer.Argument(metavar="LOG", help=FILES)], Parameter.empty),
-        _declared("json", Json, False),
+        _parameter("log", Annotated[list[str], typer.Argument(metavar="LOG", help=FILES)], Parameter.empty),
+        _parameter("json", Json, False),
         _option(
             "target",
             MANY,
@@ -313,7 +313,7 @@ def takes(
     }
     first = {name: shared[name] for name in _FIRST if name in shared}
 
-    def made(command: Callable[Concatenate[Typed, P], None]) -> Callable[..., None]:
+    def with_options(command: Callable[Concatenate[Typed, P], None]) -> Callable[..., None]:
         own = dict(list(signature(command, eval_str=True).parameters.items())[1:])
 
         @wraps(command)
@@ -324,7 +324,7 @@ def takes(
         run.__signature__ = Signature(list((first | own | shared | own).values()))  # type: ignore[attr-defined]
         return run
 
-    return made
+    return with_options
 
 
 # -- What was typed, as the library takes it ---------------------------------------------------------------------------
@@ -448,11 +448,11 @@ def typed_targets(
     {'pi_new': 'pi_new', 'half': 'pi_new / 2', 'greedy': Chosen(column='item_new')}
     """
     sources: list[tuple[str, str | Chosen | Always]] = []
-    for name, source in (named(text, columns) for text in target or ()):
+    for name, source in (split_name(text, columns) for text in target or ()):
         sources.append((name or name_of(source), source))
-    for name, column in (named(text, columns) for text in chosen or ()):
+    for name, column in (split_name(text, columns) for text in chosen or ()):
         sources.append((name or column, Chosen(column)))
-    for name, action in (named(text, ()) for text in always or ()):
+    for name, action in (split_name(text, ()) for text in always or ()):
         sources.append((name or action, Always(action)))
     targets = dict(sources)
     if len(targets) < len(sources):
@@ -463,10 +463,10 @@ def typed_targets(
     return targets
 
 
-def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:
+def split_name(text: str, columns: Collection[str]) -> tuple[str | None, str]:
     """A name, if there is one, and what it stands for; a text that is a column's name is that column, whatever is in it.
 
-    >>> named("new=pi_new", ["pi_new"]), named("a=b", ["a=b"]), named("shown = best", []), named("a>=b", [])
+    >>> split_name("new=pi_new", ["pi_new"]), split_name("a=b", ["a=b"]), split_name("shown = best", []), split_name("a>=b", [])
     (('new', 'pi_new'), (None, 'a=b'), (None, 'shown = best'), (None, 'a>=b'))
     """
     match = None if text in columns else _NAMED.fullmatch(text)
@@ -480,7 +480,7 @@ def rival(text: str, targets: Collection[str], columns: Sequence[str]) -> tuple[
     known = (LOGGING, *targets, *columns)
     if text not in known and text.isidentifier():
         raise missing("against", text, columns)
-    return named(text, known)
+    return split_name(text, known)
 
 
 def table_path(name: str) -> str | list[str]:

@@ -21,7 +21,7 @@ import typer
 
 from counterpoise.cli.wording import options_are, written
 from counterpoise.errors import CounterpoiseError, OptionError, RecordWarning, StateWarning, first_line, masked, render
-from counterpoise.readers.progress import told_in_lines
+from counterpoise.readers.progress import lines_of_progress
 from counterpoise.whole_files import unfinished, whole_file
 
 P = ParamSpec("P")
@@ -43,21 +43,21 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with options_are(options), told_in_lines():
-            return told(*args, **kwargs)
+        with options_are(options), lines_of_progress():
+            return attempt(*args, **kwargs)
 
-    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+    def attempt(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             with warnings.catch_warnings():
                 for ours in SAID:
                     warnings.simplefilter("always", ours)
                 usual = warnings.showwarning
 
-                def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+                def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
                     if issubclass(category, SAID):  # as a sentence, without the line of code that raised it
                         print(f"Warning: {message}", file=sys.stderr)
                     else:
-                        usual(message, category, *where)
+                        usual(message, category, *where, **more)
 
                 warnings.showwarning = show
                 result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})

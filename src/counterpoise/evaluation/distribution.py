@@ -255,7 +255,7 @@ class Distribution(Display):
         if np.isnan(curve.value).any():
             return self._unknown(name, "quantile", q)
         interval = Interval(*curve.interval(q, self._ends), self.level, self.options.method.name)
-        verdict = self._judged(name, is_below(self._telling(curve, q)))
+        verdict = self._verdict(name, is_below(self._telling(curve, q)))
         value = curve.quantile(q)
         # half the interval's width in units of the normal's: what it says about the standard error
         width = interval.upper - interval.lower
@@ -291,7 +291,7 @@ class Distribution(Display):
         made = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside, limits=UNKNOWN)
         # if all of the worst rewards equal the lowest one, the quantile may be in doubt
         is_lowest = curve.highest[k] == curve.lowest[0]
-        verdict = self._judged(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])
+        verdict = self._verdict(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])
         below, above = self.tails if self.options.reward_bounds is None else (Shape(), Shape())
         if below.k > OPEN and not is_lowest:
             made = replace(made, lower=-math.inf)
@@ -404,7 +404,7 @@ class Distribution(Display):
         near = [j for j in (k, k + 1) if 0 < j < bins] or [k + 1]
         return min(near, key=lambda j: abs(float(curve.value[j]) - q))
 
-    def _judged(self, name: str, cut: Cut) -> Verdict:
+    def _verdict(self, name: str, cut: Cut) -> Verdict:
         """The verdict on the mean of a reward."""
         return judge(diagnostics(self._view(name, cut))[None]).with_caveats(self.caveats.get(name, ()))
 
@@ -423,7 +423,7 @@ class Distribution(Display):
 
     def _unknown(self, name: str, what: str, q: float) -> Statistic:
         nowhere = Interval(-math.inf, math.inf, self.level, self.options.method.name)
-        verdict = self._judged(name, is_below(len(self.bins)))
+        verdict = self._verdict(name, is_below(len(self.bins)))
         return Statistic(name, what, q, math.nan, math.inf, nowhere, verdict)
 
 
@@ -463,9 +463,9 @@ def _table(statistics: Sequence[Statistic]) -> Table:
         cells = estimate_cells(statistic.value, statistic.stderr, statistic.interval)
         if not (statistic.stderr > 0 and math.isfinite(statistic.stderr)):  # such as that of a quantile of clicks
             cells = {name: Worded(cell_value(cell), _plain(cell_text(cell))) for name, cell in cells.items()}
-        first = {"target": Name(statistic.target), "statistic": statistic.name}
-        q = Worded(statistic.q, f"{statistic.q:g}")
-        rows.append({**first, "q": q, **cells, "verdict": statistic.verdict.verdict})
+        row: dict[str, Cell] = {"target": Name(statistic.target), "statistic": statistic.name}
+        row |= {"q": Worded(statistic.q, f"{statistic.q:g}"), **cells, "verdict": statistic.verdict.verdict}
+        rows.append(row)
     shown = ("target", "statistic", "q", "value", "lower", "upper", "verdict")
     return Table(rows, shown, {"target": "policy", "statistic": ""})
 

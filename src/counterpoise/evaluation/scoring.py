@@ -14,7 +14,7 @@ from counterpoise.evaluation.estimates import IntervalOptions, interval_at
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.view import View
 from counterpoise.log.parts import Columns, Frame
-from counterpoise.readers.policies import ActionTable, chosen
+from counterpoise.readers.policies import ActionTable, logged_probabilities
 
 NEEDED = ("action", "reward", "propensity")
 OPTIONAL = ("cluster",)
@@ -95,7 +95,7 @@ def value_scorer(
         raise OptionError(f"`bound=` must be 'lower', 'upper' or None; found {bound!r}.")
     parts = parts_of(y)
     table = np.asarray(policy.predict_proba(X), dtype=np.float64)
-    target = chosen(ActionTable(np.asarray(policy.classes_), table), parts.pop("action"))
+    target = logged_probabilities(ActionTable(np.asarray(policy.classes_), table), parts.pop("action"))
     result = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)
     if bound is None:
         return float(result["policy", estimator].value)

@@ -75,7 +75,7 @@ def sql(
     answer = aggregate(rows, Query(question.names, (center,)), peaks=list(_tops(question)))
     answer = answer.with_columns(nw.lit(center).alias(CENTER))
     try:
-        (outer,) = sqlglot.parse(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
+        outer = sqlglot.parse_one(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
         inner, table = _inner(sqlglot, question, names, dialect), sqlglot.exp.Table
 
         def with_inner(node: Expression) -> Expression:
@@ -214,7 +214,7 @@ def _inner(sqlglot: ModuleType, question: Question, names: Mapping[str, str], di
         tree: Expression = exp.column(text, quoted=True) if is_name else tree_of(parts[text], text, dialect)
         return tree
 
-    def made(text: str) -> Expression:
+    def output(text: str) -> Expression:
         if text not in taken:
             return value(text)
         chosen, logged = constants.get(taken[text]) or value(taken[text]), value(str(question.log.action))
@@ -223,6 +223,6 @@ def _inner(sqlglot: ModuleType, question: Question, names: Mapping[str, str], di
         case: Expression = exp.Case().when(same, yes).when(exp.not_(same), no)  # null where one of them is
         return case
 
-    query = sqlglot.select(*(made(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
+    query = sqlglot.select(*(output(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
     kept: Select = query.where(tree_of("where", where, dialect)) if where else query
     return kept

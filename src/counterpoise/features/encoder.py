@@ -47,7 +47,7 @@ class Scaling:
     >>> scaling = Scaling.of([[1.0, 7.0]]) + Scaling.of([[2.0, 7.0], [3.0, 7.0]])
     >>> scaling.mean.tolist(), scaling.scale.round(3).tolist()
     ([2.0, 7.0], [0.816, 1.0])
-    >>> scaling.standardized(np.array([[2.0, 8.0]])).tolist()
+    >>> scaling.standardize(np.array([[2.0, 8.0]])).tolist()
     [[0.0, 1.0]]
 
     References
@@ -90,14 +90,14 @@ class Scaling:
     def leaving(self, columns: NDArray[np.bool_]) -> Scaling:
         """The same with mean 0 and scale 1 for some columns, which leaves them alone: standardized, a rare level would be huge.
 
-        >>> Scaling.of([[0.0, 10.0], [1.0, 30.0]]).leaving(np.array([True, False])).standardized(np.array([[1.0, 30.0]])).tolist()
+        >>> Scaling.of([[0.0, 10.0], [1.0, 30.0]]).leaving(np.array([True, False])).standardize(np.array([[1.0, 30.0]])).tolist()
         [[1.0, 1.0]]
         """
         return replace(
             self, mean=np.where(columns, 0.0, self.mean), scatter=np.where(columns, float(self.rows), self.scatter)
         )
 
-    def standardized(self, table: ArrayLike) -> Floats:
+    def standardize(self, table: ArrayLike) -> Floats:
         """(x − mean) / scale."""
         return np.asarray((np.asarray(table, dtype=np.float64) - self.mean) / self.scale)
 
@@ -537,20 +537,20 @@ class _Summary:
         """How a model takes the column."""
         kind = self.kind or self.empty
         if kind is Category:
-            return Category(self.name, self._kept)
+            return Category(self.name, self._frequent)
         return Vector(self.name, self.width) if kind is Vector else self._number(self.rows - self.scaling.rows)
 
     @property
     def of_policy(self) -> Column:
         """How a policy takes the column."""
         if self.kind is Category:
-            if sum(self.levels[level] for level in self._kept) < COVERED * (self.rows - self.missing):
+            if sum(self.levels[level] for level in self._frequent) < COVERED * (self.rows - self.missing):
                 raise self._ids()
-            return Category(self.name, self._kept, self.missing > 0)
+            return Category(self.name, self._frequent, self.missing > 0)
         return Vector(self.name, self.width) if self.kind is Vector else self._number(self.missing)
 
     @property
-    def _kept(self) -> tuple[str, ...]:
+    def _frequent(self) -> tuple[str, ...]:
         """The most frequent levels; of equally frequent ones, the first by name."""
         kept = heapq.nsmallest(LEVELS, self.levels.items(), key=lambda level: (-level[1], level[0]))
         return tuple(sorted(level for level, _ in kept))

@@ -153,12 +153,12 @@ def _run_sql(frame: Frame, query: str, *texts: str) -> Frame:
         frame = frame.with_columns(
             *(column(name).alias(copy) for name, copy in kept.items()), *(column(name).fill_nan(None) for name in kept)
         )
-        frame = _tried_sql(frame, query)
+        frame = _try_sql(frame, query)
         return frame.with_columns(column(copy).alias(name) for name, copy in kept.items()).drop(*kept.values())
-    return _tried_sql(frame, query)
+    return _try_sql(frame, query)
 
 
-def _tried_sql(frame: Frame, query: str) -> Frame:
+def _try_sql(frame: Frame, query: str) -> Frame:
     """The answer to a query, tried on one row of nulls first, because a lazy frame would complain about types only later."""
     schema = frame.collect_schema()
     plain = _plain_names(schema)

@@ -116,7 +116,7 @@ def check_decision(
             raise OptionError(
                 "a decision needs the probability of its action.", do="Pass `probabilities=`, or `propensity=` alone."
             )
-        return _served(action, _share("the propensity", propensity))
+        return _nonzero(action, _share("the propensity", propensity))
     shares = _shares(probabilities)
     if action not in shares:
         known = ", ".join(map(repr, list(shares)[:5])) + (", …" if len(shares) > 5 else "")
@@ -130,7 +130,7 @@ def check_decision(
             f"the probabilities of the {len(shares):,} candidates add up to {total:.6g}, not to 1.",
             do="Pass those of all candidates, after every filter, with all their digits.",
         )
-    served = _served(action, shares[action])
+    served = _nonzero(action, shares[action])
     if propensity is not None:
         logged = _share("the propensity", propensity)
         if not math.isclose(logged, served, rel_tol=ROUNDED):
@@ -160,7 +160,7 @@ def _share(what: str, value: object) -> float:
     return float(number)
 
 
-def _served(action: Action, share: float) -> float:
+def _nonzero(action: Action, share: float) -> float:
     if share == 0.0:
         raise LogError(
             f"the action {action!r} was shown, and its probability is 0.",

@@ -271,10 +271,10 @@ class BoostedTrees(Joint):
         scores = np.ascontiguousarray(self.scores[:, codes])
         rewards = np.empty((len(x), len(codes)), dtype=np.float32)
         for part in blocks(len(x), CONTEXTS_AT_ONCE):
-            rewards[part] = self.scale(self._taken(x[part]).T @ scores + self.always[codes])
+            rewards[part] = self.scale(self._paths_taken(x[part]).T @ scores + self.always[codes])
         return rewards
 
-    def _taken(self, x: Floats) -> NDArray[np.float32]:
+    def _paths_taken(self, x: Floats) -> NDArray[np.float32]:
         """Which paths every context takes: paths × contexts."""
         taken = np.empty((len(self.paths), len(x)), dtype=np.bool_)
         columns = np.ascontiguousarray(x.T)

@@ -44,7 +44,7 @@ STEP = 1e-4  # of log p, for the derivative of a weight
 
 def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments of a log with the effect of its propensity model on their errors."""
-    step = _fitted(question)
+    step = _fitted_model(question)
     scores = (len(step.actions.levels) - 1) * (1 + step.context.width)
     quality = step.quality
     sampled = quality.rows + quality.logged
@@ -67,7 +67,7 @@ def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[
     return tuple(made)
 
 
-def _fitted(question: Question) -> FittedPropensity:
+def _fitted_model(question: Question) -> FittedPropensity:
     """The propensity model of a question that was fitted before its moments were made."""
     step = question.propensity_model
     assert isinstance(step, FittedPropensity)
@@ -89,7 +89,7 @@ class _Sample:
     @classmethod
     def of(cls, rows: pl.DataFrame, question: Question) -> _Sample:
         """What is in some completed rows."""
-        step = _fitted(question)
+        step = _fitted_model(question)
         frame = prepare(rows, question, 0).with_row_index("place in the sample")
         good = good_rows(frame, question)
         rows = rows[good.get_column("place in the sample").to_numpy()]
@@ -115,7 +115,7 @@ class _Sample:
     @cached_property
     def scores(self) -> Floats:
         """What the softmax model's parameters would change in the log-probability of each row's action; nothing, if it was logged."""
-        step, rows = _fitted(self.question), self.rows
+        step, rows = _fitted_model(self.question), self.rows
         x, codes = step.x(rows), step.codes(rows, str(self.question.log.action))
         tables = [classifier.table for classifier in step.classifiers]
         residual = -out_of_fold(tables, x, rows.get_column(FOLD).to_numpy(), len(step.actions.levels))
@@ -129,7 +129,7 @@ class _Sample:
     @cached_property
     def refits(self) -> tuple[NDArray[np.int64], Floats]:
         """The group of every row, and for every group all propensities by models that were fitted without it."""
-        step = _fitted(self.question)
+        step = _fitted_model(self.question)
         x, codes = step.x(self.rows), step.codes(self.rows, str(self.question.log.action))
         folds, groups = self.rows.get_column(FOLD).to_numpy(), groups_of(self.cluster)
         categories, calibrate = step.context.is_category, step.model.calibrate
@@ -163,7 +163,7 @@ class _Sample:
         for place, inside in self.segments.items():
             share = inside.mean()
             own = np.where(inside[:, None], z - z[inside].mean(axis=0), 0.0) / share
-            taken = self._explained(np.where(inside[:, None], g, 0.0) / share)
+            taken = self._projection(np.where(inside[:, None], g, 0.0) / share)
             both = self._by_cluster(np.concatenate([own, taken - taken.mean(axis=0)], axis=1))
             covariances[place] = both.T @ both / len(z)
         return covariances
@@ -194,7 +194,7 @@ class _Sample:
         weight = self.question.weight
         return np.asarray(weight.excess(t, p) if other is None else weight.difference(t, other, p))
 
-    def _explained(self, g: Floats) -> Floats:
+    def _projection(self, g: Floats) -> Floats:
         """E[g sᵀ] H⁻¹ s of every row, with expectations over the clusters of other folds."""
         fold = np.random.default_rng(0).permutation(int(self.cluster.max()) + 1)[self.cluster] % FOLDS
         explained = np.zeros(g.shape)

@@ -43,7 +43,15 @@ from counterpoise.models.fits import Constant, Fit, Joint, PerAction, linear, st
 from counterpoise.models.folds import FOLD, CrossFit, draw_actions
 from counterpoise.models.quality import Quality, quality_of
 from counterpoise.moments import Floats
-from counterpoise.readers.policies import ActionTable, add_policies, checked, chosen, has_table, read_by, table_of
+from counterpoise.readers.policies import (
+    ActionTable,
+    add_policies,
+    check_probabilities,
+    has_table,
+    logged_probabilities,
+    read_by,
+    table_of,
+)
 from counterpoise.readers.progress import Report, progress_bar, progress_line
 from counterpoise.threads import threads
 
@@ -154,7 +162,7 @@ def value_column(target: str) -> str:
 
 
 @dataclass(frozen=True)
-class Unfitted(CrossFit[Reward]):
+class UnfittedReward(CrossFit[Reward]):
     """A reward model before its fit: a batch gets the fold of every row."""
 
     value_samples: int | None
@@ -172,7 +180,7 @@ class Unfitted(CrossFit[Reward]):
 
 
 @dataclass(frozen=True)
-class Fitted(Unfitted):
+class FittedReward(UnfittedReward):
     """A cross-fitted reward model: a batch gets its prediction for the logged action, and its value of every target."""
 
     context: Encoder
@@ -220,7 +228,7 @@ class PredictedRows:
     question: Question
     batch: str
     ids: pl.Series
-    step: Fitted
+    step: FittedReward
 
     @cached_property
     def folds(self) -> NDArray[np.int64]:
@@ -286,9 +294,9 @@ class PredictedRows:
                 start, stop = mine[part][0], mine[part][-1] + 1  # folds are in order, so that these are neighbors
                 table = self._table(target, first[start:stop])
                 rows = order[bounds[start] : bounds[stop]]
-                probability[rows] = chosen(table, logged[rows], member[rows] - start)
+                probability[rows] = logged_probabilities(table, logged[rows], member[rows] - start)
                 value[rows] = self._value(table, fit, first[start:stop])[member[rows] - start]
-        return checked(probability, self.frame, target.name, self.batch), value
+        return check_probabilities(probability, self.frame, target.name, self.batch), value
 
     def _distinct(self, target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The distinct questions to the policy in every fold, in the order of folds, and which of them each row asks."""
@@ -440,7 +448,7 @@ def with_model(question: Question) -> Question:
     if reward.mrdr and len(question.targets) > 1:
         raise OptionError("mrdr fits a model for one target: evaluate one at a time.")
     values = {name: value_column(name) for name in question.target_names}
-    step = Unfitted(reward, identity_of(log), log.value_samples)
+    step = UnfittedReward(reward, identity_of(log), log.value_samples)
     return replace(question, log=log.but(model_reward=REWARD), model_value=values, model=step)
 
 
@@ -459,7 +467,7 @@ def identity_of(log: Log) -> tuple[str, ...]:
 def fit_reward_model(question: Question, progress: bool | None = None) -> Question:
     """The question with its model fitted on a sample of the log's rows; a fitted one stays as it is."""
     unfitted = question.model
-    if not isinstance(unfitted, Unfitted) or isinstance(unfitted, Fitted):
+    if not isinstance(unfitted, UnfittedReward) or isinstance(unfitted, FittedReward):
         return question
     reward = unfitted.model
     learned = lean_question(question, question.targets if reward.mrdr else ())
@@ -473,7 +481,7 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
     x = context.numbers(rows, is_native=native)
     codes = actions.codes(rows.get_column(str(question.log.action)))
     categories = context.is_category if native else (False,) * context.width
-    design = _suited(Design(categories, actions, native), reward, estimator, x, codes, rewards)
+    design = _design_for(Design(categories, actions, native), reward, estimator, x, codes, rewards)
     folds, weights = rows.get_column(FOLD).to_numpy(), row_weights(rows, question) if reward.mrdr else None
     fits: list[Fit] = []
     predictions = np.full(len(rewards), np.nan)
@@ -502,21 +510,22 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
         )
     quality = replace(quality_of(type(estimator).__name__, reward.folds, rewards, predictions), rows=count)
     return replace(
-        question, model=Fitted(reward, unfitted.identity, unfitted.value_samples, context, design, tuple(fits), quality)
+        question,
+        model=FittedReward(reward, unfitted.identity, unfitted.value_samples, context, design, tuple(fits), quality),
     )
 
 
 def fit_policies(question: Question, progress: bool | None = None) -> Question:
     """The question with its `CrossFitted` targets fitted: each takes the action with the largest reward by the models of other folds."""
 
-    def fitted(target: Target) -> Target:
+    def fit_target(target: Target) -> Target:
         if not isinstance(target.source, CrossFitted) or target.source.step is not None:
             return target
-        unfitted = Unfitted(as_reward(target.source.estimator), identity_of(question.log), None)
+        unfitted = UnfittedReward(as_reward(target.source.estimator), identity_of(question.log), None)
         step = fit_reward_model(replace(lean_question(question, ()), model=unfitted), progress).model
         return replace(target, source=replace(target.source, step=step))
 
-    return replace(question, targets=tuple(map(fitted, question.targets)))
+    return replace(question, targets=tuple(map(fit_target, question.targets)))
 
 
 def lean_question(question: Question, targets: tuple[Target, ...]) -> Question:
@@ -533,7 +542,9 @@ def _work(design: Design, x: Floats) -> int:
     return int(len(x) * (x.shape[1] + (1 if design.is_sparse else design.features.shape[1])))
 
 
-def _suited(design: Design, reward: Reward, estimator: Predictor, x: Floats, codes: Codes, rewards: Floats) -> Design:
+def _design_for(
+    design: Design, reward: Reward, estimator: Predictor, x: Floats, codes: Codes, rewards: Floats
+) -> Design:
     """The design, dense if the estimator takes no sparse tables: fits on a few rows tell, as no tag does for every pipeline and version."""
     if not design.is_sparse or isinstance(reward.estimator, str) or reward.per_action:
         return design
@@ -569,12 +580,12 @@ def fit_numbers(
     native, scaling = is_native(estimator), Scaling.of(context)
 
     def numbers(table: NDArray[np.generic]) -> Floats:
-        return table.astype(np.float64) if native else scaling.standardized(table)
+        return table.astype(np.float64) if native else scaling.standardize(table)
 
     every = pl.Series(np.arange(n_actions))
     actions = actions_of(every, None)
     x, codes = numbers(context), actions.codes(pl.Series(action))
-    design = _suited(Design((False,) * x.shape[1], actions, native), reward, estimator, x, codes, rewards)
+    design = _design_for(Design((False,) * x.shape[1], actions, native), reward, estimator, x, codes, rewards)
     with threads(_work(design, x)):
         fit = fit_one(estimator, design, x, codes, rewards, None, reward.per_action)
     places = actions.codes(every)

@@ -408,7 +408,7 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
             check_same(job.place, known, job.question)
             outdated = _find_outdated(job, known)
             if job.batch.key is not None:
-                copied = _copied(job, known, outdated, today)
+                copied = _look_alike(job, known, outdated, today)
             else:  # compressed, converted or written with other line endings, copies have other bytes but the same moments
                 for k, moments in enumerate(known.recent, known.first_apart):
                     if k not in outdated and all(map(_is_copy, moments, today)):
@@ -531,7 +531,7 @@ def _check_replaceable(job: Addition, known: State, k: int) -> None:
         )
 
 
-def _copied(job: Addition, known: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
+def _look_alike(job: Addition, known: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
     """Another batch that seems to have the same rows, if there is one: a key says that rows are new, and may be wrong."""
     # one file may have all days, each of them a batch
     contents = set() if "'any day'" in str(job.question["where"]) else set(job.batch.files.values())

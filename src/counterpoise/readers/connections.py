@@ -231,7 +231,7 @@ def query_table(backend: Native, query: str) -> Native:
     return backend.sql(whole, schema=dict(columns))
 
 
-def computed(native: Native, expressions: Mapping[str, str], where: str | None) -> Native:
+def add_columns(native: Native, expressions: Mapping[str, str], where: str | None) -> Native:
     """The rows that meet the condition, with further columns: name → expression."""
     backend = native.get_backend()
     rows = f"FROM ({backend.compile(native)}) AS counterpoise_log"
@@ -309,12 +309,12 @@ def check_no_database(log: Log) -> None:
 
 def ask(log: Log, work: Callable[[Native], T]) -> T:
     """What `work` makes of the log's native table or query, in the time that the log allows."""
-    with opened(log) as client:
+    with connection_to(log) as client:
         return client(lambda: work(relation(client.place, log.table, log.query)))
 
 
 @contextmanager
-def opened(log: Log) -> Iterator[Client]:
+def connection_to(log: Log) -> Iterator[Client]:
     """How to ask the connection to a log: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
 
     Whatever a driver raises becomes an error that says what to do and never contains the password.
@@ -379,7 +379,7 @@ class Client:
         """What `work` returns."""
         if self._is_apart:
             return self._apart(work)
-        return work() if self._seconds is None else self._watched(work)
+        return work() if self._seconds is None else self._in_time(work)
 
     def _apart(self, work: Callable[[], T]) -> T:
         answer: Future[T] = Future()
@@ -406,7 +406,7 @@ class Client:
             raise self._too_long()
         return answer.result()
 
-    def _watched(self, work: Callable[[], T]) -> T:
+    def _in_time(self, work: Callable[[], T]) -> T:
         self.answer, is_late = Future(), Event()
 
         def watch() -> None:

@@ -13,7 +13,15 @@ from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
 from counterpoise.readers import connections as postgres
-from counterpoise.readers.connections import Native, check_expressions, database_of, dialect_of, is_of, opened, relation
+from counterpoise.readers.connections import (
+    Native,
+    check_expressions,
+    connection_to,
+    database_of,
+    dialect_of,
+    is_of,
+    relation,
+)
 
 BATCH = 1_000_000
 # text as a number, as `groups.integer_ids` does it
@@ -40,7 +48,7 @@ def batches(question: Question) -> Generator[pl.DataFrame, None, None]:
         has_reader = hasattr(type(rows), "to_arrow_reader")  # its name since DuckDB 1.5
         return fetched, iter(rows.to_arrow_reader(BATCH) if has_reader else rows.fetch_arrow_reader(BATCH))
 
-    with opened(question.log) as client:
+    with connection_to(question.log) as client:
         fetched, rows = client(lambda: begun(relation(client.place, question.log.table, question.log.query)))
         # each by itself: what we do meanwhile takes no database
         while (batch := client(lambda: next(rows, None))) is not None:
@@ -126,7 +134,7 @@ def _without_nan(native: Native, texts: Sequence[str]) -> Native:
 def _compute(step: str, native: Native, expressions: Mapping[str, str], where: str | None = None) -> Native:
     """The rows that meet the condition, with further columns: name → expression; every step needs its own name."""
     if database_of(native) == "postgres":
-        return postgres.computed(native, expressions, where)
+        return postgres.add_columns(native, expressions, where)
     computed = "".join(f', ({text}\n) AS "{name}"' for name, text in expressions.items())
     if is_of(native, "duckdb"):
         kept = native if where is None else native.filter(f"({where}\n)")

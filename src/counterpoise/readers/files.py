@@ -42,12 +42,12 @@ def files_of(log: Paths) -> list[Path]:
     for path in paths:
         if path.is_symlink() and not path.exists():
             raise LogError(
-                f"the link {shown(path)!r} leads to {shown(path.readlink())!r}, which does not exist. Fix the link, or remove it."
+                f"the link {path_text(path)!r} leads to {path_text(path.readlink())!r}, which does not exist. Fix the link, or remove it."
             )
         try:
             path.open("rb").close()
         except OSError as error:
-            raise LogError(f"cannot read {shown(path)!r}: {error.strerror}. Check its permissions.") from error
+            raise LogError(f"cannot read {path_text(path)!r}: {error.strerror}. Check its permissions.") from error
     return paths
 
 
@@ -56,11 +56,11 @@ def check_once(files: Sequence[Path]) -> None:
     resolved: set[Path] = set()
     for path in files:
         if path.resolve() in resolved:
-            raise OptionError(f"the file {shown(path)!r} is given twice: its rows would count twice. Name it once.")
+            raise OptionError(f"the file {path_text(path)!r} is given twice: its rows would count twice. Name it once.")
         resolved.add(path.resolve())
 
 
-def shown(path: Path) -> str:
+def path_text(path: Path) -> str:
     """A path for messages, as the user wrote it, even in an ASCII locale."""
     return os.fsencode(path).decode("utf-8", "replace")
 
@@ -73,14 +73,14 @@ def engine_name(path: Path) -> str:
     try:
         return os.fsencode(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise OptionError(f"the name of the file {shown(path)!r} is not valid UTF-8. Rename it.") from error
+        raise OptionError(f"the name of the file {path_text(path)!r} is not valid UTF-8. Rename it.") from error
 
 
 def _expand(path: Path) -> list[Path]:
     if path.is_dir():
         inside = sorted(_inside(path))
         if not inside:
-            raise LogError(f"the folder {shown(path)!r} has no files in it.")
+            raise LogError(f"the folder {path_text(path)!r} has no files in it.")
         return inside
     if path.exists() or path.is_symlink():
         return [path]
@@ -91,10 +91,10 @@ def _expand(path: Path) -> list[Path]:
         if files:
             return files
         if not looks_like_address(str(path)):
-            raise LogError(f"no file matches {shown(path)!r} in {shown(Path.cwd())!r}.")
+            raise LogError(f"no file matches {path_text(path)!r} in {path_text(Path.cwd())!r}.")
     if looks_like_address(str(path)):
         raise mistyped(str(path))
-    raise LogError(f"no file {shown(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
+    raise LogError(f"no file {path_text(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
 
 
 def _below(pattern: Path) -> list[Path]:
@@ -134,7 +134,7 @@ def _inside(folder: Path) -> Iterator[Path]:
             try:
                 entries = sorted(place.iterdir())
             except OSError as error:
-                raise LogError(f"cannot read {shown(place)!r}: {error.strerror}. Check its permissions.") from error
+                raise LogError(f"cannot read {path_text(place)!r}: {error.strerror}. Check its permissions.") from error
             for entry in entries:
                 name = entry.relative_to(folder)
                 if entry.is_dir():
@@ -261,7 +261,7 @@ def _open(
                 decimal_comma=decimal_comma,
                 schema_overrides=known,
                 infer_schema_length=inferred,
-                with_column_names=partial(_unquoted, header) if has_quotes else None,
+                with_column_names=partial(_unquote, header) if has_quotes else None,
             )
         case _:
             return pl.scan_ndjson(_escape(names), schema_overrides=known, infer_schema_length=inferred)
@@ -316,7 +316,7 @@ def _header(path: Path, separator: str, stamp: tuple[int, ...] | None) -> tuple[
     return tuple(name or "" for name in row)
 
 
-def _unquoted(header: Sequence[str], names: Sequence[str]) -> list[str]:
+def _unquote(header: Sequence[str], names: Sequence[str]) -> list[str]:
     """The names that polars found, those with quotes in them as the header's row has them."""
     return [true if '""' in name else name for name, true in zip(names, header, strict=True)]
 
@@ -339,7 +339,7 @@ def _schema(path: Path, inferred: int | None) -> pl.Schema:
             ]  # spreadsheets leave some unnamed
             name, count = next(iter(Counter(names).most_common(1)), ("", 0))
             if count > 1:  # polars would rename the second
-                raise ColumnError(f"{shown(path)!r} has {count} columns called {name!r}. {_RENAME}")
+                raise ColumnError(f"{path_text(path)!r} has {count} columns called {name!r}. {_RENAME}")
             # columns without any value (all of them, if there are no rows), which CSV calls text
             rows = opened if inferred is None else opened.head(inferred)
             is_empty = rows.select(pl.col(pl.String)).select(pl.all().is_null().all())
@@ -347,9 +347,9 @@ def _schema(path: Path, inferred: int | None) -> pl.Schema:
             long = _long_numbers(path, kind, schema, inferred)
             schema.update({name: pl.Null() for name, value in empty.items() if value == [True]} | long)
     except pl.exceptions.DuplicateError as error:
-        raise ColumnError(f"cannot read {shown(path)!r}: {first_line(error)}. {_RENAME}") from error
+        raise ColumnError(f"cannot read {path_text(path)!r}: {first_line(error)}. {_RENAME}") from error
     except UNREADABLE as error:
-        raise damaged(path, error) from error
+        raise damage_error(path, error) from error
     check_keys([path], INFERRED)
     return schema
 
@@ -382,11 +382,11 @@ def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
             is_odd = (pl.col("row") < 100) | (pl.col("line").str.count_matches(r'"\s*:') > wide)
             suspicious = lines.filter(is_odd).head(CHECKED).collect(engine="streaming")
         except UNREADABLE as error:
-            raise damaged(path, error) from error
+            raise damage_error(path, error) from error
         for row, line in suspicious.rows():
             twice = _repeated_key(line)
             if twice is not None:
-                raise ColumnError(f"{shown(path)!r} has the key {twice!r} twice in line {row + 1:,}. {_RENAME}")
+                raise ColumnError(f"{path_text(path)!r} has the key {twice!r} twice in line {row + 1:,}. {_RENAME}")
 
 
 def _repeated_key(line: str | None) -> str | None:
@@ -463,20 +463,20 @@ def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> 
             expected = pl.lit(value, pl.String).cast(own.collect_schema()[name], strict=False)
             agrees = own.select(column(name).eq_missing(expected).all()).collect(engine="streaming").item()
         except UNREADABLE as error:
-            raise damaged(path, error) from error
+            raise damage_error(path, error) from error
         if not agrees:
             raise LogError(
-                f"the folder of {shown(path)!r} says {name}={value}, but the file has a column {name!r} of its own with other values. "
+                f"the folder of {path_text(path)!r} says {name}={value}, but the file has a column {name!r} of its own with other values. "
                 "Rename the folder or the column."
             )
 
 
-def damaged(path: Path, error: BaseException) -> LogError:
+def damage_error(path: Path, error: BaseException) -> LogError:
     """The error for a file that is truncated, corrupt, or in another format than its name says."""
     said, advice = first_line(error), "The file is damaged or incomplete: write it again, or leave it out"
     if said.startswith("InvalidNumber"):  # JSON, where 39 digits are too many
         advice = "If it is a whole number too long for any integer, write it as text"
-    return LogError(f"cannot read {shown(path)!r}: {said}. {advice}.")
+    return LogError(f"cannot read {path_text(path)!r}: {said}. {advice}.")
 
 
 def find_damaged(files: Sequence[Path]) -> LogError | None:
@@ -487,7 +487,7 @@ def find_damaged(files: Sequence[Path]) -> LogError | None:
             for _ in rows.collect_batches(chunk_size=1_000_000, engine="streaming"):
                 pass
         except UNREADABLE as error:
-            return damaged(path, error)
+            return damage_error(path, error)
     return None
 
 
@@ -501,7 +501,7 @@ def _format(path: Path) -> str:
     for ending in sorted(FORMATS, key=len, reverse=True):
         if name.endswith(ending):
             return FORMATS[ending]
-    raise OptionError(f"cannot tell the format of {shown(path)!r}; known endings are {', '.join(FORMATS)}.")
+    raise OptionError(f"cannot tell the format of {path_text(path)!r}; known endings are {', '.join(FORMATS)}.")
 
 
 def _difference(first: Path, mine: Mapping[str, object], second: Path, theirs: Mapping[str, object]) -> str:
@@ -512,7 +512,7 @@ def _difference(first: Path, mine: Mapping[str, object], second: Path, theirs: M
     else:
         name = next(name for name in mine if mine[name] != theirs[name])
         said = f"column {name!r} is {mine[name]} in the one and {theirs[name]} in the other"
-    return f"the files {shown(first)!r} and {shown(second)!r} differ: {said}. Write them alike, or evaluate them separately."
+    return f"the files {path_text(first)!r} and {path_text(second)!r} differ: {said}. Write them alike, or evaluate them separately."
 
 
 class ParquetFiles:
@@ -538,7 +538,7 @@ class ParquetFiles:
         except (*UNREADABLE, LogError) as error:
             if not self.are_untouched():
                 raise self.changed() from error
-            raise LogError(f"cannot read {self._named()} any longer: {first_line(error)}.") from error
+            raise LogError(f"cannot read {self._names()} any longer: {first_line(error)}.") from error
         if frame.height != min(rows, self.rows - start):
             raise self.changed()
         return frame
@@ -550,11 +550,11 @@ class ParquetFiles:
     def changed(self) -> LogError:
         """The error for rows that are not the same as before."""
         return LogError(
-            f"{self._named()} changed while it was being trained on, and every epoch must see the rows that were checked at the start.",
+            f"{self._names()} changed while it was being trained on, and every epoch must see the rows that were checked at the start.",
             do="Start again, on files that nobody writes to in the meantime.",
         )
 
-    def _named(self) -> str:
+    def _names(self) -> str:
         touched = [path for path, stamp in self._stamps.items() if stamp_of(path) != stamp] or list(self._stamps)
         return repr(str(touched[0])) + (f" (and {len(touched) - 1:,} more)" if len(touched) > 1 else "")
 

@@ -70,15 +70,15 @@ def opened(data: files.Paths, name: str | None = None) -> ForeignRows:
     if kind is None:
         raise OptionError("these files are read as they are: leave out `format=`.")
     paths = FORMATS[kind].choose(files.files_of(data))
-    return _opened(kind, tuple(paths), tuple(map(files.stamp_of, paths)))
+    return _read_files(kind, tuple(paths), tuple(map(files.stamp_of, paths)))
 
 
 @lru_cache(maxsize=64)  # logs of a day each, say, that are looked at more than once
-def _opened(kind: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -> ForeignRows:
+def _read_files(kind: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -> ForeignRows:
     try:
         return FORMATS[kind].open(paths)
     except files.UNREADABLE as error:
-        raise LogError(f"cannot read {files.shown(paths[0])!r} as {kind}: {first_line(error)}.") from error
+        raise LogError(f"cannot read {files.path_text(paths[0])!r} as {kind}: {first_line(error)}.") from error
 
 
 def check(log: Log) -> None:
@@ -412,7 +412,7 @@ def _open_bandit(paths: Sequence[Path]) -> ForeignRows:
     for part, name in _OPEN_BANDIT.items():
         if name not in names:
             raise ColumnError(
-                f"a log of the Open Bandit Dataset has the {part} in {name!r}; {files.shown(paths[0])!r} has "
+                f"a log of the Open Bandit Dataset has the {part} in {name!r}; {files.path_text(paths[0])!r} has "
                 f"{', '.join(map(repr, names[:8]))}.",
                 do="Pass the folder of one campaign, such as 'random/all', or leave out `format=`.",
             )
@@ -476,7 +476,7 @@ def load_obp(path: Path) -> dict[str, ArrayLike]:
             return {name: kept[name] for name in kept.files}
     except (OSError, ValueError, EOFError, AttributeError) as error:
         raise LogError(
-            f"cannot read {files.shown(path)!r}: a bandit feedback is a .npz file without objects in it, and pickles are not opened.",
+            f"cannot read {files.path_text(path)!r}: a bandit feedback is a .npz file without objects in it, and pickles are not opened.",
             do="Write it with numpy.savez(path, **{key: value for key, value in bandit_feedback.items() if value is not None}).",
         ) from error
 

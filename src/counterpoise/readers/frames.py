@@ -180,10 +180,10 @@ def from_array(name: str, values: object, *, is_number: bool) -> pl.Series:
     if isinstance(values, np.ma.MaskedArray):
         array = values.data.copy() if array.dtype.kind in "mM" else values.data.astype(object)
         array[np.ma.getmaskarray(values)] = None
-    is_list = isinstance(values, list | tuple) and not is_number
-    if array.dtype.kind == "T" or (array.dtype.kind == "U" and is_list):
+    entries = values if isinstance(values, list | tuple) and not is_number else None
+    if array.dtype.kind == "T" or (array.dtype.kind == "U" and entries is not None):
         array = np.array(values, dtype=object)  # as text, a list's NaN and None would become 'nan' and 'None'
-    if is_list and array.dtype.kind == "f" and all(isinstance(value, int) for value in values):
+    if array.dtype.kind == "f" and entries is not None and all(isinstance(value, int) for value in entries):
         array = np.array(values, dtype=object)  # ids too large for any integer type: rounded, they would collide
     if is_number and array.dtype.kind in "cmM":
         what = "complex numbers" if array.dtype.kind == "c" else "points or spans of time"

@@ -76,11 +76,15 @@ def probabilities(policy: object, frame: pl.DataFrame, question: Question, name:
             ) from error
         values = policy(table.combine_chunks().to_batches()[0])
     else:
-        values = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
-    return checked(values, frame, name, batch, may_be_nan=is_ranker(policy))
+        values = logged_probabilities(
+            table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy()
+        )
+    return check_probabilities(values, frame, name, batch, may_be_nan=is_ranker(policy))
 
 
-def checked(returned: object, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False) -> Floats:
+def check_probabilities(
+    returned: object, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False
+) -> Floats:
     """What a policy returned for the logged actions of one batch: one probability per row, or an error."""
     try:
         values = np.asarray(returned, dtype=np.float64)
@@ -262,7 +266,9 @@ def item_ids(items: object, action: str) -> pl.Series:
     return frame.get_column(action if action in frame.columns else frame.columns[0])
 
 
-def chosen(table: ActionTable, actions: NDArray[np.generic], rows: NDArray[np.int64] | None = None) -> Floats:
+def logged_probabilities(
+    table: ActionTable, actions: NDArray[np.generic], rows: NDArray[np.int64] | None = None
+) -> Floats:
     """The probability of the logged action among all; a policy never takes an action that it does not know.
 
     `rows` says which row of the table each action belongs to, if they do not go one by one.

@@ -130,7 +130,7 @@ _lines: ContextVar[_Lines | None] = ContextVar("_lines", default=None)
 
 
 @contextmanager
-def told_in_lines() -> Iterator[None]:
+def lines_of_progress() -> Iterator[None]:
     """While a command runs, say on standard error every ten seconds what it does, if that is not a terminal."""
     if sys.stderr is None or sys.stderr.isatty() or _lines.get() is not None:
         yield

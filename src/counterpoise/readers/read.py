@@ -103,7 +103,7 @@ def obp(bandit_feedback: Feedback | str | PathLike[str], **parts: Unpack[LogFiel
     frame = formats.obp_frame(feedback)
     items = formats.obp_items(feedback) if parts.get("model") is not None else None
     own = formats.obp_parts(frame) | ({} if items is None else {"items": items})
-    return Log(frame, **_merged(own, parts))
+    return Log(frame, **_merge(own, parts))
 
 
 def to_obp(log: Log, *, n_actions: int | None = None, action_context: ArrayLike | None = None) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def to_obp(log: Log, *, n_actions: int | None = None, action_context: ArrayLike 
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _merged(own: Mapping[str, object], parts: Mapping[str, object]) -> Any:
+def _merge(own: Mapping[str, object], parts: Mapping[str, object]) -> Any:
     """A format's own parts, but for those that were given."""
     return {**own, **{name: value for name, value in parts.items() if value is not None}}
 
@@ -168,7 +168,7 @@ def _of_files(paths: files.Paths, kind: str, parts: Mapping[str, object]) -> Log
     """The log of some files; a part that this version does not know, `keep`, is refused when it is asked about."""
     known = LogFields.__annotations__
     own = {name: value for name, value in formats.opened(paths, kind).parts.items() if name in known}
-    log = Log(paths, **_merged({**own, "format": kind}, parts))
+    log = Log(paths, **_merge({**own, "format": kind}, parts))
     formats.check(log)
     return log
 
@@ -185,7 +185,7 @@ def _of_table(
         reward = str(parts.get("reward") or "reward")
         events = _with_outcomes(events, _frame(outcomes), str(table.parts(events).get("cluster")), reward)
         parts = {**parts, "reward": reward}
-    return Log(events, **_merged(table.parts(events), parts))
+    return Log(events, **_merge(table.parts(events), parts))
 
 
 def _frame(data: Any) -> pl.LazyFrame:
