@@ -52,21 +52,9 @@ PANELS = {
     "training": "Advanced: training",
     "help": "Settings and help",
 }
+_TARGETS = ("target", "target_action", "always")
 # the options that matter most: in each panel, these come first
-FIRST = (
-    "reward",
-    "propensity",
-    "action",
-    "context",
-    "cluster",
-    "where",
-    "target",
-    "target_action",
-    "always",
-    "segment",
-    "html",
-    "json",
-)
+FIRST = ("reward", "propensity", "action", "context", "cluster", "where", *_TARGETS, "segment", "html", "json")
 log_option, target_option, answer_option, output_option, training_option = (
     partial(typer.Option, rich_help_panel=PANELS[name]) for name in ("log", "targets", "answer", "output", "training")
 )
@@ -74,11 +62,8 @@ Json = Annotated[bool, output_option("--json", help="Print JSON, for machines.")
 
 # -- Parts of a log, as options ----------------------------------------------------------------------------------------
 
-PYTHON_ONLY = (
-    "logger",
-    "shares",
-    "cross_fit",
-)  # several loggers need a mapping of propensities, and estimators are objects
+PYTHON_ONLY = ("logger", "shares", "cross_fit")  # loggers need a mapping of propensities, and estimators are objects
+# for parts that are not columns
 METAVARS = {
     "where": "SQL",
     "table": "NAME",
@@ -98,7 +83,7 @@ METAVARS = {
     "propensity_of": "MEANING",
     "gamma": "NUMBER",
     "control": "COLUMN=MEAN",
-}  # for parts that are not columns
+}
 KINDS: dict[str, object] = {
     "reward_bounds": tuple[float, float] | None,
     "minimize": MANY,
@@ -107,6 +92,7 @@ KINDS: dict[str, object] = {
     "gamma": float | None,
     "timeout": float | None,
 }
+# what to add about a part on the command line
 MORE = {
     "reward": f"Guessed from {', '.join(USUAL['reward'])}.",
     "propensity": f"Guessed from {', '.join(USUAL['propensity'])}.",
@@ -117,7 +103,7 @@ MORE = {
     "trained_on": "none says that none of this log's rows were among them.",
     "model_value": "In the order of the targets.",
     "reward_bounds": "For bernstein, and where all rewards are the same.",
-}  # what to add about a part on the command line
+}
 
 
 def _part(name: str, *, is_repeated: bool | None = None) -> Parameter:
@@ -282,18 +268,10 @@ FURTHER = {
 SHARED: dict[str, ParameterInfo] = {
     name: (FURTHER[name] if name in FURTHER else _part(name)).annotation.__metadata__[0] for name in (*PARTS, *FURTHER)
 }
-TARGETS = (
-    "target",
-    "target_action",
-    "always",
-    "propensity_model",
-    "no_cluster",
-    "no_minimize",
-    "level",
-)  # of every question about targets
+TARGETS = (*_TARGETS, "propensity_model", "no_cluster", "no_minimize", "level")  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
 ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", "unit", "all", *CHECKS)
-_FIRST = ("reward", "propensity", "target", "target_action", "always")  # in help, before a command's own
+_FIRST = ("reward", "propensity", *_TARGETS)  # in help, before a command's own
 
 
 def takes(
@@ -331,17 +309,7 @@ def takes(
 
 # no blank before the equals sign, or "shown = best" would be a name; and "a==b" is a comparison, too
 _NAMED = re.compile(r"([\w.-]+)=(?!=)\s*(.+)", re.DOTALL)
-_OF_COMMANDS = (
-    "log",
-    "json",
-    "only_new",
-    "unit",
-    "all",
-    "strict",
-    "check_coverage",
-    "coverage_runs",
-    "sensitivity",
-)  # and not of the library
+_OF_COMMANDS = ("log", "json", "only_new", "unit", "all", *CHECKS)  # and not of the library
 _DAY = re.compile(r"(\w+_)?(day|date)|dt|ds", re.IGNORECASE)  # as columns of days are called
 _STEP = r'(?:"((?:[^"]|"")+)"|([^".]+))'  # of a table's path
 
