@@ -40,13 +40,7 @@ OURS: Styles = {
 LABEL: dict[Quantity, str] = {"squared_error": "mean squared error", "variance": "estimated variance"}
 
 
-def draw(
-    runs: Runs,
-    quantity: Quantity,
-    *,
-    styles: Styles,
-    published: Published | None = None,
-) -> Figure:
+def draw(runs: Runs, quantity: Quantity, *, styles: Styles, published: Published | None = None) -> Figure:
     """Plot the mean over seeds with its 95 % band against n, on log axes, with published means, if given, as hollow points."""
     temperatures = sorted({cell[0] for cell in runs})
     actions = sorted({cell[1] for cell in runs})

@@ -38,7 +38,7 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.evaluation.showing import evaluation, schema
 from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
 from counterpoise.models.fits import BoostedTrees, Joint, Linear, Stacked
-from counterpoise.models.folds import draw_actions
+from counterpoise.models.reward import draw_actions
 
 ACTIONS = 6
 TREES = {"max_iter": 8, "min_samples_leaf": 5}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -24,10 +24,9 @@ from counterpoise.log.log import ESTIMATED as PROPENSITY
 from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import Column, Unlogged
 from counterpoise.log.question import Question
+from counterpoise.models.cross_fitting import CrossFit, PropensityQuality, propensity_quality_of
 from counterpoise.models.design import Actions, Codes, actions_of, blocks
 from counterpoise.models.estimators import ClassPredictor, fit_estimator, is_native, libraries
-from counterpoise.models.folds import CrossFit
-from counterpoise.models.quality import QUANTILES, PropensityQuality, calibration_of, effective_rows
 from counterpoise.models.reward import SAMPLE, check_count, identity_of, lean_question
 from counterpoise.moments import Floats
 from counterpoise.readers.progress import progress_bar, progress_line
@@ -297,7 +296,7 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
     sharpness = sharpness_of(table, codes[some], shares) if propensity.calibrate else 1.0
     classifiers = [replace(classifier, sharpness=sharpness) for classifier in classifiers]
     floor = FLOOR / count if propensity.floor is None else float(propensity.floor)
-    quality = _quality(
+    quality = propensity_quality_of(
         sharpen(table, shares, sharpness), codes[some], shares, floor,
         model=type(estimator).__name__, rows=len(codes), folds=propensity.folds, actions=count, context=question.log.context,
         logged=logged, sharpness=sharpness, floor=floor,
@@ -376,17 +375,3 @@ def sharpness_of(table: Floats, codes: Codes, shares: Floats) -> float:
         expected = (sharpen(table, shares, middle) * tilt).sum(axis=1).mean()
         low, high = (middle, high) if own > expected else (low, middle)
     return (low + high) / 2
-
-
-def _quality(table: Floats, codes: Codes, shares: Floats, least: float, **others: Any) -> PropensityQuality:
-    p = table[np.arange(len(codes)), codes]
-    kept = np.clip(p, least, 1.0)
-    return PropensityQuality(
-        raised=int((p < least).sum()),
-        log_loss=float(-np.log(kept).mean()),
-        log_loss_of_shares=float(-np.log(shares[codes]).mean()),
-        effective_rows=effective_rows(kept),
-        quantiles=tuple((q, float(np.quantile(kept, q))) for q in QUANTILES),
-        calibration=calibration_of(table, codes),
-        **others,
-    )

@@ -368,8 +368,7 @@ def growthbook_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
         weights = weights.str.json_decode(_NUMBERS)
     place = pl.col("variation_id").cast(pl.Int64, strict=False)
     made = frame.with_columns(
-        action=pl.col("variation_id"),
-        propensity=weights.list.get(place, null_on_oob=True).cast(pl.Float64),
+        action=pl.col("variation_id"), propensity=weights.list.get(place, null_on_oob=True).cast(pl.Float64)
     )
     user = user_of(schema.names())
     if user is None:
@@ -512,10 +511,7 @@ class TableFormat:
         return ForeignRows(frame, self.parts(frame))
 
 
-TABLES = {
-    "eppo": TableFormat(eppo_rows, eppo_parts),
-    "growthbook": TableFormat(growthbook_rows, growthbook_parts),
-}
+TABLES = {"eppo": TableFormat(eppo_rows, eppo_parts), "growthbook": TableFormat(growthbook_rows, growthbook_parts)}
 FORMATS: dict[str, Format] = {
     "vowpal-wabbit": Format(_vowpal_wabbit, (".dsjson", ".dsjson.gz")),
     "obp": Format(_obp),
