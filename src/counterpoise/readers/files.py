@@ -85,10 +85,7 @@ def _expand(path: Path) -> list[Path]:
     if path.exists() or path.is_symlink():
         return [path]
     if any(sign in str(path) for sign in "*?["):
-        matches = () if "**" in path.parts else sorted(glob.glob(str(path)))
-        files = [file for name in matches for file in _expand(Path(name))]
-        files = _below(path) if "**" in path.parts else files
-        if files:
+        if files := _matches(path):
             return files
         if not looks_like_address(str(path)):
             raise LogError(f"no file matches {path_text(path)!r} in {path_text(Path.cwd())!r}.")
@@ -97,8 +94,10 @@ def _expand(path: Path) -> list[Path]:
     raise LogError(f"no file {path_text(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
 
 
-def _below(pattern: Path) -> list[Path]:
-    """What a pattern with '**' matches; Python's own search would follow links in circles until the system stops it."""
+def _matches(pattern: Path) -> list[Path]:
+    """What a pattern matches; one with '**' would have Python's own search follow links in circles until the system stops it."""
+    if "**" not in pattern.parts:
+        return [file for name in sorted(glob.glob(str(pattern))) for file in _expand(Path(name))]
     first = pattern.parts.index("**")
     root, wanted = Path(*pattern.parts[:first]), pattern.parts[first:]
     folders = [Path(name) for name in sorted(glob.glob(str(root)))] if root.parts else [root]
