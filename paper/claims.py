@@ -155,12 +155,12 @@ def summary_of(runs: Runs, published: Cells) -> str:
     if not shared:
         return _wins(cells)
     pairs = [(cell, name, cells[cell][name], published[cell][name]) for cell in shared for name in PUBLISHED]
-    whole = [(a[0], b[0]) for cell, name, a, b in pairs if len(runs[cell][name]) == SEEDS]
+    full = [(a[0], b[0]) for cell, name, a, b in pairs if len(runs[cell][name]) == SEEDS]
     fewer = [(a, b) for cell, name, a, b in pairs if len(runs[cell][name]) != SEEDS]
     lines = []
-    if whole:
-        equal = sum(abs(a - b) <= 1e-7 * abs(b) for a, b in whole)
-        lines.append(f"Means over {SEEDS} seeds equal to the published ones in 7 digits: {equal} of {len(whole)}.")
+    if full:
+        equal = sum(abs(a - b) <= 1e-7 * abs(b) for a, b in full)
+        lines.append(f"Means over {SEEDS} seeds equal to the published ones in 7 digits: {equal} of {len(full)}.")
     if fewer:
         near = sum(abs(a[0] - b[0]) <= 3 * math.hypot(a[1], b[1]) for a, b in fewer)
         lines.append(f"Means over fewer seeds within 3 standard errors of the published ones: {near} of {len(fewer)}.")

@@ -116,10 +116,10 @@ def summary(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The mean and half a 95 % interval over the seeds in which the value was identified; NaN if it never was."""
     mean, half = np.full(len(values), np.nan), np.full(len(values), np.nan)
     for k, runs in enumerate(values):
-        known = runs[np.isfinite(runs)]
-        if known.size and (average := float(known.mean())) > 0:
+        finite = runs[np.isfinite(runs)]
+        if finite.size and (average := float(finite.mean())) > 0:
             mean[k] = average
-            half[k] = 1.96 * float(known.std(ddof=1)) / np.sqrt(known.size) if known.size > 1 else 0.0
+            half[k] = 1.96 * float(finite.std(ddof=1)) / np.sqrt(finite.size) if finite.size > 1 else 0.0
     return mean, half
 
 

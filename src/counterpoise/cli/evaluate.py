@@ -172,8 +172,8 @@ def _with_tipping_points(typed: Typed, result: Answer) -> Answer:
 def _exit(typed: Typed, result: Result) -> None:
     """Exit 1, if that was wanted, where the log says nothing about one of the targets; segments are too many and too small to count."""
     verdicts = (pair for answer in result.by_reward.values() for pair in answer.verdicts.items())
-    whole = (verdict for (_, segment), verdict in verdicts if segment is None)
-    if typed["strict"] and any(verdict.verdict == "not identified" for verdict in whole):
+    overall = (verdict for (_, segment), verdict in verdicts if segment is None)
+    if typed["strict"] and any(verdict.verdict == "not identified" for verdict in overall):
         raise typer.Exit(1)
 
 

@@ -445,10 +445,10 @@ def rival(text: str, targets: Collection[str], columns: Sequence[str]) -> tuple[
     """The policy that targets are compared with: its name, if it has one, and what it stands for."""
     from counterpoise.log.expressions import missing
 
-    known = (LOGGING, *targets, *columns)
-    if text not in known and text.isidentifier():
+    names = (LOGGING, *targets, *columns)
+    if text not in names and text.isidentifier():
         raise missing("against", text, columns)
-    return split_name(text, known)
+    return split_name(text, names)
 
 
 def table_path(name: str) -> str | list[str]:

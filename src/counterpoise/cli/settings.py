@@ -196,14 +196,14 @@ def _settings(path: Path, root: Click, command: str) -> tuple[dict[str, object],
     except OSError as error:
         raise OptionError(f"cannot read the settings {str(path)!r}: {error.strerror or error}.") from None
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
-    known = [name for name in SHARED if name not in PYTHON_ONLY]
-    commands = {name: known for name, known in _commands(root) if any(p.name == "config" for p in known.params)}
+    options = [name for name in SHARED if name not in PYTHON_ONLY]
+    commands = {name: each for name, each in _commands(root) if any(p.name == "config" for p in each.params)}
     for name, table in tables.items():
         if name not in commands:
-            raise _unknown(path, name, [*known, *commands], f"[{name}]")
+            raise _unknown(path, name, [*options, *commands], f"[{name}]")
         _check(path, table, [param.name for param in commands[name].params], commands, f" of [{name}]")
     top = {name: value for name, value in document.items() if name not in tables}
-    _check(path, top, known, commands, "")
+    _check(path, top, options, commands, "")
     own = tables.get(command, {})
     common, own = ({name.replace("-", "_"): value for name, value in part.items()} for part in (top, own))
     return common, own
@@ -218,7 +218,9 @@ def _commands(group: Click, before: str = "") -> Iterator[tuple[str, Click]]:
             yield f"{before}{name}", command
 
 
-def _check(path: Path, keys: Mapping[str, object], known: list[str], commands: Mapping[str, Click], where: str) -> None:
+def _check(
+    path: Path, keys: Mapping[str, object], options: list[str], commands: Mapping[str, Click], where: str
+) -> None:
     """Refuse keys that hold passwords or code, and those that no command knows."""
     for key, value in keys.items():
         name = key.replace("-", "_")
@@ -237,19 +239,19 @@ def _check(path: Path, keys: Mapping[str, object], known: list[str], commands: M
                 f"{str(path)!r} has {key!r}, which no file may decide.",
                 do=f"Leave it out, and type {option} where you mean it.",
             )
-        if name not in known:
+        if name not in options:
             owners = [command for command, its in commands.items() if name in (param.name for param in its.params)]
             if owners and not where:
                 raise OptionError(
                     f"{key!r} in {str(path)!r} is not for all commands.", do=f"Put it below a line [{owners[0]}]."
                 )
-            raise _unknown(path, key, known, repr(key) + where)
+            raise _unknown(path, key, options, repr(key) + where)
 
 
-def _unknown(path: Path, key: str, known: list[str], what: str) -> OptionError:
+def _unknown(path: Path, key: str, options: list[str], what: str) -> OptionError:
     name = key.replace("-", "_").lower()
-    near = [word for word, others in OTHER_WORDS.items() if word in known and name in others]
-    near = near or difflib.get_close_matches(name, known, n=1)
+    near = [word for word, others in OTHER_WORDS.items() if word in options and name in others]
+    near = near or difflib.get_close_matches(name, options, n=1)
     hint = (
         f"Did you mean {near[0].replace('_', '-')!r}?" if near else "Keys are the options of a command, without dashes."
     )
@@ -355,9 +357,9 @@ def init(
     values = {name: value for name, value in typed.items() if value not in (None, [])}
     examination = None
     if log:
-        known = {name: values[name] for name in ("reward", "propensity", "action", "where", "query") if name in values}
+        own = {name: values[name] for name in ("reward", "propensity", "action", "where", "query") if name in values}
         place = {"table": Typed(table=values["table"]).arguments()["table"]} if "table" in values else {}
-        examination = cp.doctor(log[0] if len(log) == 1 else log, **known, **place)
+        examination = cp.doctor(log[0] if len(log) == 1 else log, **own, **place)
         places = [forgetting_password(text) for text in log]
         parts: dict[str, list[str]] = {}
         for column in examination.columns:

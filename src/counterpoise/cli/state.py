@@ -64,16 +64,16 @@ def show(
     """
     from counterpoise.evaluation import summaries  # not before a state is given
 
-    known = summaries.summarized(existing(file))
+    stored = summaries.summarized(existing(file))
     how = typed.arguments()
     estimator = how.pop("estimator")
-    if any(against for _, against in known.question["contrasts"]):
+    if any(against for _, against in stored.question["contrasts"]):
         result: Result = cp.compare(state=file, **how)
     else:
         result = cp.evaluate(state=file, estimator=estimator, **how)
     result = result if typed["unit"] is None else result.per(typed["unit"])
     if not typed["json"]:
-        show_blocks(console(), _contents(file, known, summaries.by_batch(known, SHOWN)))
+        show_blocks(console(), _contents(file, stored, summaries.by_batch(stored, SHOWN)))
         show_result(typed, result)
         return
     batches = [
@@ -82,22 +82,22 @@ def show(
             "files": list(batch.files),
             "rows": batch.rows,
             "dropped_rows": batch.dropped,
-            "replaceable": k >= known.first_apart,
+            "replaceable": k >= stored.first_apart,
             "summaries": dict(batch.summaries),
         }
-        for k, batch in enumerate(known.batches)
+        for k, batch in enumerate(stored.batches)
     ]
-    print_json({"question": known.question, "looks": known.looks, "batches": batches, "answer": result.document()})
+    print_json({"question": stored.question, "looks": stored.looks, "batches": batches, "answer": result.document()})
 
 
-def _contents(file: Path, known: State, answers: Table) -> Iterator[Block]:
+def _contents(file: Path, stored: State, answers: Table) -> Iterator[Block]:
     """The question in words, and the last batches."""
-    batches, recent = len(known.batches), len(known.recent)
+    batches, recent = len(stored.batches), len(stored.recent)
     count = "1 batch" if batches == 1 else f"{batches:,} batches"
     which = ", which can" if batches == 1 else ", which can all" if recent == batches else f"; the last {recent:,} can"
-    yield f"The state {str(file)!r} has {count}{which} still be replaced. {counted(known.looks, 'look')} so far."
-    said_already = (("groups", 1), ("contrasts", [[target, ""] for target in known.question["target"]]))
-    for part, value in known.question.items():
+    yield f"The state {str(file)!r} has {count}{which} still be replaced. {counted(stored.looks, 'look')} so far."
+    said_already = (("groups", 1), ("contrasts", [[target, ""] for target in stored.question["target"]]))
+    for part, value in stored.question.items():
         if value in (None, [], {}, False) or (part, value) in said_already:
             continue
         if isinstance(value, dict):
@@ -106,10 +106,10 @@ def _contents(file: Path, known: State, answers: Table) -> Iterator[Block]:
             value = ", ".join(" − ".join(filter(None, each)) if isinstance(each, list) else each for each in value)
         yield f"  {part}: {value}"
     yield ""
-    if len(known.batches) > SHOWN:
+    if len(stored.batches) > SHOWN:
         yield f"The last {SHOWN} of them (--json has all):"
     rows = []
-    for batch in known.batches[-SHOWN:]:
+    for batch in stored.batches[-SHOWN:]:
         first, more = next(iter(batch.files), ""), len(batch.files) - 1
         files = first + (f" and {more:,} more" if more > 0 else "")
         rows.append({"batch": batch.key, "rows": batch.rows, "dropped": batch.dropped, "file": files})

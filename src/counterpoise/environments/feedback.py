@@ -23,11 +23,11 @@ def check_at_least(name: str, value: int, least: int) -> None:
         raise OptionError(f"`{name}={value!r}` is too small; it must be at least {least:,}.")
 
 
-def check_choice(name: str, choice: object, known: Sequence[str], do: str = "") -> None:
+def check_choice(name: str, choice: object, choices: Sequence[str], do: str = "") -> None:
     """Check that an argument is one of a few words; if something else may be passed instead, `do` says so."""
-    if choice not in known:
-        what = f"`{name}={choice!r}` is not one of {', '.join(map(repr, known))}."
-        raise OptionError(what, suggestion=did_you_mean(choice, known), do=do)
+    if choice not in choices:
+        what = f"`{name}={choice!r}` is not one of {', '.join(map(repr, choices))}."
+        raise OptionError(what, suggestion=did_you_mean(choice, choices), do=do)
 
 
 def check_seed(seed: int) -> None:

@@ -148,8 +148,8 @@ class OpenBanditLog:
         )
 
     def _no_column(self, name: str, names: Sequence[str], do: str = "") -> ColumnError:
-        known = ", ".join(map(repr, names[:8])) + (" …" if len(names) > 8 else "")
-        what = f"{self.path.name} has no column {name!r}; it has {known}."
+        columns = ", ".join(map(repr, names[:8])) + (" …" if len(names) > 8 else "")
+        what = f"{self.path.name} has no column {name!r}; it has {columns}."
         return ColumnError(what, do=do, suggestion=did_you_mean(name, names))
 
     def _damage_error(self, error: Exception) -> LogError:

@@ -65,10 +65,10 @@ def known_moments(
     said = Log(minimize=parts.get("minimize")).minimize
     if isinstance(log, LogMoments):
         return RewardMoments((log,), (None,), minimize=said)
-    known = existing(stored.state)
-    check_minimized(said, known.rewards)
+    state = existing(stored.state)
+    check_minimized(said, state.rewards)
     return RewardMoments(
-        known.moments, known.rewards, minimize=known.question.get("minimize") if said is None else said
+        state.moments, state.rewards, minimize=state.question.get("minimize") if said is None else said
     )
 
 

@@ -308,25 +308,25 @@ def backtest(
     if not isinstance(logs, Mapping) or not logs:
         raise OptionError("logs map the name of every test to the log before it.")
     logs = {str(name): data for name, data in logs.items()}
-    known = _outcomes(outcomes)
-    if set(known) != set(logs):
-        odd = sorted(map(str, set(known) ^ set(logs)))
+    by_test = _outcomes(outcomes)
+    if set(by_test) != set(logs):
+        odd = sorted(map(str, set(by_test) ^ set(logs)))
         raise OptionError(f"every test needs a log and an outcome; {odd[0]!r} has only one of them.")
     extra = [*parts, *(name for name, policy in (("target", target), ("against", against)) if policy is not None)]
     if extra and all(isinstance(data, Comparison) for data in logs.values()):
         raise OptionError(f"the logs are comparisons, which were made before: leave out `{extra[0]}=`.")
     replayed = []
     for name, data in logs.items():
-        outcome = known[name]
+        outcome = by_test[name]
         if isinstance(data, Comparison):
             comparison = data
         else:
             against_whom = outcome.against or (LOGGING if against is None else against)
-            whole = as_log(data, parts)
-            whole.need_only("backtest")
+            own_log = as_log(data, parts)
+            own_log.need_only("backtest")
             chosen = outcome.target or target
             comparison = compare(
-                whole, target=chosen, against=against_whom, interval=interval, level=level, progress=progress
+                own_log, target=chosen, against=against_whom, interval=interval, level=level, progress=progress
             )
         if comparison.level != level:
             raise OptionError(f"the comparison of {name!r} is at another level: pass `level={comparison.level!r}`.")

@@ -151,8 +151,8 @@ def check_coverage(
         result[policy, name]  # raises for one that is not there
     random = np.random.default_rng(seed)
     groups = next(iter(result.moments.moments.values())).shape[1]
-    whole = result.moments[result.moments.targets[0]]
-    center = float(whole.center + whole.average("s"))
+    contrast = result.moments[result.moments.targets[0]]
+    center = float(contrast.center + contrast.average("s"))
     # one pass for all targets, unless each of them chose a weight of its own
     together = [(policy,) for policy in chosen] if result.ladders else [chosen]
     checks = {}

@@ -288,18 +288,18 @@ class Distribution(Display):
         means = {j: self._mean(name, cut) for j, cut in cuts.items()}
         best = means[k]
         upper = max(estimate.interval.upper for estimate in means.values())
-        made = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside, limits=UNKNOWN)
+        interval = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside, limits=UNKNOWN)
         # if all of the worst rewards equal the lowest one, the quantile may be in doubt
         is_lowest = curve.highest[k] == curve.lowest[0]
         verdict = self._verdict(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])
         below, above = self.tails if self.options.reward_bounds is None else (Shape(), Shape())
         if below.k > OPEN and not is_lowest:
-            made = replace(made, lower=-math.inf)
+            interval = replace(interval, lower=-math.inf)
         if above.k > OPEN and q == 1.0:
-            made = replace(made, upper=math.inf)
+            interval = replace(interval, upper=math.inf)
         sides = ({} if is_lowest else {"lowest": below}) | ({"highest": above} if q == 1.0 else {})
         verdict = _with_tails(verdict, {side: tail for side, tail in sides.items() if tail.most > VARIANCE})
-        return Statistic(name, "cvar", q, best.value + inside, best.stderr, made, verdict, self._note(curve, q))
+        return Statistic(name, "cvar", q, best.value + inside, best.stderr, interval, verdict, self._note(curve, q))
 
     def cdf(self, target: str | None = None) -> pl.DataFrame:
         """F at every threshold, with its interval at each, as a polars frame."""
@@ -535,23 +535,25 @@ def distribution(
         raise OptionError(
             "a distribution needs the log itself: the moments of its rewards do not tell their quantiles."
         )
-    whole = as_log(log, parts)
-    whole.need("reward")
-    whole.need_only("distribution")
-    if whole.propensity is not None and logged_propensity(whole) != whole.propensity:
+    own_log = as_log(log, parts)
+    own_log.need("reward")
+    own_log.need_only("distribution")
+    if own_log.propensity is not None and logged_propensity(own_log) != own_log.propensity:
         raise OptionError(
             "a distribution takes propensities as logged: its errors would not include those of a propensity model.",
             do="Name the column with `propensity=`.",
         )
     chosen = None if thresholds is None else given_thresholds(thresholds)
-    is_clustered = whole.cluster is not None
-    (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
-    question = question_of(whole, target, weight=weight, wants_groups=options.method.needs_groups)
+    is_clustered = own_log.cluster is not None
+    (options,) = options_of(
+        interval, level, own_log.reward, is_clustered=is_clustered, reward_bounds=own_log.reward_bounds
+    )
+    question = question_of(own_log, target, weight=weight, wants_groups=options.method.needs_groups)
     choose((BETA_IPS,), question.moment_columns, question.groups, options.method)  # before the log is read
     look = first_look(question)
     at = thresholds_of(look.rewards) if chosen is None else chosen
     binned = replace(question, segment=(bin_sql(look.sql, at),), is_binned=True)
-    asked = read(binned, Stored(), progress)
-    bins = Bins(with_unweighted(asked.moments[0], LOGGING))
-    tails, missing = tail_shapes(look.rewards), missing_by_target(question, asked)
+    sums = read(binned, Stored(), progress)
+    bins = Bins(with_unweighted(sums.moments[0], LOGGING))
+    tails, missing = tail_shapes(look.rewards), missing_by_target(question, sums)
     return Distribution(bins, at, options, question.target_names, tails, missing)

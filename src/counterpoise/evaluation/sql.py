@@ -82,8 +82,8 @@ def sql(
             is_log = isinstance(node, table) and node.name == "log"  # the only table there is
             return inner.subquery(node.alias or "log") if is_log else node
 
-        whole = outer.transform(with_inner)
-        return str(whole.sql(dialect=dialect, pretty=True))
+        statement = outer.transform(with_inner)
+        return str(statement.sql(dialect=dialect, pretty=True))
     except ValueError as error:  # an unknown dialect
         raise OptionError(f"cannot write the statement for {dialect!r}: {verbatim(error)}.") from error
 
@@ -182,13 +182,13 @@ def _question(
         raise OptionError("groups need a cluster, by which a database tells them apart.", do="Pass `cluster=`, too.")
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
-    whole = as_log(log, parts)
-    whole.need_only("sql")
-    if whole.has_estimated_propensities:
+    own_log = as_log(log, parts)
+    own_log.need_only("sql")
+    if own_log.has_estimated_propensities:
         raise OptionError(
             "a propensity model runs in Python, and a statement cannot fit it.", do="Evaluate the table itself."
         )
-    question = question_of(whole, target, weight=weight, segment=segment)
+    question = question_of(own_log, target, weight=weight, segment=segment)
     if question.policies:
         raise OptionError(
             f"the policy {question.policies[0].name!r} runs in Python, and a statement cannot ask it.",

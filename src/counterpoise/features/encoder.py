@@ -344,8 +344,8 @@ def codes_of(text: pl.Series, levels: Sequence[str]) -> NDArray[np.int64]:
     >>> codes_of(pl.Series(["b", "c", None]), ["a", "b"]).tolist()
     [1, -1, -1]
     """
-    known = pl.Series(levels, dtype=pl.String)
-    return np.array(text.replace_strict(known, np.arange(len(levels)), default=-1, return_dtype=pl.Int64))
+    keys = pl.Series(levels, dtype=pl.String)
+    return np.array(text.replace_strict(keys, np.arange(len(levels)), default=-1, return_dtype=pl.Int64))
 
 
 # -- The encoder -----------------------------------------------------------------------------------------------------
@@ -586,15 +586,15 @@ def with_names(context: object) -> tuple[Any, list[str]]:
     return (frame.to_native(), frame.columns) if isinstance(frame, nw.DataFrame) else (context, [])
 
 
-def _columns(context: object, known: Sequence[Column]) -> dict[str, object]:
+def _columns(context: object, encoded: Sequence[Column]) -> dict[str, object]:
     """The columns of a context by name."""
-    names = [column.name for column in known]
+    names = [column.name for column in encoded]
     rows, available = with_names(context)
     if isinstance(rows, Mapping):
         _check_there(names, available)
         columns = {name: rows[name] for name in names}
         # a single context, as a server gets it, has a list where the log has one in every row
-        alone = all(_is_alone(columns[column.name], isinstance(column, Vector)) for column in known)
+        alone = all(_is_alone(columns[column.name], isinstance(column, Vector)) for column in encoded)
         return {name: [value] for name, value in columns.items()} if alone else columns
     if available and isinstance(rows, list | tuple):
         for row in rows:

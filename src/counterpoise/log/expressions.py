@@ -297,7 +297,7 @@ def has_column(part: str, column: str, available: Sequence[str]) -> bool:
 def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> tuple[LazyRows, dict[str, str]]:
     """A column for every deterministic target: 1 if the logged action is the one it takes, 0 if not, null if unknown."""
     action = nw.col(names.get(str(question.log.action), str(question.log.action)))
-    made = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}
+    choice_names = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}
     chosen = []
     types = frame.collect_schema() if question.choices else {}
     logged = str(question.log.action)
@@ -313,17 +313,17 @@ def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> 
             raise not_comparable(target.source_column, its, logged, other)
     for target in question.choices:
         same = nw.col(names.get(target.source_column, target.source_column)) == action
-        chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[target.column]))
+        chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(choice_names[target.column]))
     # one step for all: a step for each would nest that many subqueries
-    return frame.with_columns(*chosen) if chosen else frame, names | made
+    return frame.with_columns(*chosen) if chosen else frame, names | choice_names
 
 
 def cannot_compute(expressions: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
     """The error for an expression or condition that is not valid here."""
-    known = [text for text in expressions if text is not None]
-    quoted = next(filter(None, (in_quotes(text, available) for text in known)), "")
+    texts = [text for text in expressions if text is not None]
+    quoted = next(filter(None, (in_quotes(text, available) for text in texts)), "")
     return ColumnError(
-        f"the database cannot compute {' or '.join(map(repr, known))}: {first_line(error)}. The log has "
+        f"the database cannot compute {' or '.join(map(repr, texts))}: {first_line(error)}. The log has "
         f"{', '.join(map(repr, available))}.",
         do=f"Text needs single quotes: {quoted!r}." if quoted else "",
     )
@@ -343,10 +343,10 @@ def in_quotes(text: str, available: Sequence[str]) -> str | None:
     >>> in_quotes("country in (DE, FR) and age > 3", ["country", "age"]), in_quotes("age > old", ["age", "old"])
     ("country in ('DE', 'FR') and age > 3", None)
     """
-    known = {name.lower() for name in available} | _WORDS
+    words = {name.lower() for name in available} | _WORDS
     for match in _COMPARED.finditer(text):
         word = (match["word"] or "").strip('"')
-        if word and word.lower() not in known:
+        if word and word.lower() not in words:
             quoted = f"{text[: match.start('word')]}'{word}'{text[match.end('word') :]}"
             return in_quotes(quoted, available) or quoted
     return None

@@ -53,9 +53,9 @@ def integer_ids(values: pl.Series) -> pl.Series:
         return values.cast(pl.Int64) if narrow else (values % pl.Series([PRIME], dtype=values.dtype)).cast(pl.Int64)
     if values.dtype.is_float():
         values = values.fill_nan(None)
-        whole = (values % 1 == 0) & (values.abs() < 2.0**53)
-        numbers = values.set(~whole.fill_null(False), None).cast(pl.Int64)
-        return numbers.zip_with(whole.fill_null(True), _checksums(values))
+        is_whole = (values % 1 == 0) & (values.abs() < 2.0**53)
+        numbers = values.set(~is_whole.fill_null(False), None).cast(pl.Int64)
+        return numbers.zip_with(is_whole.fill_null(True), _checksums(values))
     return _checksums(values)
 
 

@@ -119,9 +119,9 @@ def check_decision(
         return _nonzero(action, _share("the propensity", propensity))
     shares = _shares(probabilities)
     if action not in shares:
-        known = ", ".join(map(repr, list(shares)[:5])) + (", …" if len(shares) > 5 else "")
+        candidates = ", ".join(map(repr, list(shares)[:5])) + (", …" if len(shares) > 5 else "")
         raise LogError(
-            f"the action {action!r} is not among the {len(shares):,} candidates ({known}).",
+            f"the action {action!r} is not among the {len(shares):,} candidates ({candidates}).",
             do="If a rule or a filter changed the choice, pass the candidates and probabilities of the whole chain.",
         )
     total = math.fsum(shares.values())

@@ -314,10 +314,10 @@ def as_remembered(log: Log, targets: Sequence[Target]) -> Log:
         return log
     parts: dict[str, Any] = {}
     for part in ("context", "action"):
-        known = {name: kept for name, policy in policies.items() if (kept := getattr(policy, f"{part}_", None))}
-        if not known or getattr(log, part):
+        by_name = {name: kept for name, policy in policies.items() if (kept := getattr(policy, f"{part}_", None))}
+        if not by_name or getattr(log, part):
             continue
-        (first, kept), *others = known.items()
+        (first, kept), *others = by_name.items()
         for name, other in others:
             if other != kept:
                 raise OptionError(

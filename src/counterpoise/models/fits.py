@@ -200,14 +200,14 @@ def stack(fit: PerAction) -> list[Stacked]:
     if not estimators or len(coefficients) < len(estimators):
         return []
     width = len(coefficients[id(estimators[0])][0])
-    made = []
+    forms = []
     for scale in scales_of(estimators[0]):
         pairs = [
             (np.zeros(width), scale.score(model.value)) if isinstance(model, Constant) else coefficients[id(model)]
             for model in fit.models
         ]
-        made.append(Stacked(np.column_stack([w for w, _ in pairs]), np.array([b for _, b in pairs]), scale))
-    return made
+        forms.append(Stacked(np.column_stack([w for w, _ in pairs]), np.array([b for _, b in pairs]), scale))
+    return forms
 
 
 def _coefficients(estimator: object) -> tuple[Floats, float] | None:
@@ -278,11 +278,11 @@ class BoostedTrees(Joint):
         """Which paths every context takes: paths × contexts."""
         taken = np.empty((len(self.paths), len(x)), dtype=np.bool_)
         columns = np.ascontiguousarray(x.T)
-        known: dict[int, NDArray[np.bool_]] = {}
+        by_split: dict[int, NDArray[np.bool_]] = {}
         for k, path in enumerate(self.paths):
-            left = known.get(id(path.split))
+            left = by_split.get(id(path.split))
             if left is None:
-                left = known[id(path.split)] = path.split(columns[path.split.column])
+                left = by_split[id(path.split)] = path.split(columns[path.split.column])
             side = left if path.goes_left else ~left
             np.logical_and(taken[path.before], side, out=taken[k]) if path.before >= 0 else np.copyto(taken[k], side)
         return taken[self.used].astype(np.float32)
@@ -301,13 +301,13 @@ def trees(estimator: Any, design: Design) -> list[BoostedTrees]:
     except (AttributeError, TypeError, ValueError):  # the inner parts of another version, or more than two classes
         return []
     features = np.asarray(design.features)
-    made = _Paths(features, len(design.context))
+    collector = _Paths(features, len(design.context))
     for tree in steps:
-        made.add(tree, places)
-    used = sorted(made.scores)
-    scores = np.array([made.scores[k] for k in used], dtype=np.float32).reshape(len(used), len(features))
-    always = (made.always + base).astype(np.float32)
-    parts = tuple(made.paths), np.array(used, dtype=np.int64), scores, always
+        collector.add(tree, places)
+    used = sorted(collector.scores)
+    scores = np.array([collector.scores[k] for k in used], dtype=np.float32).reshape(len(used), len(features))
+    always = (collector.always + base).astype(np.float32)
+    parts = tuple(collector.paths), np.array(used, dtype=np.int64), scores, always
     return [BoostedTrees(estimator, design, *parts, scale) for scale in scales_of(estimator)]
 
 

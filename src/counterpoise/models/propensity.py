@@ -204,10 +204,10 @@ class FittedPropensity(UnfittedPropensity):
         """The batch with propensities; rows without an action or an id get none, as they are bad anyway."""
         folds = self.folds(frame, first_row)
         action = str(question.log.action)
-        known = frame.select(exactly(action)).to_series().is_not_null().to_numpy() & (folds >= 0)
+        has_both = frame.select(exactly(action)).to_series().is_not_null().to_numpy() & (folds >= 0)
         propensities = np.full(frame.height, np.nan)
-        rows = frame.filter(known)
-        propensities[known] = self._propensities(self.x(rows), self.codes(rows, action), folds[known])
+        rows = frame.filter(has_both)
+        propensities[has_both] = self._propensities(self.x(rows), self.codes(rows, action), folds[has_both])
         values = pl.Series(PROPENSITY, propensities).fill_nan(None)
         if self.column is not None:
             logged = frame.select(exactly(self.column)).to_series().cast(pl.Float64).fill_nan(None)
@@ -287,8 +287,8 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
         for fold in range(propensity.folds):
             others = folds != fold
             _check_seen(actions, codes, others, fold, unlogged)
-            made = fit_estimator(estimator, x[others], codes[others], None, context.is_category)
-            classifiers.append(ActionClassifier(made, count, shares))
+            fitted = fit_estimator(estimator, x[others], codes[others], None, context.is_category)
+            classifiers.append(ActionClassifier(fitted, count, shares))
             if report is not None:
                 report(1)
     some = np.arange(len(codes))[:: max(len(codes) // SHOWN, 1)]
@@ -308,9 +308,9 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
 def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFrame, int]:
     """The rows to fit on, and how many were left out because their propensity was logged."""
     lean = replace(lean_question(question, ()), model=None)
-    whole = engine_of(lean.log).sampled(lean, unfitted.model.sample)
-    action = whole.select(exactly(str(question.log.action))).to_series()
-    rows = whole.filter(action.is_not_null() & (whole.get_column(FOLD) >= 0))
+    sample = engine_of(lean.log).sampled(lean, unfitted.model.sample)
+    action = sample.select(exactly(str(question.log.action))).to_series()
+    rows = sample.filter(action.is_not_null() & (sample.get_column(FOLD) >= 0))
     if not rows.height:
         raise LogError("no row has an action and a cluster to fit a propensity model from.")
     if unfitted.column is None:

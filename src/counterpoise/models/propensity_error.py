@@ -56,15 +56,15 @@ def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[
         )
     lean = replace(question, log=question.log.but(key=()), smoothings=())
     rows = engine_of(lean.log).sampled(lean, ROWS if refits else min(ROWS, CELLS // scores))
-    made = []
+    corrected = []
     for reward, moments in zip(question.log.reward, by_reward, strict=True):
         about = lean.about(reward)
         sample = _Sample.of(rows, about)
         center = float(sample.numbers[about.names.rewards[0]].mean())
         how = sample.by_refitting if refits else sample.by_scores
         covariances = {key: how(key, moments.moments[key].columns, center) for key in moments.moments}
-        made.append(replace(moments, estimated=Estimated(quality.model, sampled, moments.n, center, covariances)))
-    return tuple(made)
+        corrected.append(replace(moments, estimated=Estimated(quality.model, sampled, moments.n, center, covariances)))
+    return tuple(corrected)
 
 
 def _fitted_model(question: Question) -> FittedPropensity:
@@ -119,8 +119,8 @@ class _Sample:
         x, codes = step.x(rows), step.codes(rows, str(self.question.log.action))
         tables = [classifier.table for classifier in step.classifiers]
         residual = -out_of_fold(tables, x, rows.get_column(FOLD).to_numpy(), len(step.actions.levels))
-        known = np.flatnonzero(codes >= 0)
-        residual[known, codes[known]] += 1.0
+        has_code = np.flatnonzero(codes >= 0)
+        residual[has_code, codes[has_code]] += 1.0
         features = np.column_stack([np.ones(len(x)), x])
         scores = (residual[:, 1:, None] * features[:, None, :]).reshape(len(x), -1)
         scores[self.is_logged] = 0.0
@@ -147,8 +147,8 @@ class _Sample:
             for place, inside in self.segments.items():
                 kept = inside & (groups != group)
                 if kept.any() and kept.sum() < inside.sum():
-                    known, fitted = z[kept].mean(axis=0), again[kept].mean(axis=0)
-                    means[place].append(np.concatenate([known, known - fitted]))
+                    own, fitted = z[kept].mean(axis=0), again[kept].mean(axis=0)
+                    means[place].append(np.concatenate([own, own - fitted]))
         covariances = {}
         for place, of_place in means.items():
             if len(of_place) > 1:  # the jackknife's, of a mean
@@ -235,16 +235,16 @@ def refit_propensities(
 ) -> Floats:  # fmt: skip
     """For every group, the propensities of the logged actions by models that have seen neither it nor the row's own fold; 0 if unknown."""
     propensities = np.zeros((GROUPS, len(x)))
-    known = (codes >= 0) & ~is_logged
+    usable = (codes >= 0) & ~is_logged
     for group in range(GROUPS):
-        kept = known & (groups != group)
+        kept = usable & (groups != group)
         shares = np.bincount(codes[kept], minlength=classifiers[0].actions) / max(int(kept.sum()), 1)
-        made: list[ActionClassifier] = []
+        refits: list[ActionClassifier] = []
         for fold, classifier in enumerate(classifiers):
             others = kept & (folds != fold)
             estimator = fit_estimator(classifier.estimator, x[others], codes[others], None, categories)
-            made.append(ActionClassifier(estimator, classifier.actions, shares))
-        table = out_of_fold([classifier.raw for classifier in made], x, folds, len(shares))
+            refits.append(ActionClassifier(estimator, classifier.actions, shares))
+        table = out_of_fold([classifier.raw for classifier in refits], x, folds, len(shares))
         positive = np.maximum(shares, 1e-12)
         sharpness = sharpness_of(table[kept], codes[kept], positive) if calibrate else 1.0
         table = sharpen(table, positive, sharpness)

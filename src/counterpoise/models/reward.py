@@ -175,8 +175,8 @@ class UnfittedReward(CrossFit[Reward]):
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the folds of its rows, and the policies, if any."""
-        whole = add_policies(frame, question, batch) if question.policies else frame
-        return whole.with_columns(pl.Series(FOLD, self.folds(frame, first_row)))
+        rows = add_policies(frame, question, batch) if question.policies else frame
+        return rows.with_columns(pl.Series(FOLD, self.folds(frame, first_row)))
 
 
 @dataclass(frozen=True)
@@ -197,12 +197,14 @@ class FittedReward(UnfittedReward):
                 ids = row_ids(part, self.identity, first_row)
                 if question.log.cluster is not None:
                     ids = ids.fill_null(0)  # such rows are reported as having no cluster, and for nothing else
-                known = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
-                rows = part if known.all() else part.filter(known)
-                columns = PredictedRows(rows, question, batch, ids.filter(known), self).columns() if known.any() else {}
+                has_both = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
+                rows = part if has_both.all() else part.filter(has_both)
+                columns = (
+                    PredictedRows(rows, question, batch, ids.filter(has_both), self).columns() if has_both.any() else {}
+                )
                 for name in names:
                     values = np.full(part.height, np.nan)
-                    values[known] = columns.get(name, values[known])
+                    values[has_both] = columns.get(name, values[has_both])
                     part = part.with_columns(pl.Series(name, values).fill_nan(None))
                 pieces.append(part)
                 first_row += part.height
@@ -211,12 +213,12 @@ class FittedReward(UnfittedReward):
     def greedy(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> Floats:
         """Whether the logged action is the one with the best prediction, each by the model of its fold; nan without an action or id."""
         ids = row_ids(frame, self.identity, first_row)
-        known = frame.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()
+        has_both = frame.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()
         is_best = np.full(frame.height, np.nan)
         with threads(min(frame.height, ROWS) * len(self.design.actions.levels)):
-            if known.any():
-                rows = PredictedRows(frame.filter(known), question, batch, ids.filter(known), self)
-                is_best[known.to_numpy()] = rows.greedy()
+            if has_both.any():
+                rows = PredictedRows(frame.filter(has_both), question, batch, ids.filter(has_both), self)
+                is_best[has_both.to_numpy()] = rows.greedy()
         return is_best
 
 
@@ -399,8 +401,8 @@ Predict = Callable[[NDArray[np.generic]], Floats]
 def good_rows(rows: pl.DataFrame, question: Question) -> pl.DataFrame:
     """The rows that a model can learn from."""
     reward = rows.get_column(question.log.reward[0]).cast(pl.Float64)
-    known = rows.get_column(str(question.log.action)).is_not_null() & (rows.get_column(FOLD) >= 0)
-    return rows.filter(is_number(reward).fill_null(False) & known)
+    has_both = rows.get_column(str(question.log.action)).is_not_null() & (rows.get_column(FOLD) >= 0)
+    return rows.filter(is_number(reward).fill_null(False) & has_both)
 
 
 def row_weights(rows: pl.DataFrame, question: Question) -> Floats:
@@ -656,9 +658,9 @@ def fit_one(
     return _fastest_form(plain, stack(plain), x, len(design.actions.levels))
 
 
-def _take_apart(made: Predictor, design: Design, x: Floats) -> Fit:
-    forms: list[Fit] = [*linear(made, design), *(trees(made, design) if design.is_native else [])]
-    return _fastest_form(Joint(made, design), forms, x, len(design.actions.levels))
+def _take_apart(estimator: Predictor, design: Design, x: Floats) -> Fit:
+    forms: list[Fit] = [*linear(estimator, design), *(trees(estimator, design) if design.is_native else [])]
+    return _fastest_form(Joint(estimator, design), forms, x, len(design.actions.levels))
 
 
 def _fastest_form(plain: Fit, candidates: Sequence[Fit], x: Floats, count: int) -> Fit:

@@ -127,10 +127,10 @@ def _names(code: CodeType) -> set[str]:
 @functools.cache
 def _is_installed(module: str | None) -> bool:
     """Whether a module is part of Python or of a package, whose code changes with its version and would be endless to follow."""
-    known = sys.modules.get(module or "")
-    if known is None or module == "__main__":
+    loaded = sys.modules.get(module or "")
+    if loaded is None or module == "__main__":
         return False
-    file, paths = getattr(known, "__file__", None), sysconfig.get_paths()
+    file, paths = getattr(loaded, "__file__", None), sysconfig.get_paths()
     places = (Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     return file is None or any(place in Path(file).parents for place in places)
 
@@ -158,15 +158,15 @@ def fingerprints_of(log: object, batch: str | None) -> Fingerprints:
             "add it twice."
         )
     fingerprints: dict[Path, tuple[object, ...]] = {}
-    known: dict[object, Path] = {}  # by content
+    by_content: dict[object, Path] = {}  # by content
     for path in paths or ():
         fingerprint = _fingerprint(path)
-        if batch is None and fingerprint[0] in known:
+        if batch is None and fingerprint[0] in by_content:
             raise MomentsError(
-                f"the file {str(known[fingerprint[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
+                f"the file {str(by_content[fingerprint[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
                 do="Leave one out, or give all of them a key with `batch=`.",
             )
-        fingerprints[path], known[fingerprint[0]] = fingerprint, path
+        fingerprints[path], by_content[fingerprint[0]] = fingerprint, path
     return fingerprints
 
 
@@ -176,8 +176,8 @@ def _fingerprint(path: Path) -> tuple[object, ...]:
         status = os.fstat(file.fileno())
         digest = hashlib.sha256(f"{status.st_size} ".encode())
         for k in range(min(_PIECES, -(-status.st_size // _PIECE))):
-            whole = status.st_size <= _PIECES * _PIECE
-            file.seek(k * _PIECE if whole else (status.st_size - _PIECE) * k // (_PIECES - 1))
+            is_short = status.st_size <= _PIECES * _PIECE
+            file.seek(k * _PIECE if is_short else (status.st_size - _PIECE) * k // (_PIECES - 1))
             digest.update(file.read(_PIECE))
     return digest.hexdigest()[:32], status.st_size, status.st_mtime_ns, status.st_ino
 
@@ -201,22 +201,22 @@ def check_unchanged(before: Fingerprints, log: object, batch: str | None) -> Non
 # -- The question that a state answers, as it is kept: what must be the same every day, policies included --------------
 
 
-def check_same(path: str | PathLike[str], known: State, question: Mapping[str, object]) -> None:
+def check_same(path: str | PathLike[str], state: State, question: Mapping[str, object]) -> None:
     """Refuse a state that answers another question, or is about other policies."""
-    if known.question.get("smoothings", []) != question.get("smoothings", []):
-        has = "smoothings" in known.question
+    if state.question.get("smoothings", []) != question.get("smoothings", []):
+        has = "smoothings" in state.question
         raise MomentsError(
             f"the state {str(path)!r} {'has' if has else 'lacks'} the sums of the log_smoothing interval, and this call "
             f"{'does not make' if has else 'needs'} them: their moments do not add up.",
             do=f"{'Pass' if has else 'Leave out'} `interval='log_smoothing'`, or name another state.",
         )
     unsaid: dict[str, object] = {"baseline": []}  # in a question that has none
-    for part in {**unsaid, **known.question, **question}:
+    for part in {**unsaid, **state.question, **question}:
         if part == "minimize":  # which changes no sum
             continue
-        mine, theirs = (unsaid | dict(question)).get(part), (unsaid | known.question).get(part)
+        mine, theirs = (unsaid | dict(question)).get(part), (unsaid | state.question).get(part)
         if part == "where":  # 0.3 kept the day
-            theirs = of_any_day(known.question["where"])
+            theirs = of_any_day(state.question["where"])
         if part == "version" and isinstance(mine, dict) and isinstance(theirs, dict) and theirs != mine:
             name = next(name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name))
             raise MomentsError(
@@ -381,14 +381,14 @@ def start(
             do=f"Name the file itself: `state={str(Path(path).resolve())!r}`.",
         )
     log, kept = question.log.data, question_kept(question, version)
-    known = states.load(path)
-    if known is not None:
-        check_same(path, known, kept)
+    state = states.load(path)
+    if state is not None:
+        check_same(path, state, kept)
     fingerprints = fingerprints_of(log, batch)
     new = StoredBatch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in fingerprints.items()})
     job = Addition(Path(path), kept, new, log, fingerprints, replaces)
-    if known is not None:
-        _find_outdated(job, known)
+    if state is not None:
+        _find_outdated(job, state)
     return job
 
 
@@ -438,13 +438,13 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
     return state.moments, state.question.get("minimize")
 
 
-def _find_outdated(job: Addition, known: State) -> set[int]:
+def _find_outdated(job: Addition, state: State) -> set[int]:
     """The places of the batches that the new one replaces; unless replace=True, there must be none."""
     new = job.batch
     # the places of the batches that seem to share rows with the new one, and what suggests so: kinds of `_TWICE`, with names
     overlaps: dict[int, list[tuple[str, str]]] = {}
     names, inside = {content: file for file, content in new.files.items()}, _inside(job)
-    for k, batch in enumerate(known.batches):
+    for k, batch in enumerate(state.batches):
         if new.key is not None and new.key == batch.key:
             overlaps[k] = [("key", new.key)]
         elif new.key is None or (job.replaces and batch.key is None):  # a key says that these are other rows
@@ -457,8 +457,8 @@ def _find_outdated(job: Addition, known: State) -> set[int]:
                     overlaps.setdefault(k, []).append(("folder", file))
     if not job.replaces:
         # whether the whole log is in the state, as after a job that ran twice, and not just a part or an earlier version of it
-        contents = {content for batch in known.batches for content in batch.files.values()}
-        is_there = contents.issuperset(names) if names else new.key in {batch.key for batch in known.batches}
+        contents = {content for batch in state.batches for content in batch.files.values()}
+        is_there = contents.issuperset(names) if names else new.key in {batch.key for batch in state.batches}
         for kind, said in _TWICE.items():
             files = [file for reasons in overlaps.values() for why, file in reasons if why == kind]
             if files:
@@ -467,7 +467,7 @@ def _find_outdated(job: Addition, known: State) -> set[int]:
                 refusal = AlreadyAddedError if is_there else MomentsError
                 raise refusal(what.format(name=files[0], state=str(job.place), others=others), do=advice)
     for k in overlaps:
-        _check_replaceable(job, known, k)
+        _check_replaceable(job, state, k)
     return set(overlaps)
 
 
@@ -509,36 +509,36 @@ def _inside(job: Addition) -> re.Pattern[str] | None:
     return re.compile("|".join(patterns), re.DOTALL) if patterns else None
 
 
-def _check_replaceable(job: Addition, known: State, k: int) -> None:
+def _check_replaceable(job: Addition, state: State, k: int) -> None:
     """Check that a batch can be replaced: as a whole, by a call that says which one, and while it is still kept apart."""
-    new, batch, state, inside = job.batch, known.batches[k], str(job.place), _inside(job)
+    new, batch, path, inside = job.batch, state.batches[k], str(job.place), _inside(job)
     if batch.key is not None and batch.key != new.key:
         raise MomentsError(
-            f"the state {state!r} has files of this log as {batch}.",
+            f"the state {path!r} has files of this log as {batch}.",
             do=f"Say which batch to replace, with `batch={batch.key!r}` and {_REPLACE}.",
         )
     contents = set(new.files.values())
     for file, content in batch.files.items() if batch.key is None else ():
         if not (file in new.files or content in contents or (inside is not None and inside.fullmatch(file))):
             raise MomentsError(
-                f"the state {state!r} has {file!r} in one sum with files of this log, and a sum cannot be taken apart: pass all files that "
+                f"the state {path!r} has {file!r} in one sum with files of this log, and a sum cannot be taken apart: pass all files that "
                 "were added together, or make a new state from the logs."
             )
-    if k < known.first_apart:
+    if k < state.first_apart:
         raise MomentsError(
-            f"{batch} cannot be replaced any more: the state {state!r} keeps only its last {len(known.recent)} batches apart. Make a new "
+            f"{batch} cannot be replaced any more: the state {path!r} keeps only its last {len(state.recent)} batches apart. Make a new "
             "state from the logs."
         )
 
 
-def _look_alike(job: Addition, known: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
+def _look_alike(job: Addition, state: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
     """Another batch that seems to have the same rows, if there is one: a key says that rows are new, and may be wrong."""
     # one file may have all days, each of them a batch
     contents = set() if "'any day'" in str(job.question["where"]) else set(job.batch.files.values())
-    for k, batch in enumerate(known.batches):
+    for k, batch in enumerate(state.batches):
         if k in outdated:
             continue
-        apart = known.recent[k - known.first_apart] if k >= known.first_apart else None
+        apart = state.recent[k - state.first_apart] if k >= state.first_apart else None
         if contents & set(batch.files.values()) or (apart is not None and all(map(_is_copy, apart, today))):
             return batch
     return None
@@ -551,8 +551,8 @@ def new_files(path: str | PathLike[str], log: object) -> list[Path]:
         raise OptionError(
             "only files can be told apart as new or known.", do="Pass `batch=`, a key of this part of the log."
         )
-    known = states.load(path)
-    contents = {content for batch in known.batches for content in batch.files.values()} if known else set()
+    state = states.load(path)
+    contents = {content for batch in state.batches for content in batch.files.values()} if state else set()
     return [file for file in sorted(paths) if str(_fingerprint(file)[0]) not in contents]
 
 

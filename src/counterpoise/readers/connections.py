@@ -215,20 +215,20 @@ def query_table(backend: Native, query: str) -> Native:
     import psycopg
 
     text = query.strip().rstrip("; \t\r\n")
-    whole = f"SELECT * FROM (\n{text}\n) AS counterpoise_query"
+    bracketed = f"SELECT * FROM (\n{text}\n) AS counterpoise_query"
     try:
         _columns_of(backend, text)  # also without our brackets: a text that closes them is not a query
     except psycopg.errors.SyntaxError as error:
         raise not_one_query(first_line(error)) from None
     try:
-        columns = _columns_of(backend, whole)
+        columns = _columns_of(backend, bracketed)
     except psycopg.Error as error:
         raise not_one_query(first_line(error)) from None
     names = [name for name, _ in columns]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ColumnError(f"every column needs a name of its own; the query gives {twice!r} twice. Rename one with AS.")
-    return backend.sql(whole, schema=dict(columns))
+    return backend.sql(bracketed, schema=dict(columns))
 
 
 def add_columns(native: Native, expressions: Mapping[str, str], where: str | None) -> Native:

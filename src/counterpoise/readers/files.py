@@ -229,9 +229,9 @@ def _scan(
     alike = groupby(range(len(files)), key=lambda k: (list(schemas[k]), folders[k], signs[k]))
     for _, group in alike:
         k, *more = group
-        made = [pl.lit(series[k], series.dtype).alias(name) for name, series in values.items()]
+        constants = [pl.lit(series[k], series.dtype).alias(name) for name, series in values.items()]
         opened = _open([files[j] for j in (k, *more)], kind, types, inferred)
-        parts.append(opened.select(columns(types)).with_columns(made))
+        parts.append(opened.select(columns(types)).with_columns(constants))
     return pl.concat(parts)
 
 
@@ -243,7 +243,7 @@ def _open(
     hive: Mapping[str, pl.DataType] | None = None,
 ) -> pl.LazyFrame:
     names = [engine_name(path) for path in files]
-    known = {name: dtype for name, dtype in (types or {}).items() if dtype != pl.Null}
+    overrides = {name: dtype for name, dtype in (types or {}).items() if dtype != pl.Null}
     match kind:
         case "parquet":
             return pl.scan_parquet(names, glob=False, hive_partitioning=bool(hive), hive_schema=hive or None)
@@ -258,12 +258,12 @@ def _open(
                 glob=False,
                 separator=separator,
                 decimal_comma=decimal_comma,
-                schema_overrides=known,
+                schema_overrides=overrides,
                 infer_schema_length=inferred,
                 with_column_names=partial(_unquote, header) if has_quotes else None,
             )
         case _:
-            return pl.scan_ndjson(_escape(names), schema_overrides=known, infer_schema_length=inferred)
+            return pl.scan_ndjson(_escape(names), schema_overrides=overrides, infer_schema_length=inferred)
 
 
 def _signs(path: Path, kind: str) -> tuple[str, bool]:
@@ -283,10 +283,10 @@ def _signs_of(path: Path, stamp: tuple[int, ...] | None) -> tuple[str, bool]:
         rows = [row for row in csv.reader(texts, delimiter=";") if row]
     except csv.Error:  # a field that is too long, or a null byte
         return ",", False
-    whole = rows[:-1] if len(texts) == INFERRED else rows  # the last may be cut within a quoted field
-    if len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in whole):
+    complete = rows[:-1] if len(texts) == INFERRED else rows  # the last may be cut within a quoted field
+    if len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in complete):
         return ",", False
-    fields = list(zip(*whole[1:], strict=True))
+    fields = list(zip(*complete[1:], strict=True))
     has_point = any(_POINT.fullmatch(cell) for cells in fields for cell in cells)
     numbers = [cells for cells in fields if all(_COMMA.fullmatch(cell) for cell in cells if cell)]
     return ";", not has_point and any("," in cell for cells in numbers for cell in cells)
@@ -355,12 +355,12 @@ def _schema(path: Path, inferred: int | None) -> pl.Schema:
 
 def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None) -> dict[str, pl.DataType]:
     """The columns of whole numbers too large for any integer type, which CSV takes for integers all the same; they are text."""
-    whole = [name for name, dtype in schema.items() if dtype == pl.Int128]
-    if not whole:
+    names = [name for name, dtype in schema.items() if dtype == pl.Int128]
+    if not names:
         return {}
-    texts = _open([path], kind, dict.fromkeys(whole, pl.String()), inferred).select(columns(whole))
+    texts = _open([path], kind, dict.fromkeys(names, pl.String()), inferred).select(columns(names))
     rows = texts if inferred is None else texts.head(inferred)
-    lost = (column(name).cast(pl.Int128, strict=False).null_count() > column(name).null_count() for name in whole)
+    lost = (column(name).cast(pl.Int128, strict=False).null_count() > column(name).null_count() for name in names)
     losses = rows.select(lost).collect(engine="streaming").row(0, named=True)
     return {name: pl.String() for name, is_lost in losses.items() if is_lost}
 

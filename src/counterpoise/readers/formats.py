@@ -54,9 +54,9 @@ def format_of(data: files.Paths, name: str | None) -> str | None:
     if name is not None:
         normal = name.lower().replace("_", "-")
         if normal not in FORMATS:
-            known = ", ".join(FORMATS)
+            names = ", ".join(FORMATS)
             raise OptionError(
-                f"`format={name!r}` is not one of {known}.", suggestion=did_you_mean(normal, FORMATS),
+                f"`format={name!r}` is not one of {names}.", suggestion=did_you_mean(normal, FORMATS),
                 do="Leave it out for files with columns of their own: Parquet, CSV, Arrow, JSON lines.",
             )  # fmt: skip
         return normal
@@ -241,18 +241,18 @@ def _by_position(decisions: pl.DataFrame) -> pl.DataFrame:
     outcome, is_listed = lists.struct, pl.col("is_list")
     place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("line")
     cost = outcome.field("_label_cost")
-    whole = pl.when(place == 1).then(pl.col("reward")).otherwise(0.0)
+    of_list = pl.when(place == 1).then(pl.col("reward")).otherwise(0.0)
     candidates = outcome.field("_a").list.eval(pl.element() + 1)
     spread = {
-        "reward": pl.when(cost.is_null().all().over("line")).then(whole).otherwise(_reward(cost)),
+        "reward": pl.when(cost.is_null().all().over("line")).then(of_list).otherwise(_reward(cost)),
         "propensity": outcome.field("_p").list.first(),
         "action": candidates.list.first(),
         "candidates": candidates,
         "probabilities": outcome.field("_p"),
         "n_candidates": candidates.list.len().cast(pl.Int64),
     }
-    made = {name: pl.when(is_listed).then(value).otherwise(pl.col(name)) for name, value in spread.items()}
-    return rows.with_columns(**made, position=place).drop("outcomes")
+    columns = {name: pl.when(is_listed).then(value).otherwise(pl.col(name)) for name, value in spread.items()}
+    return rows.with_columns(**columns, position=place).drop("outcomes")
 
 
 def _vowpal_wabbit(paths: Sequence[Path]) -> ForeignRows:
@@ -297,12 +297,12 @@ def _router_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     fits = pairs.filter(pl.col("candidate").list.len() == pl.col("probability").list.len())
     spread = fits.explode("candidate", "probability").filter(pl.col("candidate") == pl.col("chosen"))
     logged = spread.unique("row", keep="first").select("row", propensity="probability")
-    made = {"action": pl.col("chosen"), "propensity": pl.col("propensity"), "line": pl.col(LINE)}
-    made["n_candidates"] = pl.col("candidates").list.len().cast(pl.Int64)
+    columns = {"action": pl.col("chosen"), "propensity": pl.col("propensity"), "line": pl.col(LINE)}
+    columns["n_candidates"] = pl.col("candidates").list.len().cast(pl.Int64)
     for name, dtype in frame.schema.items():
         if name not in ("chosen", LINE, IS_READ):
-            made |= flat(pl.col(name), dtype, name)
-    rows = numbered.join(logged, on="row", how="left", maintain_order="left").select(**made)
+            columns |= flat(pl.col(name), dtype, name)
+    rows = numbered.join(logged, on="row", how="left", maintain_order="left").select(**columns)
     return rows, pl.Series([None] * frame.height, dtype=pl.String)
 
 
@@ -345,13 +345,13 @@ def eppo_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
                 f"an Eppo bandit event has {_EPPO[name][0]!r}, in whatever case; this log has {', '.join(map(repr, schema))}.",
                 do="Check `format=`, or name the columns without it.",
             )
-    made = {name: pl.col(column) for name, column in ours.items() if column is not None}
+    columns = {name: pl.col(column) for name, column in ours.items() if column is not None}
     for word, prefix in _EPPO_ATTRIBUTES.items():
         if word in plain and isinstance(schema[plain[word]], pl.Struct):
-            made |= flat(pl.col(plain[word]), schema[plain[word]], prefix)
+            columns |= flat(pl.col(plain[word]), schema[plain[word]], prefix)
     taken = {column for column in ours.values() if column is not None}
-    rest = [pl.col(name) for name in schema if name not in taken and name not in made]
-    return frame.select(*rest, **made)
+    rest = [pl.col(name) for name in schema if name not in taken and name not in columns]
+    return frame.select(*rest, **columns)
 
 
 def growthbook_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -367,16 +367,16 @@ def growthbook_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
     if schema["variation_weights"] == pl.String:
         weights = weights.str.json_decode(_NUMBERS)
     place = pl.col("variation_id").cast(pl.Int64, strict=False)
-    made = frame.with_columns(
+    rows = frame.with_columns(
         action=pl.col("variation_id"), propensity=weights.list.get(place, null_on_oob=True).cast(pl.Float64)
     )
     user = user_of(schema.names())
     if user is None:
-        return made
+        return rows
     if "timestamp" in schema:
-        made = made.sort("timestamp", maintain_order=True)
+        rows = rows.sort("timestamp", maintain_order=True)
     once = [name for name in ("experiment_id", user) if name in schema]
-    return made.unique(once, keep="first", maintain_order=True)
+    return rows.unique(once, keep="first", maintain_order=True)
 
 
 def user_of(names: Sequence[str]) -> str | None:

@@ -45,12 +45,12 @@ def completed(
 
 
 def with_policies(
-    whole: Iterable[pl.DataFrame], question: Question, report: Report | None = None
+    rows: Iterable[pl.DataFrame], question: Question, report: Report | None = None
 ) -> Iterator[pl.DataFrame]:
     """The batches with a column for every policy and for a reward model, in pieces small enough for them."""
     first_row = 0
     is_whole = any(is_ranker(target.source) for target in question.policies)
-    for batch in [pl.concat(whole)] if is_whole else whole:  # a ranking policy needs all rows of a list
+    for batch in [pl.concat(rows)] if is_whole else rows:  # a ranking policy needs all rows of a list
         for piece in batch.iter_slices(BATCH) if question.needs_python and not is_whole else (batch,):
             frame = piece
             if question.needs_python and frame.height:
@@ -83,8 +83,8 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
     frame = as_narwhals(log)
     if isinstance(log, pl.LazyFrame):
         # expressions first: one that looks at several rows must see all of them, not just a batch
-        whole = selected(log, question, number)
-        yield from whole.collect_batches(chunk_size=BATCH, engine="streaming", maintain_order=True)
+        rows = selected(log, question, number)
+        yield from rows.collect_batches(chunk_size=BATCH, engine="streaming", maintain_order=True)
         return
     wanted = plan(question, frame.collect_schema().names(), number)
     if isinstance(log, pl.DataFrame):
@@ -237,9 +237,9 @@ def _series_of_objects(name: str, values: list[object]) -> pl.Series:
     try:
         if is_whole and any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
             return pl.Series(name, values, dtype=pl.Int128)
-        made = pl.Series(name, values)
-        if made.dtype != pl.Object:  # polars' name for what it does not know
-            return made
+        series = pl.Series(name, values)
+        if series.dtype != pl.Object:  # polars' name for what it does not know
+            return series
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         pass
     return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)

@@ -253,11 +253,11 @@ def flat(expression: pl.Expr, dtype: Type, prefix: str) -> dict[str, pl.Expr]:
     """
     if not isinstance(dtype, pl.Struct):
         return {prefix: expression}
-    made: dict[str, pl.Expr] = {}
+    columns: dict[str, pl.Expr] = {}
     for part in dtype.fields:
         for name, inner in flat(expression.struct.field(part.name), part.dtype, f"{prefix}_{part.name}").items():
-            made[f"{name}_" if name in made else name] = inner
-    return made
+            columns[f"{name}_" if name in columns else name] = inner
+    return columns
 
 
 # -- Files that live as long as we do ---------------------------------------------------------------------------------

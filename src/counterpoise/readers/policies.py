@@ -42,15 +42,15 @@ def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int
 def add_policies(frame: pl.DataFrame, question: Question, batch: str, first_row: int = 0) -> pl.DataFrame:
     """The batch with a column for every policy; `batch` is what an error calls it."""
     # a row without an action is bad, so no policy needs to see it
-    known = frame.get_column(str(question.log.action)).is_not_null()
-    shown = frame if known.all() else frame.filter(known)
+    has_action = frame.get_column(str(question.log.action)).is_not_null()
+    shown = frame if has_action.all() else frame.filter(has_action)
     columns = []
     for target in question.policies:
         values = np.full(frame.height, np.nan)
         if isinstance(target.source, CrossFitted):
             values = target.source.step.greedy(frame, question, batch, first_row)
         elif shown.height:
-            values[known.to_numpy()] = probabilities(target.source, shown, question, target.name, batch)
+            values[has_action.to_numpy()] = probabilities(target.source, shown, question, target.name, batch)
         columns.append(pl.Series(target.column, values).fill_nan(None))
     return frame.with_columns(columns)
 
@@ -115,8 +115,8 @@ def _of_ranker(policy: Ranker, frame: pl.DataFrame, question: Question) -> Float
         )
     probability = np.full(frame.height, np.nan)
     rank = frame.get_column(lists.position).cast(pl.Float64, strict=False) - lists.first
-    whole = frame.get_column(lists.slate).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)
-    kept = np.flatnonzero(whole.fill_null(False).to_numpy())
+    is_placed = frame.get_column(lists.slate).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)
+    kept = np.flatnonzero(is_placed.fill_null(False).to_numpy())
     if not len(kept):
         return probability
     shown = frame[kept]
@@ -294,24 +294,24 @@ def _places(actions: NDArray[np.generic], classes: NDArray[np.generic]) -> NDArr
 def _of_groups(policy: ActionGroup, frame: pl.DataFrame, question: Question) -> Floats:
     """The target's probability of the logged action's group, times that of the action in its group under the logging policy."""
     groups = policy.groups or ()
-    known = np.asarray(list(groups) if isinstance(groups, Mapping) else range(len(groups)))
+    ids = np.asarray(list(groups) if isinstance(groups, Mapping) else range(len(groups)))
     labels = list(groups.values()) if isinstance(groups, Mapping) else list(groups)
     number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
     group = np.array([number[label] for label in labels])
     actions = frame.get_column(str(question.log.action)).to_numpy()
-    place = _places(actions, known)
-    other = actions[known[place] != actions]
+    place = _places(actions, ids)
+    other = actions[ids[place] != actions]
     if len(other):
         raise OptionError(f"groups has no group for the logged action {other[0]!r}: map every action to its group.")
-    logging = _of_all(frame, policy.propensity, len(known))
+    logging = _of_all(frame, policy.propensity, len(ids))
     if isinstance(policy.target, str):
-        target = _of_all(frame, policy.target, len(known))
+        target = _of_all(frame, policy.target, len(ids))
     else:
         table = table_of(policy.target, frame, question)
-        classes = table.actions if hasattr(policy.target, "classes_") else known
-        target = np.zeros((frame.height, len(known)))
-        at = _places(classes, known)
-        target[:, at[known[at] == classes]] = table.probabilities[:, known[at] == classes]
+        classes = table.actions if hasattr(policy.target, "classes_") else ids
+        target = np.zeros((frame.height, len(ids)))
+        at = _places(classes, ids)
+        target[:, at[ids[at] == classes]] = table.probabilities[:, ids[at] == classes]
     same = group == group[place][:, None]  # the actions of the logged one's group
     row = np.arange(frame.height)
     of_group = (logging * same).sum(axis=1)
@@ -330,13 +330,15 @@ def _of_all(frame: pl.DataFrame, column: str, actions: int) -> Floats:
     return table
 
 
-def check_context(known: Sequence[str], columns: Sequence[str]) -> None:
+def check_context(learned_from: Sequence[str], columns: Sequence[str]) -> None:
     """Check that a policy gets the columns it was learned from, in their order: it sees an array, in which any number fits anywhere."""
-    if tuple(columns) != tuple(known):
+    if tuple(columns) != tuple(learned_from):
         advice = (
-            "Pass them in that order" if sorted(columns) == sorted(known) else "Pass those, or rename the log's columns"
+            "Pass them in that order"
+            if sorted(columns) == sorted(learned_from)
+            else "Pass those, or rename the log's columns"
         )
         raise OptionError(
-            f"the policy was learned from the columns {', '.join(map(repr, known))}; context names "
+            f"the policy was learned from the columns {', '.join(map(repr, learned_from))}; context names "
             f"{', '.join(map(repr, columns))}. {advice}."
         )

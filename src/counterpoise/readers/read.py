@@ -166,8 +166,8 @@ def _merge(own: Mapping[str, object], parts: Mapping[str, object]) -> Any:
 
 def _of_files(paths: files.Paths, kind: str, parts: Mapping[str, object]) -> Log:
     """The log of some files; a part that this version does not know, `keep`, is refused when it is asked about."""
-    known = LogFields.__annotations__
-    own = {name: value for name, value in formats.opened(paths, kind).parts.items() if name in known}
+    annotations = LogFields.__annotations__
+    own = {name: value for name, value in formats.opened(paths, kind).parts.items() if name in annotations}
     log = Log(paths, **_merge({**own, "format": kind}, parts))
     formats.check(log)
     return log
@@ -205,13 +205,13 @@ def _frame(data: Any) -> pl.LazyFrame:
 
 def _with_outcomes(events: pl.LazyFrame, outcomes: pl.LazyFrame, who: str, reward: str) -> pl.LazyFrame:
     """Events with the sum of the rewards that belong to each."""
-    schema, known = outcomes.collect_schema(), events.collect_schema()
+    schema, schema_of_events = outcomes.collect_schema(), events.collect_schema()
     for name in (who, reward):
         if name not in schema:
             raise ColumnError(f"the outcomes have no column {name!r}; they have {', '.join(map(repr, schema))}.")
-    if reward in known:
+    if reward in schema_of_events:
         raise ColumnError(f"the events have a column {reward!r} of their own: leave out the outcomes, or rename it.")
-    if "timestamp" not in schema or "timestamp" not in known:
+    if "timestamp" not in schema or "timestamp" not in schema_of_events:
         repeated = events.select(pl.col(who).is_duplicated().sum()).collect(engine="streaming").item()
         if repeated:
             raise LogError(
@@ -222,7 +222,7 @@ def _with_outcomes(events: pl.LazyFrame, outcomes: pl.LazyFrame, who: str, rewar
         return events.join(total, on=who, how="left", maintain_order="left").with_columns(pl.col(reward).fill_null(0))
     number = "counterpoise event"
     numbered = events.with_row_index(number)
-    moments = numbered.select(who, number, timestamp=_time("timestamp", known)).sort("timestamp")
+    moments = numbered.select(who, number, timestamp=_time("timestamp", schema_of_events)).sort("timestamp")
     late = outcomes.select(who, reward, timestamp=_time("timestamp", schema)).sort("timestamp")
     joined = late.join_asof(moments, on="timestamp", by=who, strategy="backward", check_sortedness=False)
     total = joined.filter(pl.col(number).is_not_null()).group_by(number).agg(pl.col(reward).sum())
