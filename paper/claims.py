@@ -64,9 +64,9 @@ def wins(cells: Cells, names: tuple[str, ...] = COMPARED) -> dict[str, int]:
     return count
 
 
-def significant(cells: Cells, first: str = "beta-IPS", second: str = "SNIPS") -> tuple[int, int]:
-    """In how many cells the first is better, and worse, than the second by 1.96 standard errors, unpaired."""
-    pairs = [(of_estimator[first], of_estimator[second]) for of_estimator in cells.values()]
+def significant(cells: Cells) -> tuple[int, int]:
+    """In how many cells beta-IPS is better, and worse, than SNIPS by 1.96 standard errors, unpaired."""
+    pairs = [(of_estimator["beta-IPS"], of_estimator["SNIPS"]) for of_estimator in cells.values()]
     return _clear((b[0] - a[0], math.hypot(a[1], b[1])) for a, b in pairs)
 
 

@@ -35,6 +35,7 @@ MINI_BATCH = ("ips", "lambda_ips", "beta_ips", "running_beta_ips")
 FULL_BATCH = ("ips", "lambda_ips", "snips", "published_value_beta_ips")
 ON_POLICY = ("none", "mean", "optimal")  # the baselines of REINFORCE, each taken from the current batch
 FLOOR = 1e-11  # of the published baseline's denominator
+DECAY = 0.9  # of the sums behind the baseline of `running_beta_ips`, from batch to batch
 
 
 def check_device(device: str) -> None:
@@ -92,15 +93,13 @@ def train_many(
     epochs: int,
     batch_size: int | None = 1024,
     value: Callable[[Tensor], Tensor] | None = None,
-    decay: float = 0.9,
     graph: bool | None = None,
 ) -> Curves:
     """Train every run for some epochs; `batch_size=None` means full batch.
 
     `value(weights)`, such as a `GreedyValue`, returns a number per run after every epoch. Gradient variance is measured as in
     the paper's experiments: for each batch, (mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B with c = (r − β)/π₀, summed over the epoch's
-    batches and divided by the number of rows. `decay` is that of `running_beta_ips`. `graph` asks for CUDA graphs or
-    forbids them; by default they are used if there is CUDA.
+    batches and divided by the number of rows. `graph` asks for CUDA graphs or forbids them; by default they are used if there is CUDA.
 
     Examples
     --------
@@ -122,7 +121,7 @@ def train_many(
     if batch_size is None:
         return _curves(runs, parameters, full_batch_epochs(rows, runs, parameters), epochs, value)
     on_cuda = rows.context.is_cuda if graph is None else graph
-    batches = mini_batch_epochs(rows, runs, parameters, batch_size, decay, on_cuda)
+    batches = mini_batch_epochs(rows, runs, parameters, batch_size, on_cuda)
     return _curves(runs, parameters, batches, epochs, value)
 
 
@@ -255,10 +254,10 @@ def squared_gradients(target: Tensor, probabilities: Tensor, factor: Tensor) -> 
 
 
 def mini_batch_epochs(
-    rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int, decay: float, graph: bool
+    rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int, graph: bool
 ) -> Iterator[Tensor]:
     """Train one epoch each time, and yield the gradient variance of every run."""
-    epoch = _MiniBatches(rows, runs, parameters, batch_size, decay)
+    epoch = _MiniBatches(rows, runs, parameters, batch_size)
     device = rows.context.device
     replay: Callable[[], None] | None = None
     done = 0
@@ -277,11 +276,9 @@ def mini_batch_epochs(
 class _MiniBatches:
     """The buffers of an epoch: the rows of all runs, each in its own order, so that a batch is a slice."""
 
-    def __init__(
-        self, rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int, decay: float
-    ) -> None:
+    def __init__(self, rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int) -> None:
         device, shape = rows.context.device, (len(runs), len(rows))
-        self.rows, self.parameters, self.batch_size, self.decay = rows, parameters, batch_size, decay
+        self.rows, self.parameters, self.batch_size = rows, parameters, batch_size
         self.steps = -(-len(rows) // batch_size)
         self.random = [torch.Generator(device).manual_seed(run.seed) for run in runs]
         self.order = torch.empty(shape, dtype=torch.int64, device=device)
@@ -339,7 +336,7 @@ class _MiniBatches:
             baseline = torch.where(self.from_batch, _ratio(numerator, denominator), baseline)
         if self.any_past:
             baseline = torch.where(self.from_past, _ratio(*self.sums), baseline)
-            self.sums.mul_(self.decay).add_(torch.stack([numerator, denominator]))
+            self.sums.mul_(DECAY).add_(torch.stack([numerator, denominator]))
         return baseline
 
 
