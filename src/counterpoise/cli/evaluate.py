@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.result import Comparison, Result
 
-Answer = TypeVar("Answer", bound="Result")
+AnyResult = TypeVar("AnyResult", bound="Result")
 
 
 @ends_at_once
@@ -161,7 +161,7 @@ def _checks(typed: Typed, result: Result) -> dict[str | None, CoverageCheck]:
     return {name: answer.check_coverage(typed["coverage_runs"]) for name, answer in result.by_reward.items()}
 
 
-def _with_tipping_points(typed: Typed, result: Answer) -> Answer:
+def _with_tipping_points(typed: Typed, result: AnyResult) -> AnyResult:
     """The answer, which also says how wrong propensities must be for it to flip if `--sensitivity` asks for that."""
     if not typed["sensitivity"]:
         return result

@@ -235,10 +235,10 @@ class Vector:
         return {"name": self.name, "kind": self.kind, "length": self.width}
 
 
-Column = Numeric | Category | Vector
+EncodedColumn = Numeric | Category | Vector
 
 
-def column_of(description: object) -> Column:
+def column_of(description: object) -> EncodedColumn:
     """The column that was described; a ValueError if it is something else."""
     match description:
         case {"name": str(name), "kind": Numeric.kind, **more}:
@@ -256,7 +256,7 @@ def column_of(description: object) -> Column:
     raise ValueError(f"{str(description)[:60]!r} does not say how a column of the context is encoded")
 
 
-def kind_of(values: pl.Series) -> type[Column]:
+def kind_of(values: pl.Series) -> type[EncodedColumn]:
     """How a column would be encoded."""
     dtype = values.dtype
     if dtype in TEXT:
@@ -380,7 +380,7 @@ class Encoder:
     [[50.0, 0.0, 0.0, 0.0], [60.0, 0.0, 0.0, 1.0]]
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[EncodedColumn, ...]
 
     @classmethod
     def of(cls, rows: pl.DataFrame, names: Sequence[str]) -> Encoder:
@@ -492,8 +492,8 @@ class _Summary:
 
     def __init__(self, name: str, most: float) -> None:
         self.name, self.most = name, most
-        self.kind: type[Column] | None = None
-        self.empty: type[Column] = Numeric  # what it is by its type, if there is no value at all
+        self.kind: type[EncodedColumn] | None = None
+        self.empty: type[EncodedColumn] = Numeric  # what it is by its type, if there is no value at all
         self.unit: str | None = None
         self.levels: Counter[str] = Counter()
         self.scaling = Scaling.of(np.empty((0, 1)))  # of the numbers that are finite
@@ -533,7 +533,7 @@ class _Summary:
             )
 
     @property
-    def of_model(self) -> Column:
+    def of_model(self) -> EncodedColumn:
         """How a model takes the column."""
         kind = self.kind or self.empty
         if kind is Category:
@@ -541,7 +541,7 @@ class _Summary:
         return Vector(self.name, self.width) if kind is Vector else self._number(self.rows - self.scaling.rows)
 
     @property
-    def of_policy(self) -> Column:
+    def of_policy(self) -> EncodedColumn:
         """How a policy takes the column."""
         if self.kind is Category:
             if sum(self.levels[level] for level in self._frequent) < COVERED * (self.rows - self.missing):
@@ -586,7 +586,7 @@ def with_names(context: object) -> tuple[Any, list[str]]:
     return (frame.to_native(), frame.columns) if isinstance(frame, nw.DataFrame) else (context, [])
 
 
-def _columns(context: object, encoded: Sequence[Column]) -> dict[str, object]:
+def _columns(context: object, encoded: Sequence[EncodedColumn]) -> dict[str, object]:
     """The columns of a context by name."""
     names = [column.name for column in encoded]
     rows, available = with_names(context)

@@ -18,7 +18,7 @@ from counterpoise.log.parts import usual
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Always, argument_of
 
-Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+PolarsFrame = TypeVar("PolarsFrame", pl.DataFrame, pl.LazyFrame)
 LazyRows = nw.LazyFrame[Any]  # rows that another library holds
 
 
@@ -49,7 +49,7 @@ class ReadPlan:
     expressions: tuple[str, ...]
     number: str | None = None  # name of a column for the row's number in the log
 
-    def complete(self, frame: Frame, question: Question) -> Frame:
+    def complete(self, frame: PolarsFrame, question: Question) -> PolarsFrame:
         """The rows that meet the condition, with a column for every expression and deterministic target."""
         frame = only(frame if self.number is None else frame.with_row_index(self.number), question.log.where)
         frame = computed(frame, self.expressions)
@@ -103,7 +103,7 @@ def not_comparable(chosen: str, its_type: object, action: str, logged_type: obje
     )
 
 
-def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
+def computed(frame: PolarsFrame, expressions: Sequence[str]) -> PolarsFrame:
     """The rows with a column for every SQL expression, under its own text."""
     if not expressions:
         return frame
@@ -119,7 +119,7 @@ def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
     return frame.rename({name: text for name, text in names.items() if name in schema})
 
 
-def only(frame: Frame, where: str | None) -> Frame:
+def only(frame: PolarsFrame, where: str | None) -> PolarsFrame:
     """The rows that meet an SQL condition; it may also compare dates with text."""
     if where is None:
         return frame
@@ -145,7 +145,7 @@ def may_use(texts: Iterable[str], names: Iterable[str]) -> list[str]:
     return [name for name in names if name.replace('"', '""').casefold() in written]
 
 
-def _run_sql(frame: Frame, query: str, *texts: str) -> Frame:
+def _run_sql(frame: PolarsFrame, query: str, *texts: str) -> PolarsFrame:
     """The answer to a query; comparing a NaN with anything in its `texts` is unknown, as it is for null."""
     floats = may_use(texts, (name for name, dtype in frame.collect_schema().items() if dtype.is_float()))
     kept = {name: f"counterpoise number {k}" for k, name in enumerate(floats)}
@@ -158,7 +158,7 @@ def _run_sql(frame: Frame, query: str, *texts: str) -> Frame:
     return _try_sql(frame, query)
 
 
-def _try_sql(frame: Frame, query: str) -> Frame:
+def _try_sql(frame: PolarsFrame, query: str) -> PolarsFrame:
     """The answer to a query, tried on one row of nulls first, because a lazy frame would complain about types only later."""
     schema = frame.collect_schema()
     plain = _plain_names(schema)

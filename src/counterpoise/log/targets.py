@@ -183,7 +183,7 @@ class CrossFitted:
 # one target: a column or an expression (without a log, the array itself), a saved policy's file, or one of those above
 OneTarget = str | ArrayLike | PathLike[str] | Chosen | Always | Probabilities | ActionGroup | Policy
 Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
-Source = str | Chosen | Always | Probabilities | ActionGroup | CrossFitted | Policy  # what a target is made from
+TargetSource = str | Chosen | Always | Probabilities | ActionGroup | CrossFitted | Policy  # what a target is made from
 
 
 def argument_of(part: str, column: str) -> str:
@@ -202,7 +202,7 @@ class Target:
     """
 
     name: str
-    source: Source
+    source: TargetSource
     by_group: bool = False
 
     @property
@@ -393,7 +393,7 @@ def check_fitting(log: Log, targets: Sequence[Target]) -> None:
         raise OptionError("`cross_fit=` does not work with `model=` yet: leave one of them out.")
 
 
-def _names_and_sources(sources: object, *, is_fitting: bool) -> Iterator[tuple[str, Source]]:
+def _names_and_sources(sources: object, *, is_fitting: bool) -> Iterator[tuple[str, TargetSource]]:
     if isinstance(sources, Mapping):
         named = [(str(name), target) for name, target in sources.items()]
     else:

@@ -119,7 +119,7 @@ LINKS: tuple[Link, ...] = (identity, sigmoid, exponential)
 
 
 @dataclass(frozen=True)
-class Scale:
+class RewardScale:
     """Rewards from scores: a link, and for a classifier the two rewards that it tells apart."""
 
     link: Link
@@ -139,12 +139,12 @@ class Scale:
             return float(special.logit(share) if self.link is sigmoid else np.log(share))
 
 
-def scales_of(estimator: object) -> list[Scale]:
+def scales_of(estimator: object) -> list[RewardScale]:
     """The ways an estimator may turn scores into rewards; a comparison shows which one it uses."""
     classes = getattr(estimator, "classes_", None)
     if classes is None:
-        return [Scale(link) for link in LINKS]
-    return [Scale(sigmoid, float(classes[0]), float(classes[1]))] if len(classes) == 2 else []
+        return [RewardScale(link) for link in LINKS]
+    return [RewardScale(sigmoid, float(classes[0]), float(classes[1]))] if len(classes) == 2 else []
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Linear:
 
     weights: Floats
     scores: Floats
-    scale: Scale
+    scale: RewardScale
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """The scale of f(x) + g(a)."""
@@ -166,12 +166,12 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Stacked:
+class StackedLinear:
     """A linear model for every action: all scores at once are a product of matrices."""
 
     weights: Floats  # of the context, a column for each action
     scores: Floats
-    scale: Scale
+    scale: RewardScale
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """Each row with the weights of its action."""
@@ -193,7 +193,7 @@ def linear(estimator: object, design: Design) -> list[Linear]:
     return [Linear(w[:d], np.asarray(design.features @ w[d:]) + b, scale) for scale in scales_of(estimator)]
 
 
-def stack(fit: PerAction) -> list[Stacked]:
+def stack(fit: PerAction) -> list[StackedLinear]:
     """The linear models of all actions in one, if all are linear and alike."""
     estimators = [model for model in fit.models if not isinstance(model, Constant)]
     coefficients = {id(model): pair for model in estimators if (pair := _coefficients(model)) is not None}
@@ -206,7 +206,7 @@ def stack(fit: PerAction) -> list[Stacked]:
             (np.zeros(width), scale.score(model.value)) if isinstance(model, Constant) else coefficients[id(model)]
             for model in fit.models
         ]
-        forms.append(Stacked(np.column_stack([w for w, _ in pairs]), np.array([b for _, b in pairs]), scale))
+        forms.append(StackedLinear(np.column_stack([w for w, _ in pairs]), np.array([b for _, b in pairs]), scale))
     return forms
 
 
@@ -264,7 +264,7 @@ class BoostedTrees(Joint):
     used: NDArray[np.int64]  # the paths that end in leaves
     scores: NDArray[np.float32]  # of these × actions
     always: NDArray[np.float32]  # what every action gets unconditionally
-    scale: Scale
+    scale: RewardScale
 
     def table(self, x: Floats, codes: Codes) -> Reals:
         """Contexts × paths times paths × actions."""

@@ -25,8 +25,8 @@ Native = Any  # a table or a connection of DuckDB or ibis: libraries that need n
 
 # -- What an SQL text may be, as a parser says before anything runs: a query that only reads, or one expression ---------
 
-Tree = Any  # of sqlglot or of DuckDB's own parser
-Parse = Callable[[str], list[Tree]]
+SyntaxTree = Any  # of sqlglot or of DuckDB's own parser
+Parse = Callable[[str], list[SyntaxTree]]
 
 _READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 
@@ -75,7 +75,7 @@ def not_one(part: str, text: str) -> ColumnError:
     return ColumnError(f"{argument_of(part, text)} must be one {_what(part)}, not a statement.")
 
 
-def tree_of(part: str, text: str, dialect: object) -> Tree:
+def tree_of(part: str, text: str, dialect: object) -> SyntaxTree:
     """The tree of a text that is one condition or expression in a dialect.
 
     It is one if it stands for one column both with brackets around it and without: `true LIMIT 7` fails with them, and `a) AS x, (b`
@@ -122,12 +122,12 @@ def _what(part: str) -> str:
     return "condition" if part == "where" else "expression"
 
 
-def _statements(sqlglot: ModuleType, text: str, dialect: object) -> list[Tree]:
+def _statements(sqlglot: ModuleType, text: str, dialect: object) -> list[SyntaxTree]:
     statements = sqlglot.parse(text, read=dialect)
     return [tree for tree in statements if tree is not None and not isinstance(tree, sqlglot.exp.Semicolon)]
 
 
-def _reads(exp: ModuleType, statements: list[Tree]) -> bool:
+def _reads(exp: ModuleType, statements: list[SyntaxTree]) -> bool:
     if len(statements) != 1 or not isinstance(statements[0], exp.Query | exp.Values):
         return False
     writing = (exp.DML, exp.DDL, exp.Command, exp.Copy, exp.Into, exp.Lock)
@@ -139,7 +139,7 @@ def _duckdb_parser() -> Iterator[Parse]:
     """DuckDB's own parser: a text's statements as trees, or a ValueError for anything but a SELECT; the connection is ours."""
     import duckdb
 
-    def parse(text: str) -> list[Tree]:
+    def parse(text: str) -> list[SyntaxTree]:
         answer = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
         tree = json.loads(str(answer[0] if answer else "{}"))
         if tree.get("error", True):
@@ -283,7 +283,7 @@ FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS t (oid, modifier, place) OR
 ONLY_DUCKDB = "`external_access=` only works with DuckDB files that counterpoise opens; leave it out for this log."
 TABLE_AND_QUERY = "`table=` and `query=`"
 CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
-Table = str | Sequence[str] | None
+TableName = str | Sequence[str] | None
 LISTED = 20  # tables that an error lists
 
 
@@ -504,7 +504,7 @@ def _duckdb_file(place: str) -> str | None:
     return None if is_address else place
 
 
-def relation(log: Native, table: Table, query: str | None) -> Native:
+def relation(log: Native, table: TableName, query: str | None) -> Native:
     """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
     if table is not None and query is not None:
         raise OptionError("pass `table=` or `query=`, not both.")

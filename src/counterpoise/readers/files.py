@@ -22,10 +22,9 @@ import polars as pl
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.expressions import column, columns
 from counterpoise.log.log import looks_like_address, mistyped
+from counterpoise.log.parts import Paths
 
 # -- Which files a path, folder, glob or list of them stands for -------------------------------------------------------
-
-Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 def is_paths(log: object) -> TypeGuard[Paths]:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, RecordWarning, did_you_mean, first_line
 from counterpoise.log.log import Log
-from counterpoise.log.parts import PARTS, ids_among
+from counterpoise.log.parts import PARTS, Paths, ids_among
 from counterpoise.readers import files
 from counterpoise.readers.json_records import (
     BARE,
@@ -31,15 +31,13 @@ from counterpoise.readers.json_records import (
     shape_of,
 )
 
-Parts = Mapping[str, object]
-
 
 @dataclass(frozen=True)
 class ForeignRows:
     """The rows of a log that another tool wrote, the parts that its columns play, and the lines that could not be read."""
 
     frame: pl.LazyFrame
-    parts: Parts
+    parts: Mapping[str, object]
     malformed: Tally | None = None
     lines: int = 0
 
@@ -49,7 +47,7 @@ def is_foreign(log: Log) -> bool:
     return files.is_paths(log.data) and format_of(log.data, log.format) is not None
 
 
-def format_of(data: files.Paths, name: str | None) -> str | None:
+def format_of(data: Paths, name: str | None) -> str | None:
     """The format that was named, or that the first file's ending says; None for files that we read as they are."""
     if name is not None:
         normal = name.lower().replace("_", "-")
@@ -64,7 +62,7 @@ def format_of(data: files.Paths, name: str | None) -> str | None:
     return next((kind for kind, format in FORMATS.items() if first.endswith(format.endings)), None)
 
 
-def opened(data: files.Paths, name: str | None = None) -> ForeignRows:
+def opened(data: Paths, name: str | None = None) -> ForeignRows:
     """The files of another tool, opened once as long as they do not change."""
     kind = format_of(data, name)
     if kind is None:

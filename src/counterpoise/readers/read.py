@@ -13,15 +13,15 @@ from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.log import Log
-from counterpoise.log.parts import Frame, LogFields
+from counterpoise.log.parts import Frame, LogFields, Paths
 from counterpoise.readers import files, formats
 
 __all__ = ["eppo", "growthbook", "obp", "open_bandit", "router", "to_obp", "vowpal_wabbit"]
 
-Feedback = Mapping[str, Any]
+BanditFeedback = Mapping[str, Any]
 
 
-def vowpal_wabbit(paths: files.Paths, **parts: Unpack[LogFields]) -> Log:
+def vowpal_wabbit(paths: Paths, **parts: Unpack[LogFields]) -> Log:
     """Vowpal Wabbit's decision-service JSON (``.dsjson``, also compressed), as the Personalizer and the decision service wrote it.
 
     A row is a decision: `reward` is minus ``_label_cost``, `propensity` is ``_label_probability``, `action` the number of the chosen
@@ -36,7 +36,7 @@ def vowpal_wabbit(paths: files.Paths, **parts: Unpack[LogFields]) -> Log:
     return _of_files(paths, "vowpal-wabbit", parts)
 
 
-def router(paths: files.Paths, **parts: Unpack[LogFields]) -> Log:
+def router(paths: Paths, **parts: Unpack[LogFields]) -> Log:
     """A router's JSON lines: which models it could have asked, with which probabilities, and what came of the one it chose.
 
     ``{"candidates": ["small", "large"], "probabilities": [0.7, 0.3], "chosen": "large", "quality": 0.9, "cost": 0.02, "latency": 1.4}``
@@ -47,12 +47,12 @@ def router(paths: files.Paths, **parts: Unpack[LogFields]) -> Log:
     return _of_files(paths, "router", parts)
 
 
-def open_bandit(folder: files.Paths, **parts: Unpack[LogFields]) -> Log:
+def open_bandit(folder: Paths, **parts: Unpack[LogFields]) -> Log:
     """A campaign of the Open Bandit Dataset: the folder with its log, such as ``random/all``, and ``item_context.csv`` beside it."""
     return _of_files(folder, "open-bandit", parts)
 
 
-def eppo(events: Frame | files.Paths, outcomes: Frame | files.Paths | None = None, **parts: Unpack[LogFields]) -> Log:
+def eppo(events: Frame | Paths, outcomes: Frame | Paths | None = None, **parts: Unpack[LogFields]) -> Log:
     """Eppo's bandit events, as its logger gets them: subject, action, actionProbability, and attributes of both.
 
     With `outcomes` (subject, a reward and, if subjects come back, a timestamp), every outcome belongs to the subject's last action
@@ -61,9 +61,7 @@ def eppo(events: Frame | files.Paths, outcomes: Frame | files.Paths | None = Non
     return _of_table(events, outcomes, "eppo", parts)
 
 
-def growthbook(
-    exposures: Frame | files.Paths, outcomes: Frame | files.Paths | None = None, **parts: Unpack[LogFields]
-) -> Log:
+def growthbook(exposures: Frame | Paths, outcomes: Frame | Paths | None = None, **parts: Unpack[LogFields]) -> Log:
     """The exposures of a GrowthBook bandit: variation_id, variation_weights, a user's id, experiment_id and timestamp.
 
     The propensity is the weight of the variation. Of a user's exposures to an experiment the first counts: later ones repeat its
@@ -72,7 +70,7 @@ def growthbook(
     return _of_table(exposures, outcomes, "growthbook", parts)
 
 
-def obp(bandit_feedback: Feedback | str | PathLike[str], **parts: Unpack[LogFields]) -> Log:
+def obp(bandit_feedback: BanditFeedback | str | PathLike[str], **parts: Unpack[LogFields]) -> Log:
     """The `bandit_feedback` of the Open Bandit Pipeline: its dict, or a ``.npz`` file with the same arrays.
 
     With a `model`, ``action_context`` is what it knows about the actions, the log's `items`.
@@ -93,7 +91,7 @@ def obp(bandit_feedback: Feedback | str | PathLike[str], **parts: Unpack[LogFiel
     └────────┴────────┴────────────┘
     """
     if isinstance(bandit_feedback, str | PathLike):
-        feedback: Feedback = formats.load_obp(files.files_of(bandit_feedback)[0])
+        feedback: BanditFeedback = formats.load_obp(files.files_of(bandit_feedback)[0])
     elif isinstance(bandit_feedback, Mapping):
         feedback = bandit_feedback
     else:
@@ -164,7 +162,7 @@ def _merge(own: Mapping[str, object], parts: Mapping[str, object]) -> Any:
     return {**own, **{name: value for name, value in parts.items() if value is not None}}
 
 
-def _of_files(paths: files.Paths, kind: str, parts: Mapping[str, object]) -> Log:
+def _of_files(paths: Paths, kind: str, parts: Mapping[str, object]) -> Log:
     """The log of some files; a part that this version does not know, `keep`, is refused when it is asked about."""
     annotations = LogFields.__annotations__
     own = {name: value for name, value in formats.opened(paths, kind).parts.items() if name in annotations}
@@ -173,9 +171,7 @@ def _of_files(paths: files.Paths, kind: str, parts: Mapping[str, object]) -> Log
     return log
 
 
-def _of_table(
-    data: Frame | files.Paths, outcomes: Frame | files.Paths | None, kind: str, parts: Mapping[str, object]
-) -> Log:
+def _of_table(data: Frame | Paths, outcomes: Frame | Paths | None, kind: str, parts: Mapping[str, object]) -> Log:
     """The log of a table of events, and of their outcomes if they are in another one."""
     if outcomes is None and files.is_paths(data):
         return _of_files(data, kind, parts)
