@@ -381,6 +381,8 @@ def figures(modules: dict[str, Module]) -> Iterator[Figure]:
     yield Figure("files", len(modules))
     yield Figure("lines of code", code)
     yield Figure("lines of docstrings", docstrings)
+    paper = (all_modules[0].source.parent / "paper").glob("*.py")
+    yield Figure("lines, with those of paper/", lines + sum(path.read_text().count("\n") for path in paper))
     imports = Imports(modules)
     lonely, late, escaping, chain = imports.lonely(), imports.late(), imports.escaping(), imports.deepest()
     yield Figure("modules with one importer", len(lonely), tuple(lonely))

@@ -96,7 +96,17 @@ def ope(
     """Single cells of Figures 4 and 5: squared error and variance of every estimator, seed by seed."""
     from paper.ope import Cell, run_cells
 
-    cells = [Cell(*values) for values in product(inverse_temperature, actions, n, _seeds(seeds))]
+    first, colon, last = seeds.partition(":")  # 10:20 → 10 … 19
+    try:
+        start = int(first)
+        stop = int(last) if colon else start + 1
+    except ValueError:
+        raise OptionError(f"seeds are one integer or first:last, such as 10:20; found {seeds!r}.") from None
+    if stop <= start:
+        raise OptionError(
+            f"`--seeds {seeds}` selects no seeds: the last one is left out, so it must be above the first."
+        )
+    cells = [Cell(*values) for values in product(inverse_temperature, actions, n, range(start, stop))]
     file = run_cells(cells, out, jobs=jobs)
     print(f"{out}: {len(file.rows):,} cells, of which {len(set(cells)):,} were asked for.")
 
@@ -151,21 +161,6 @@ def _figure(name: str, scale: str, out: Path, jobs: int | None, published: Path 
 
     for line in run_figure(name, scale, out, jobs=jobs, published=published):  # type: ignore[arg-type]
         print(line)
-
-
-def _seeds(text: str) -> range:
-    """10:20 → 10 … 19."""
-    first, colon, last = text.partition(":")
-    try:
-        start = int(first)
-        stop = int(last) if colon else start + 1
-    except ValueError:
-        raise OptionError(f"seeds are one integer or first:last, such as 10:20; found {text!r}.") from None
-    if stop <= start:
-        raise OptionError(
-            f"`--seeds {text}` selects no seeds: the last one is left out, so it must be above the first."
-        )
-    return range(start, stop)
 
 
 # -- The learning experiments --------------------------------------------------------------------------------------------

@@ -64,9 +64,9 @@ def wins(cells: Cells, names: tuple[str, ...] = COMPARED) -> dict[str, int]:
     return count
 
 
-def significant(cells: Cells, first: str = "beta-IPS", second: str = "SNIPS") -> tuple[int, int]:
-    """In how many cells the first is better, and worse, than the second by 1.96 standard errors, unpaired."""
-    pairs = [(of_estimator[first], of_estimator[second]) for of_estimator in cells.values()]
+def significant(cells: Cells) -> tuple[int, int]:
+    """In how many cells beta-IPS is better, and worse, than SNIPS by 1.96 standard errors, unpaired."""
+    pairs = [(of_estimator["beta-IPS"], of_estimator["SNIPS"]) for of_estimator in cells.values()]
     return _clear((b[0] - a[0], math.hypot(a[1], b[1])) for a, b in pairs)
 
 
@@ -95,9 +95,7 @@ def coverage(runs: Runs, temperature: float) -> dict[int, dict[str, float]]:
             for name, values in of_estimator.items():
                 inside = values[:, 0] <= 1.96**2 * values[:, 1]
                 hits.setdefault(n, {}).setdefault(name, []).append(inside)
-    return {
-        n: {name: float(np.concatenate(all_).mean()) for name, all_ in of.items()} for n, of in sorted(hits.items())
-    }
+    return {n: {name: float(np.concatenate(all_).mean()) for name, all_ in hits[n].items()} for n in sorted(hits)}
 
 
 def differences(rows: Mapping[Key, list[Row]], published: Mapping[Key, list[Row]], digits: int = 8) -> list[str]:
@@ -142,33 +140,31 @@ def claims_text(path: Path, published: Path | None = None) -> str:
     runs = by_cell(read_rows(path, RECIPE))
     parts = [summary_of(runs, read_cells(published) if published else {})]
     parts.append(_significance("seed by seed", significant_paired(runs)))
-    parts += [_coverage(runs, temperature) for temperature in sorted({cell[0] for cell in runs})]
+    for temperature in sorted({cell[0] for cell in runs}):
+        covered = coverage(runs, temperature)
+        names = [name for name in next(iter(covered.values())) if name != "DM"]
+        rows = [("n", *names)] + [(f"{n:,}", *(f"{of[name]:.0%}" for name in names)) for n, of in covered.items()]
+        parts.append(f"Nominal 95 % normal intervals at inverse temperature {temperature:g} cover:\n{columns(rows)}")
     return "\n\n".join(parts)
 
 
 def summary_of(runs: Runs, published: Cells) -> str:
-    """Which estimator wins, and how far the means are from the published ones."""
+    """Which estimator wins, and how near the means are to the published ones: equal over all of their seeds, and close over fewer."""
     cells = cells_from(runs)
-    text = _wins(cells)
     shared = [cell for cell in cells if cell in published]
-    if shared:
-        text += f"\n\n{_nearness(runs, cells, published, shared)}"
-    return text
-
-
-def _nearness(runs: Runs, cells: Cells, published: Cells, shared: Sequence[tuple[float, int, int]]) -> str:
-    """How near the means are: over all of the published seeds they must be equal, and over fewer they must be close."""
+    if not shared:
+        return _wins(cells)
     pairs = [(cell, name, cells[cell][name], published[cell][name]) for cell in shared for name in PUBLISHED]
-    whole = [(a[0], b[0]) for cell, name, a, b in pairs if len(runs[cell][name]) == SEEDS]
+    full = [(a[0], b[0]) for cell, name, a, b in pairs if len(runs[cell][name]) == SEEDS]
     fewer = [(a, b) for cell, name, a, b in pairs if len(runs[cell][name]) != SEEDS]
     lines = []
-    if whole:
-        equal = sum(abs(a - b) <= 1e-7 * abs(b) for a, b in whole)
-        lines.append(f"Means over {SEEDS} seeds equal to the published ones in 7 digits: {equal} of {len(whole)}.")
+    if full:
+        equal = sum(abs(a - b) <= 1e-7 * abs(b) for a, b in full)
+        lines.append(f"Means over {SEEDS} seeds equal to the published ones in 7 digits: {equal} of {len(full)}.")
     if fewer:
         near = sum(abs(a[0] - b[0]) <= 3 * math.hypot(a[1], b[1]) for a, b in fewer)
         lines.append(f"Means over fewer seeds within 3 standard errors of the published ones: {near} of {len(fewer)}.")
-    return "\n".join(lines)
+    return "\n\n".join([_wins(cells), "\n".join(lines)])
 
 
 def _wins(cells: Cells) -> str:
@@ -176,21 +172,13 @@ def _wins(cells: Cells) -> str:
     text += ", ".join(f"{name} {count}" for name, count in wins(cells).items()) + "."
     everyone = (*COMPARED, *OURS)
     if all(set(everyone) <= set(of) for of in cells.values()):
-        text += (
-            "\nWith ours beside them: " + ", ".join(f"{n} {count}" for n, count in wins(cells, everyone).items()) + "."
-        )
+        counts = ", ".join(f"{name} {count}" for name, count in wins(cells, everyone).items())
+        text += f"\nWith ours beside them: {counts}."
     return text
 
 
 def _significance(how: str, counts: tuple[int, int]) -> str:
     return f"beta-IPS against SNIPS, 1.96 standard errors, {how}: better in {counts[0]} cells, worse in {counts[1]}."
-
-
-def _coverage(runs: Runs, temperature: float) -> str:
-    covered = coverage(runs, temperature)
-    names = [name for name in next(iter(covered.values())) if name != "DM"]
-    rows = [("n", *names)] + [(f"{n:,}", *(f"{of[name]:.0%}" for name in names)) for n, of in covered.items()]
-    return f"Nominal 95 % normal intervals at inverse temperature {temperature:g} cover:\n{columns(rows)}"
 
 
 def check_published(published: Path, out: Path, *, digits: int = 8, jobs: int | None = None) -> tuple[list[str], str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
 from paper.claims import Cells, cells_from, read_cells, summary_of, write_cells
@@ -41,13 +40,7 @@ OURS: Styles = {
 LABEL: dict[Quantity, str] = {"squared_error": "mean squared error", "variance": "estimated variance"}
 
 
-def draw(
-    runs: Runs,
-    quantity: Quantity,
-    *,
-    styles: Styles,
-    published: Published | None = None,
-) -> Figure:
+def draw(runs: Runs, quantity: Quantity, *, styles: Styles, published: Published | None = None) -> Figure:
     """Plot the mean over seeds with its 95 % band against n, on log axes, with published means, if given, as hollow points."""
     temperatures = sorted({cell[0] for cell in runs})
     actions = sorted({cell[1] for cell in runs})
@@ -56,19 +49,28 @@ def draw(
     panels = figure.subplots(len(temperatures), len(actions), sharex=True, sharey="row", squeeze=False)
     for i, temperature in enumerate(temperatures):
         for j, count in enumerate(actions):
-            axes = panels[i, j]
-            _panel(
-                axes, {cell[2]: of for cell, of in runs.items() if cell[:2] == (temperature, count)}, quantity, styles
-            )
-            shown = {(cell, name): value for (cell, name), value in (published or {}).items() if cell in runs}
-            _points(axes, shown, (temperature, count), styles)
+            axes, panel = panels[i, j], (temperature, count)
+            _panel(axes, {cell[2]: of for cell, of in runs.items() if cell[:2] == panel}, quantity, styles)
+            for name, (_, color, marker) in styles.items():
+                means = ((cell, mean) for (cell, of), mean in (published or {}).items() if of == name and cell in runs)
+                points = sorted((cell[2], mean) for cell, mean in means if cell[:2] == panel)
+                if points:
+                    hollow = {"linestyle": "none", "markersize": 6, "markerfacecolor": "none", "alpha": 0.7}
+                    axes.plot(*zip(*points, strict=True), marker=marker, color=color, **hollow)
             if i == 0:
                 axes.set_title(f"{count} actions", fontsize=10)
             if j == 0:
-                axes.set_ylabel(f"inverse temp. {_signed(temperature)}\n{LABEL[quantity]}", fontsize=9)
+                signed = f"{temperature:g}".replace("-", "−")
+                axes.set_ylabel(f"inverse temp. {signed}\n{LABEL[quantity]}", fontsize=9)
             if i == len(temperatures) - 1:
                 axes.set_xlabel("n (logged rows)", fontsize=9)
-    _limit(panels, runs, quantity, styles)
+        # every row shows its means; bands, and variances that are 0 up to rounding, may leave the picture
+        column = 0 if quantity == "squared_error" else 1
+        of_row = [of for cell, of in runs.items() if cell[0] == temperature]
+        row = np.concatenate([summary([of[name][:, column] for name in styles if name in of])[0] for of in of_row])
+        row = row[np.isfinite(row) & (row > 1e-9)]
+        if row.size:
+            panels[i, 0].set_ylim(0.4 * float(row.min()), 2.5 * float(row.max()))
     if published:
         hollow = {"linestyle": "none", "marker": "o", "markersize": 6, "markerfacecolor": "none", "color": "0.4"}
         panels[0, 0].plot([], [], label="hollow: published mean of 100 seeds", **hollow)
@@ -114,36 +116,11 @@ def summary(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The mean and half a 95 % interval over the seeds in which the value was identified; NaN if it never was."""
     mean, half = np.full(len(values), np.nan), np.full(len(values), np.nan)
     for k, runs in enumerate(values):
-        known = runs[np.isfinite(runs)]
-        if known.size and (average := float(known.mean())) > 0:
+        finite = runs[np.isfinite(runs)]
+        if finite.size and (average := float(finite.mean())) > 0:
             mean[k] = average
-            half[k] = 1.96 * float(known.std(ddof=1)) / np.sqrt(known.size) if known.size > 1 else 0.0
+            half[k] = 1.96 * float(finite.std(ddof=1)) / np.sqrt(finite.size) if finite.size > 1 else 0.0
     return mean, half
-
-
-def _points(axes: Axes, published: Published, panel: tuple[float, int], styles: Styles) -> None:
-    for name, (_, color, marker) in styles.items():
-        points = sorted((cell[2], value) for (cell, of), value in published.items() if of == name and cell[:2] == panel)
-        if points:
-            n, value = zip(*points, strict=True)
-            axes.plot(
-                n, value, linestyle="none", marker=marker, markersize=6, markerfacecolor="none", color=color, alpha=0.7
-            )
-
-
-def _limit(panels: NDArray[np.object_], runs: Runs, quantity: Quantity, styles: Styles) -> None:
-    """Make each row of panels show its means; bands, and variances that are 0 up to rounding, may leave the picture."""
-    column = 0 if quantity == "squared_error" else 1
-    for i, temperature in enumerate(sorted({cell[0] for cell in runs})):
-        of_row = [of for cell, of in runs.items() if cell[0] == temperature]
-        means = np.concatenate([summary([of[name][:, column] for name in styles if name in of])[0] for of in of_row])
-        shown = means[np.isfinite(means) & (means > 1e-9)]
-        if shown.size:
-            panels[i, 0].set_ylim(0.4 * float(shown.min()), 2.5 * float(shown.max()))
-
-
-def _signed(x: float) -> str:
-    return f"{x:g}".replace("-", "−")
 
 
 def check_available() -> None:

@@ -30,6 +30,7 @@ KEYS = (("mode", str), ("quantity", str), ("learning_rate", float), ("method", s
 VALUES = (("epoch", int), ("mean", float), ("sd", float), ("runs", int))
 LEARNING_RATES = (0.1, 0.01, 0.001)
 N_ACTIONS = 100
+BATCH = 1024  # rows
 LAMBDAS = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # those that BanditNet was tuned over
 
 # method → (objective, λ). "BanditNet" is at 0.6 as in the published curves; 0.95 is what its tuning chose.
@@ -94,11 +95,11 @@ class World:
         bandit = SyntheticBandit(N_ACTIONS, inverse_temperature=-5, seed=12345)
         train, test = bandit.draw(rows), bandit.draw(rows)
         self.train: LoggedRows = LoggedRows(train.context, train.action, train.reward, train.propensity, device=device)
-        self.truth: GreedyValue = GreedyValue(train.context, _expected(train), device=device)
-        self.test: GreedyValue = GreedyValue(test.context, _expected(test), device=device)
+        self.truth: GreedyValue = GreedyValue(train.context, _expected_rewards(train), device=device)
+        self.test: GreedyValue = GreedyValue(test.context, _expected_rewards(test), device=device)
 
 
-def _expected(feedback: Feedback) -> np.ndarray:
+def _expected_rewards(feedback: Feedback) -> np.ndarray:
     """All expected rewards in float32, computed in parts."""
     table = np.empty((len(feedback), N_ACTIONS), dtype=np.float32)
     for start in range(0, len(feedback), 20_000):
@@ -108,15 +109,7 @@ def _expected(feedback: Feedback) -> np.ndarray:
 
 
 def run_curves(
-    world: World,
-    mode: Mode,
-    method: str,
-    learning_rates: Sequence[float],
-    *,
-    runs: int,
-    epochs: int,
-    batch_size: int = 1024,
-    first_seed: int = 0,
+    world: World, mode: Mode, method: str, learning_rates: Sequence[float], *, runs: int, epochs: int
 ) -> list[LearningCurve]:
     """The curves of one method at some learning rates; all runs go through one program."""
     from paper.many import Run, train_many, train_on_policy
@@ -125,9 +118,8 @@ def run_curves(
     if runs < 1 or epochs < 1:
         raise OptionError(f"runs and epochs must be at least 1; found {runs} and {epochs}.")
     objective, banditnet_lambda = METHODS[mode][method]
-    seeds = range(first_seed, first_seed + runs)
-    size = min(batch_size, len(world.train))
-    all_runs = [Run(objective, rate, seed, banditnet_lambda) for rate in learning_rates for seed in seeds]
+    size = min(BATCH, len(world.train))
+    all_runs = [Run(objective, rate, seed, banditnet_lambda) for rate in learning_rates for seed in range(runs)]
     if mode == "on_policy":
         trained = train_on_policy(world.truth, all_runs, epochs=epochs, batch_size=size, value=world.test)
     else:
@@ -147,16 +139,14 @@ def _check_method(mode: Mode, method: str) -> None:
         raise OptionError(f"there is no method {method!r} in mode {mode!r}; choose from {', '.join(METHODS[mode])}.")
 
 
-def tune_lambda(
-    world: World, learning_rate: float, *, runs: int, epochs: int, batch_size: int = 1024
-) -> list[tuple[float, float]]:
+def tune_lambda(world: World, learning_rate: float, *, runs: int, epochs: int) -> list[tuple[float, float]]:
     """Tune BanditNet's λ by SNIPS on the training data: (λ, mean SNIPS over runs) for 0.6, 0.65, …, 0.95."""
     from paper.many import Run, SnipsValue, train_many
 
     all_runs = [
         Run("lambda_ips", learning_rate, seed, banditnet_lambda) for banditnet_lambda in LAMBDAS for seed in range(runs)
     ]
-    size = min(batch_size, len(world.train))
+    size = min(BATCH, len(world.train))
     curves = train_many(world.train, N_ACTIONS, all_runs, epochs=epochs, batch_size=size)
     values = SnipsValue(world.train)(curves.weights).reshape(len(LAMBDAS), runs).mean(1).tolist()
     return list(zip(LAMBDAS, values, strict=True))

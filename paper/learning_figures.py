@@ -24,6 +24,7 @@ Key = tuple[str, str, float, str, int]
 Curves = Mapping[Key, tuple[float, float, int]]
 
 EPOCHS = (1, 2, 5, 10, 25, 50, 100, 200, 500)  # counted from 1; the files count from 0
+ORDER = ("beta-IPS", "BanditNet", "IPS")  # in which gradient variances rise
 LEAST = 0.01  # of a difference of values
 FACTOR = 2.5  # of gradient variances, which between seeds differ by 2 late in training
 FEW = 8  # with fewer runs than this their own sd is known too poorly, and the published one is used if larger
@@ -68,14 +69,14 @@ def compare(curves: Curves, published: Curves, *, errors: float = 3.0, factor: f
     return Agreement(compared, tuple(off), tuple(noisy))
 
 
-def order(curves: Curves, methods: tuple[str, ...] = ("beta-IPS", "BanditNet", "IPS")) -> tuple[int, list[str]]:
+def order(curves: Curves) -> tuple[int, list[str]]:
     """At how many (learning rate, epoch) pairs of mini-batch training the gradient variances rise in this order, and where not."""
     places = sorted({(key[2], key[4]) for key in curves if key[:2] == ("mini_batch", "gradient_variance")})
     off = []
     for rate, epoch in places:
-        values = [curves["mini_batch", "gradient_variance", rate, method, epoch][0] for method in methods]
+        values = [curves["mini_batch", "gradient_variance", rate, method, epoch][0] for method in ORDER]
         if values != sorted(values):
-            shown = ", ".join(f"{method} {value:.3g}" for method, value in zip(methods, values, strict=True))
+            shown = ", ".join(f"{method} {value:.3g}" for method, value in zip(ORDER, values, strict=True))
             off.append(f"learning rate {rate:g}, epoch {epoch + 1}: {shown}")
     return len(places), off
 
@@ -197,7 +198,7 @@ def compare_files(curves: Path, published: Path) -> tuple[list[str], bool]:
         largest(ours, theirs),
     ]
     wrong: list[str] = []
-    if {"beta-IPS", "BanditNet", "IPS"} <= {key[3] for key in ours if key[:2] == ("mini_batch", "gradient_variance")}:
+    if set(ORDER) <= {key[3] for key in ours if key[:2] == ("mini_batch", "gradient_variance")}:
         places, wrong = order(ours)
         lines += wrong
         lines.append(f"gradient variance of β-IPS < BanditNet < IPS at {places - len(wrong)} of {places} epochs.")

@@ -35,6 +35,7 @@ MINI_BATCH = ("ips", "lambda_ips", "beta_ips", "running_beta_ips")
 FULL_BATCH = ("ips", "lambda_ips", "snips", "published_value_beta_ips")
 ON_POLICY = ("none", "mean", "optimal")  # the baselines of REINFORCE, each taken from the current batch
 FLOOR = 1e-11  # of the published baseline's denominator
+DECAY = 0.9  # of the sums behind the baseline of `running_beta_ips`, from batch to batch
 
 
 def check_device(device: str) -> None:
@@ -92,15 +93,13 @@ def train_many(
     epochs: int,
     batch_size: int | None = 1024,
     value: Callable[[Tensor], Tensor] | None = None,
-    decay: float = 0.9,
     graph: bool | None = None,
 ) -> Curves:
     """Train every run for some epochs; `batch_size=None` means full batch.
 
     `value(weights)`, such as a `GreedyValue`, returns a number per run after every epoch. Gradient variance is measured as in
     the paper's experiments: for each batch, (mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B with c = (r − β)/π₀, summed over the epoch's
-    batches and divided by the number of rows. `decay` is that of `running_beta_ips`. `graph` asks for CUDA graphs or
-    forbids them; by default they are used if there is CUDA.
+    batches and divided by the number of rows. `graph` asks for CUDA graphs or forbids them; by default they are used if there is CUDA.
 
     Examples
     --------
@@ -122,9 +121,8 @@ def train_many(
     if batch_size is None:
         return _curves(runs, parameters, full_batch_epochs(rows, runs, parameters), epochs, value)
     on_cuda = rows.context.is_cuda if graph is None else graph
-    return _curves(
-        runs, parameters, mini_batch_epochs(rows, runs, parameters, batch_size, decay, on_cuda), epochs, value
-    )
+    batches = mini_batch_epochs(rows, runs, parameters, batch_size, on_cuda)
+    return _curves(runs, parameters, batches, epochs, value)
 
 
 def train_on_policy(
@@ -256,10 +254,10 @@ def squared_gradients(target: Tensor, probabilities: Tensor, factor: Tensor) -> 
 
 
 def mini_batch_epochs(
-    rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int, decay: float, graph: bool
+    rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int, graph: bool
 ) -> Iterator[Tensor]:
     """Train one epoch each time, and yield the gradient variance of every run."""
-    epoch = _MiniBatches(rows, runs, parameters, batch_size, decay)
+    epoch = _MiniBatches(rows, runs, parameters, batch_size)
     device = rows.context.device
     replay: Callable[[], None] | None = None
     done = 0
@@ -269,7 +267,7 @@ def mini_batch_epochs(
         if not graph:
             epoch.train()
         else:
-            replay = replay or _captured(epoch, device)
+            replay = replay or _capture(epoch, device)
             replay()
         done += epoch.steps
         yield epoch.variance / len(rows)
@@ -278,11 +276,9 @@ def mini_batch_epochs(
 class _MiniBatches:
     """The buffers of an epoch: the rows of all runs, each in its own order, so that a batch is a slice."""
 
-    def __init__(
-        self, rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int, decay: float
-    ) -> None:
+    def __init__(self, rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int) -> None:
         device, shape = rows.context.device, (len(runs), len(rows))
-        self.rows, self.parameters, self.batch_size, self.decay = rows, parameters, batch_size, decay
+        self.rows, self.parameters, self.batch_size = rows, parameters, batch_size
         self.steps = -(-len(rows) // batch_size)
         self.random = [torch.Generator(device).manual_seed(run.seed) for run in runs]
         self.order = torch.empty(shape, dtype=torch.int64, device=device)
@@ -340,7 +336,7 @@ class _MiniBatches:
             baseline = torch.where(self.from_batch, _ratio(numerator, denominator), baseline)
         if self.any_past:
             baseline = torch.where(self.from_past, _ratio(*self.sums), baseline)
-            self.sums.mul_(self.decay).add_(torch.stack([numerator, denominator]))
+            self.sums.mul_(DECAY).add_(torch.stack([numerator, denominator]))
         return baseline
 
 
@@ -349,7 +345,7 @@ def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)
 
 
-def _captured(epoch: _MiniBatches, device: torch.device) -> Callable[[], None]:
+def _capture(epoch: _MiniBatches, device: torch.device) -> Callable[[], None]:
     """The epoch as a CUDA graph. A trial step outside it lets the libraries set themselves up; it is then undone."""
     state = [epoch.parameters.weights, epoch.parameters.mean, epoch.parameters.square, epoch.sums, epoch.variance]
     saved = [tensor.clone() for tensor in state]
@@ -375,26 +371,20 @@ def full_batch_epochs(rows: LoggedRows, runs: Sequence[Run], parameters: Paramet
     chosen = nn.functional.one_hot(rows.action, parameters.weights.shape[2]).to(rows.context)
     step = 0
     while True:
-        target, squares = _pass(rows, parameters.weights)
+        weights, shape = parameters.weights, (len(parameters.weights), len(rows))
+        target, squares = weights.new_empty(shape), weights.new_empty(shape)  # π(a|x) and ‖∇π(a|x)‖²/π₀²
+        for part in chunks(len(rows), weights[:, 0].numel(), weights.device):
+            probabilities = torch.softmax(torch.matmul(rows.context[part], weights), -1)
+            logged = probabilities.gather(-1, rows.action[part, None].expand(len(weights), -1, 1))[..., 0]
+            target[:, part] = logged
+            squares[:, part] = squared_gradients(logged, probabilities, rows.factor[part])
         derivative, centered = _derivatives(rows, runs, target)
         # the objective's own gradient, and the one whose variance is measured
-        gradient, measured = _gradients(rows, parameters.weights, chosen, target, torch.stack([derivative, centered]))
+        gradient, measured = _gradients(rows, weights, chosen, target, torch.stack([derivative, centered]))
         second_moment = (squares * centered.square()).mean(1)
         parameters.ascend(gradient, parameters.table(step, 1)[0])
         step += 1
         yield (second_moment - measured.square().sum((1, 2))) / len(rows) ** 2
-
-
-def _pass(rows: LoggedRows, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """π(a|x) and ‖∇π(a|x)‖²/π₀² for every run and row."""
-    shape = (len(weights), len(rows))
-    target, squares = weights.new_empty(shape), weights.new_empty(shape)
-    for part in chunks(len(rows), weights[:, 0].numel(), weights.device):
-        probabilities = torch.softmax(torch.matmul(rows.context[part], weights), -1)
-        logged = probabilities.gather(-1, rows.action[part, None].expand(len(weights), -1, 1))[..., 0]
-        target[:, part] = logged
-        squares[:, part] = squared_gradients(logged, probabilities, rows.factor[part])
-    return target, squares
 
 
 def _gradients(rows: LoggedRows, weights: Tensor, chosen: Tensor, target: Tensor, derivative: Tensor) -> Tensor:
@@ -454,24 +444,17 @@ def on_policy_epochs(
         total = torch.zeros(len(runs), device=device)
         for k, entry in enumerate(table):
             rows = order[:, k * batch_size : (k + 1) * batch_size]
-            gradient, variance = _batch(world, rows, parameters.weights, mean, optimal, chance)
+            context = world.context[rows]
+            probabilities = torch.softmax(torch.bmm(context, parameters.weights), -1)
+            # the largest of probabilities over exponential noise is a draw from them
+            action = (probabilities / torch.empty_like(probabilities).exponential_(generator=chance)).argmax(-1)
+            expected = world.expected[rows].gather(-1, action[..., None])[..., 0]
+            reward = torch.bernoulli(expected, generator=chance)
+            gradient, variance = reinforce_gradient(context, probabilities, action, reward, mean, optimal)
             total += variance
             parameters.ascend(gradient, entry)
         step += len(table)
         yield total / n
-
-
-def _batch(
-    world: GreedyValue, rows: Tensor, weights: Tensor, mean: Tensor, optimal: Tensor, chance: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Draw actions and rewards for every run's batch, and return the gradient and its variance."""
-    context = world.context[rows]
-    probabilities = torch.softmax(torch.bmm(context, weights), -1)
-    # the largest of probabilities over exponential noise is a draw from them
-    action = (probabilities / torch.empty_like(probabilities).exponential_(generator=chance)).argmax(-1)
-    expected = world.expected[rows].gather(-1, action[..., None])[..., 0]
-    reward = torch.bernoulli(expected, generator=chance)
-    return reinforce_gradient(context, probabilities, action, reward, mean, optimal)
 
 
 def reinforce_gradient(

@@ -45,22 +45,18 @@ def published(
     w, r = weight, reward
     extra = w * w - w
     beta = float(np.mean(r * extra)) / max(float(np.mean(extra)), 1e-11)
+    snips = float((w * r).mean()) / max(float(w.mean()), 1e-10)
     return {
         "DM": _mean(model_value),
         "DR": _mean(model_value + w * (r - model_reward)),
         "IPS": _mean(w * r),
-        "SNIPS": _self_normalized(w, r),
+        "SNIPS": (snips, float(np.square(w * (r - snips)).sum()) / max(float(w.sum()), 1e-10) ** 2),
         "beta-IPS": _mean(beta + w * (r - beta)),
     }
 
 
 def _mean(terms: Floats) -> tuple[float, float]:
     return float(terms.mean()), float(terms.var()) / terms.size
-
-
-def _self_normalized(w: Floats, r: Floats) -> tuple[float, float]:
-    value = float((w * r).mean()) / max(float(w.mean()), 1e-10)
-    return value, float(np.square(w * (r - value)).sum()) / max(float(w.sum()), 1e-10) ** 2
 
 
 # -- One cell ----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Literal, cast
 
@@ -69,7 +70,13 @@ def run_table(
         missing = file.missing((campaign, b) for b in range(samples))
         tasks += [missing[k : k + 5] for k in range(0, len(missing), 5)]
     run_tasks(partial(work, str(data), str(priors)), tasks, file, jobs=jobs, title="bootstrap samples")
-    return [line for campaign in campaigns for line in _lines(campaign, file, samples, logs[campaign])]
+    lines = []
+    for (campaign, log), name in product(logs.items(), ESTIMATORS):
+        values = [float(row[1]) for b in range(samples) for row in file.rows[campaign, b] if row[0] == name]
+        errors = np.abs(np.array(values) - log.truth) / log.truth
+        mean, deviation = float(errors.mean()), float(errors.std(ddof=1))
+        lines.append(TableLine(campaign, name, mean, deviation, samples, len(log.reward), log.truth, log.truth_stderr))
+    return lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,39 +124,27 @@ def work(data: str, priors: str, keys: Sequence[Key]) -> dict[Key, list[Row]]:
         log = load(data, priors, str(key[0]))
         random = np.random.default_rng([CAMPAIGNS.index(str(key[0])), int(key[1])])
         rows = random.integers(len(log.reward), size=len(log.reward))
-        model_reward, model_value = cross_fitted(log, rows, random.permutation(len(rows)) % FOLDS)
+        model_reward, model_value = cross_fit_model(log, rows, random.permutation(len(rows)) % FOLDS)
         inputs = (log.weight[rows], log.reward[rows], model_reward, model_value)
         values = {name: value for name, (value, _) in (published(*inputs) | ours(*inputs)).items()}
         by_key[key] = [(name, values[name]) for name in ESTIMATORS]
     return by_key
 
 
-def cross_fitted(log: CampaignLog, rows: NDArray[np.int64], fold: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def cross_fit_model(log: CampaignLog, rows: NDArray[np.int64], fold: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """The reward model of the other folds: its reward for the logged action, and its value of the target policy."""
     x, a, r = log.features[rows], log.action[rows], log.reward[rows]
     share = log.slate.T[log.position[rows]]  # the target's probabilities at each row's position
     model_reward, model_value = np.empty(len(rows)), np.empty(len(rows))
     for k in range(FOLDS):
         here, others = fold == k, fold != k
-        model = fit_rewards(x[others], a[others], r[others], len(log.slate)) if r[others].any() else _never(x, log)
+        if r[others].any():
+            model = fit_rewards(x[others], a[others], r[others], len(log.slate))
+        else:  # nobody has clicked
+            model = RewardModel(np.zeros(x.shape[1]), np.full(len(log.slate), -np.inf), 0)
         model_reward[here] = model(x[here], a[here])
         model_value[here] = (share[here] * model.all_actions(x[here])).sum(axis=1)
     return model_reward, model_value
-
-
-def _never(x: Floats, log: CampaignLog) -> RewardModel:
-    """The model for a log without a click."""
-    return RewardModel(np.zeros(x.shape[1]), np.full(len(log.slate), -np.inf), 0)
-
-
-def _lines(campaign: str, file: ResultFile, samples: int, log: CampaignLog) -> list[TableLine]:
-    lines = []
-    for name in ESTIMATORS:
-        values = [float(row[1]) for b in range(samples) for row in file.rows[campaign, b] if row[0] == name]
-        errors = np.abs(np.array(values) - log.truth) / log.truth
-        mean, deviation = float(errors.mean()), float(errors.std(ddof=1))
-        lines.append(TableLine(campaign, name, mean, deviation, samples, len(log.reward), log.truth, log.truth_stderr))
-    return lines
 
 
 def as_text(lines: Sequence[TableLine]) -> str:

@@ -49,7 +49,7 @@ def test_the_contracts_hold(house):
         ("attic/__init__.py", "x = 1", "Rooms"),
         ("learn/rows.py", "from counterpoise.learn import policy", "Learning"),
         ("environments/checks.py", "from counterpoise.weights import ratio", "Environments"),
-        ("features/columns.py", "from counterpoise.models import design", "Rooms"),
+        ("features/encoder.py", "from counterpoise.models import design", "Rooms"),
         ("weights/ratio.py", "import torch", "torch"),
         ("evaluation/plan.py", "import safetensors", "torch"),
     ],

@@ -195,7 +195,8 @@ def test_what_another_machine_is_writing_stays_for_a_week(tmp_path, monkeypatch)
 
 def test_a_number_that_another_process_has_by_now_is_not_that_of_the_writer(tmp_path):
     file = tmp_path / "state.json"
-    machine, process, begun = whole_files._mark(os.getpid())[:-1].split("-")
+    with whole_files.whole_file(file) as part:
+        machine, process, begun, _ = part.name.removeprefix(".state.").split("-")
     mine, old = (tmp_path / f".state.{machine}-{process}-{when}-0123456789ab.json" for when in (begun, "1"))
     mine.touch()
     old.touch()

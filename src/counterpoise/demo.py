@@ -8,6 +8,7 @@ import numpy as np
 
 from counterpoise.display import signed
 from counterpoise.evaluation.evaluate import compare, evaluate
+from counterpoise.models.propensities import softmax
 from counterpoise.moments import Floats
 
 ROWS = 20_000
@@ -25,7 +26,7 @@ def simulate(rows: int = ROWS, seed: int = 2024) -> tuple[dict[str, Floats], flo
     appeal = random.normal(size=(ACTIONS, 3))
     score = taste @ appeal.T / np.sqrt(3)
     click = 1.0 / (1.0 + np.exp(1.5 - score))  # the probability of a click, on every banner
-    old, new = _softmax(0.5 * score), _softmax(1.5 * score)
+    old, new = softmax(0.5 * score), softmax(1.5 * score)
     action = (random.random((rows, 1)) > old.cumsum(axis=1)).sum(axis=1).clip(max=ACTIONS - 1)
     row = np.arange(rows)
     log = {
@@ -34,11 +35,6 @@ def simulate(rows: int = ROWS, seed: int = 2024) -> tuple[dict[str, Floats], flo
         "new": new[row, action],
     }
     return log, float((new * click).sum(axis=1).mean()), float((old * click).sum(axis=1).mean())
-
-
-def _softmax(score: Floats) -> Floats:
-    raised = np.exp(score - score.max(axis=1, keepdims=True))
-    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
 def report(path: str) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -99,17 +99,10 @@ def check_threads() -> None:
 
 
 def _remember() -> None:
-    """Before a fork: note whether polars has threads."""
+    """Before a fork: note whether polars has started the threads of its pool, as Linux tells; elsewhere our own queries tell."""
     global _has_run
-    _has_run = _has_run or _has_threads()
-
-
-def _has_threads() -> bool:
-    """Whether polars has started the threads of its pool, as Linux tells; elsewhere it is our own queries that tell."""
-    try:
-        return any(re.match(r"polars-\d", (task / "comm").read_text()) for task in _TASKS.iterdir())
-    except OSError:
-        return False
+    with suppress(OSError):
+        _has_run = _has_run or any(re.match(r"polars-\d", (task / "comm").read_text()) for task in _TASKS.iterdir())
 
 
 def _lose() -> None:

@@ -32,7 +32,10 @@ def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
     if place.exists() and not place.is_file():  # a device, a pipe or a folder must not be replaced
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     _remove_leftovers(place)
-    part = place.with_name(f".{place.stem[:NAMED]}.{_mark(os.getpid())}{secrets.token_hex(6)}{place.suffix}")
+    # what tells this process from all others, also on other machines that share the folder; nothing where the system does not say
+    begun = _begun(os.getpid())
+    mark = f"{_machine()}-{os.getpid()}-{begun}-" if begun else ""
+    part = place.with_name(f".{place.stem[:NAMED]}.{mark}{secrets.token_hex(6)}{place.suffix}")
     unfinished.add(part)
     try:
         part.touch(exist_ok=False)
@@ -63,12 +66,6 @@ def _remove_leftovers(place: Path) -> None:
         with suppress(OSError):  # another writer may have removed it
             if _is_over(*match.groups()) or time.time() - path.stat().st_mtime > FORGOTTEN:
                 path.unlink()
-
-
-def _mark(process: int) -> str:
-    """What tells a process from all others, also on other machines that share the folder; nothing where the system does not say."""
-    begun = _begun(process)
-    return f"{_machine()}-{process}-{begun}-" if begun else ""
 
 
 def _is_over(machine: str | None, process: str | None, begun: str | None) -> bool:

@@ -68,7 +68,7 @@ def test_the_truth_is_that_of_an_enumeration(clicks: Any) -> None:
     exact = 0.0
     for context in range(2):
         for shown, chance in orders(world, "new", context):
-            exact += chance * world._expected(np.array([context]), np.array([shown])).sum() / 2
+            exact += chance * world._expected_clicks(np.array([context]), np.array([shown])).sum() / 2
     value, error = world.value(draws=50_000)
     assert abs(value - exact) <= 4 * error + 1e-9
 

@@ -37,8 +37,8 @@ from counterpoise.display import as_text
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.evaluation.showing import evaluation, schema
 from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
-from counterpoise.models.fits import BoostedTrees, Joint, Linear, Stacked
-from counterpoise.models.folds import draw_actions
+from counterpoise.models.fits import BoostedTrees, Joint, Linear, StackedLinear
+from counterpoise.models.reward import draw_actions
 
 ACTIONS = 6
 TREES = {"max_iter": 8, "min_samples_leaf": 5}
@@ -106,8 +106,8 @@ def columns_of(result):
         (HistGradientBoostingClassifier(**TREES), LOG, BoostedTrees),
         (HistGradientBoostingRegressor(**TREES), NUMERIC, BoostedTrees),
         (RandomForestRegressor(5, max_depth=3, random_state=0), NUMERIC, Joint),
-        (cp.models.Reward(Ridge(), per_action=True), NUMERIC, Stacked),
-        (cp.models.Reward(LogisticRegression(), per_action=True), LOG, Stacked),
+        (cp.models.Reward(Ridge(), per_action=True), NUMERIC, StackedLinear),
+        (cp.models.Reward(LogisticRegression(), per_action=True), LOG, StackedLinear),
     ],
     ids=lambda one: type(getattr(one, "estimator", one)).__name__ if not isinstance(one, type | pl.DataFrame) else "",
 )

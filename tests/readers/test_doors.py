@@ -375,7 +375,7 @@ def test_external_access_is_for_duckdb_files(own, tmp_path):
 
 def test_our_postgresql_connection_is_one_read_only_snapshot(postgres):
     """Even a function of the server's that writes cannot, and every statement sees the same rows."""
-    with stored(postgres) as server, sql.opened(Log(server.log)) as asked:
+    with stored(postgres) as server, sql.connection_to(Log(server.log)) as asked:
         connection = asked.place
         shown = [
             connection.con.execute(f"SHOW {name}").fetchone()[0]
@@ -411,7 +411,7 @@ def test_a_function_that_writes_is_refused_by_the_server(server):
 
 
 def test_our_duckdb_connection_is_read_only_and_closed(file):
-    with sql.opened(Log(file.log)) as asked, pytest.raises(duckdb.InvalidInputException, match="read-only"):
+    with sql.connection_to(Log(file.log)) as asked, pytest.raises(duckdb.InvalidInputException, match="read-only"):
         asked.place.execute("delete from log")
     for log in (file.log, f"duckdb://{file.log}"):
         assert cp.evaluate(log, table="log", **QUESTION).n == 2000
@@ -431,7 +431,7 @@ def test_our_sqlite_connection_is_read_only(tmp_path):
     made.create_table("log", shop().to_arrow())
     made.disconnect()
     address = f"sqlite://{place}"
-    with sql.opened(Log(address)) as asked, pytest.raises(Exception, match="readonly"):
+    with sql.connection_to(Log(address)) as asked, pytest.raises(Exception, match="readonly"):
         asked.place.con.execute("delete from log")
     assert cp.evaluate(address, table="log", **QUESTION, where="country = 'DE'").n > 0
     for query in ("SELECT * FROM log; DELETE FROM log", "DELETE FROM log RETURNING *"):

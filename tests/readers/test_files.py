@@ -364,11 +364,11 @@ def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
 
 def test_a_command_in_a_pipe_says_every_ten_seconds_what_it_does(monkeypatch, capsys):
     assert progress.EVERY == 10.0
-    with progress.told_in_lines(), progress_bar(None, "fitting", "models", 5) as report:
+    with progress.lines_of_progress(), progress_bar(None, "fitting", "models", 5) as report:
         report(1)
     assert capsys.readouterr() == ("", "")  # nothing in less than that
     monkeypatch.setattr(progress, "EVERY", 0.05)
-    with progress.told_in_lines():
+    with progress.lines_of_progress():
         with progress_bar(None, "fitting", "models", 5) as report:
             report(2)
             with progress_line(None, "reading") as tell:

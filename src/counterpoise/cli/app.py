@@ -9,14 +9,12 @@ from typing import Annotated
 import typer
 
 from counterpoise import __version__
-from counterpoise.cli.ab_test import ab_test, backtest
 from counterpoise.cli.evaluate import compare, evaluate
 from counterpoise.cli.learn import learn
 from counterpoise.cli.running import open_streams, without_traceback
 from counterpoise.cli.settings import Command, init, reads_settings
-from counterpoise.cli.simulate import simulate
 from counterpoise.cli.state import state, watch
-from counterpoise.cli.verbs import distribution, doctor, plan, sensitivity, sql
+from counterpoise.cli.verbs import ab_test, backtest, distribution, doctor, plan, sensitivity, simulate, sql
 from counterpoise.errors import CounterpoiseError, OptionError, first_line
 
 app = typer.Typer(

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import (
-    ANSWER,
-    ANSWERED,
-    ASKED,
-    OUTPUT,
-    TARGETS,
-    Title,
-    Typed,
-    takes,
-)
+from counterpoise.cli.options import ANSWER, TARGETS, Title, Typed, answer_option, output_option, takes, target_option
 from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.settings import check_title, command_line
@@ -33,7 +24,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.result import Comparison, Result
 
-Answer = TypeVar("Answer", bound="Result")
+AnyResult = TypeVar("AnyResult", bound="Result")
 
 
 @ends_at_once
@@ -42,8 +33,7 @@ def evaluate(
     typed: Typed,
     *,
     html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.", rich_help_panel=OUTPUT),
+        Path | None, output_option(metavar="FILE", help="Write a report for others to read, one HTML file.")
     ] = None,
     title: Title = None,
 ) -> None:
@@ -87,18 +77,15 @@ def compare(
     *,
     against: Annotated[
         str,
-        typer.Option(
+        target_option(
             metavar="[NAME=]EXPRESSION",
             help="The other policy: the name of a target, whatever --target takes, or logging, which wrote the log.",
-            rich_help_panel=ASKED,
         ),
     ] = LOGGING,
     rows: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Show the N rows that drive the best target's difference (reads the log again).",
-            rich_help_panel=ANSWERED,
+        answer_option(
+            metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
         ),
     ] = 0,
 ) -> None:
@@ -124,15 +111,10 @@ def compare(
 
 
 def _answer(verb: Callable[..., Result], typed: Typed, question: dict[str, Any]) -> Result:
-    """The answer about a log, in the unit of its readers."""
-    result = _answered(verb, typed, question)
-    return result if typed["unit"] is None else result.with_unit(typed["unit"])
-
-
-def _answered(verb: Callable[..., Result], typed: Typed, question: dict[str, Any]) -> Result:
-    """The answer about a log; with --only-new, about a state to which its new files were added one by one."""
+    """The answer about a log, in the unit of its readers; with --only-new, about a state to which its new files were added one by one."""
     if not typed["only_new"]:
-        return verb(typed.data, **question)
+        result = verb(typed.data, **question)
+        return result if typed["unit"] is None else result.with_unit(typed["unit"])
     for name in ("batch", "replace"):
         if typed[name]:
             raise OptionError(f"`{name}=` is about one batch, and `only_new=True` adds a batch for every file.")
@@ -146,17 +128,19 @@ def _answered(verb: Callable[..., Result], typed: Typed, question: dict[str, Any
             result = verb(str(file), **question)
     said = f"Added {counted(len(files), 'file')}." if files else "No new files: everything is in the state already."
     say(console(stderr=True), said)
-    return result if files else verb(state=typed["state"], **{name: question[name] for name in ("level", "interval")})
+    if not files:
+        result = verb(state=typed["state"], level=question["level"], interval=question["interval"])
+    return result if typed["unit"] is None else result.with_unit(typed["unit"])
 
 
 def show_result(typed: Typed, result: Result, extras: Callable[[Any], list[Display]] = lambda answer: []) -> None:
     """The answer about every reward, under its name if there are several, and what else a command has to show."""
     if typed["json"]:
-        print_json(
-            result.document(
-                lambda answer: {k: part for extra in extras(answer) for k, part in extra.document().items()}
-            )
-        )
+
+        def numbers(answer: Any) -> dict[str, Any]:
+            return {name: part for extra in extras(answer) for name, part in extra.document().items()}
+
+        print_json(result.document(numbers))
         return
     from rich.text import Text
 
@@ -177,7 +161,7 @@ def _checks(typed: Typed, result: Result) -> dict[str | None, CoverageCheck]:
     return {name: answer.check_coverage(typed["coverage_runs"]) for name, answer in result.by_reward.items()}
 
 
-def _with_tipping_points(typed: Typed, result: Answer) -> Answer:
+def _with_tipping_points(typed: Typed, result: AnyResult) -> AnyResult:
     """The answer, which also says how wrong propensities must be for it to flip if `--sensitivity` asks for that."""
     if not typed["sensitivity"]:
         return result
@@ -188,8 +172,8 @@ def _with_tipping_points(typed: Typed, result: Answer) -> Answer:
 def _exit(typed: Typed, result: Result) -> None:
     """Exit 1, if that was wanted, where the log says nothing about one of the targets; segments are too many and too small to count."""
     verdicts = (pair for answer in result.by_reward.values() for pair in answer.verdicts.items())
-    whole = (verdict for (_, segment), verdict in verdicts if segment is None)
-    if typed["strict"] and any(verdict.verdict == "not identified" for verdict in whole):
+    overall = (verdict for (_, segment), verdict in verdicts if segment is None)
+    if typed["strict"] and any(verdict.verdict == "not identified" for verdict in overall):
         raise typer.Exit(1)
 
 

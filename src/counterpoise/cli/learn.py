@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterpoise.cli.options import TRAINING, Typed, propensity_of, takes
+from counterpoise.cli.options import Typed, propensity_of, takes, training_option
 from counterpoise.cli.printing import console, print_json, say
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.wording import written
@@ -23,7 +22,6 @@ from counterpoise.log.parts import usual, which_column
 if TYPE_CHECKING:
     from counterpoise.learn import PolicyLearner
     from counterpoise.learn.race import Found
-    from counterpoise.log.parts import Paths
 
 FOLDS = "By policies learned like it, each on rows that it has not seen."
 
@@ -60,8 +58,7 @@ def learn(
     ],
     context: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of the context; repeat for more.")],
     action: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers or text. Guessed."),
+        str | None, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers or text. Guessed.")
     ] = None,
     reward: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the reward. Guessed, as evaluate does.")
@@ -81,37 +78,26 @@ def learn(
     ] = "imitate",
     objective: Annotated[
         str | None,
-        typer.Option(
+        training_option(
             metavar="NAME",
             help="Train a linear softmax policy by gradients, and nothing else, on logs that may be larger than memory: beta_ips, "
             "running_beta_ips, ips, lambda_ips, log_smoothing or imitation; with --batch-size 0 also snips and value_beta_ips.",
-            rich_help_panel=TRAINING,
         ),
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="With --objective: passes over the log; by default, while it helps.",
-            rich_help_panel=TRAINING,
-        ),
+        training_option(metavar="N", help="With --objective: passes over the log; by default, while it helps."),
     ] = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="With --objective: rows per step, 1024; 0 for the full batch.", rich_help_panel=TRAINING
-        ),
+        int | None, training_option(metavar="N", help="With --objective: rows per step, 1024; 0 for the full batch.")
     ] = None,
     learning_rate: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="With --objective: learning rate of Adam, 0.01.", rich_help_panel=TRAINING),
+        float | None, training_option(metavar="RATE", help="With --objective: learning rate of Adam, 0.01.")
     ] = None,
     seed: Annotated[
         int, typer.Option(metavar="S", help="The same seed gives the same policy, if the same ways to learn are tried.")
     ] = 0,
-    device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --objective: cpu or cuda.", rich_help_panel=TRAINING)
-    ] = None,
+    device: Annotated[str | None, training_option(metavar="NAME", help="With --objective: cpu or cuda.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Find a policy on a log: try several ways to learn one, keep the best that is safe, and save it.
@@ -126,24 +112,33 @@ def learn(
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise OptionError("learning needs PyTorch.", do="Run pip install 'counterpoise[learn]'.")
     check_free(out, force=force, such_as="policy.safetensors")
-    from counterpoise.learn import LearningWarning
+    from counterpoise.learn import LearningWarning, PolicyLearner, learn_policy
 
     parts = typed.arguments() | {"context": context}
     model = parts.pop("propensity_model")
     parts |= _columns(typed, log, action, reward, MODEL if model is not None and propensity is None else propensity)
     parts["propensity"] = propensity_of(parts["propensity"], model)
     named = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "device": device}
-    training = {name: value for name, value in named.items() if value is not None}
-    data = log[0] if len(log) == 1 else log
+    training: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    data, how = log[0] if len(log) == 1 else log, dict[str, Any](fallback=fallback, seed=seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LearningWarning)
         best: Found | PolicyLearner
-        if objective is None:
-            best = _search(data, parts, training, minutes, fallback=fallback, seed=seed)
+        if objective is None:  # several ways to learn
+            for name in training:
+                do = f"Pass `objective='beta_ips'`, or leave out `{name}=`."
+                raise OptionError(f"`{name}=` only works with `objective=`.", do=do)
+            if minutes is not None:
+                how["minutes"] = minutes
+            best = learn_policy(data, **how, **parts)
             said = (written(block) if isinstance(block, Sentence) else str(block) for block in best.blocks())
             summary, numbers = "\n".join(said), best.to_dict()
-        else:
-            best = _train(data, parts, training, minutes, objective, fallback=fallback, seed=seed)
+        else:  # one
+            if minutes is not None:
+                raise OptionError("`minutes=` and `objective=` exclude each other.")
+            if training.get("batch_size") == 0:
+                training["batch_size"] = None
+            best = PolicyLearner(objective, **how, **training).fit(data, **parts)
             summary, numbers = _summary(best)
         best.save(out)
     for warning in caught:
@@ -170,35 +165,6 @@ def _columns(
     guessed = ", ".join(f"{part} {columns[part]!r}" for part, column in named.items() if column is None)
     say(console(stderr=typed["json"]), f"Guessed from the names: {guessed}.")
     return columns
-
-
-def _search(
-    data: Paths, parts: dict[str, Any], training: Mapping[str, object], minutes: float | None, **how: Any
-) -> Found:
-    """Several ways to learn."""
-    from counterpoise.learn import learn_policy
-
-    if training:
-        name = next(iter(training))
-        raise OptionError(
-            f"`{name}=` only works with `objective=`.", do=f"Pass `objective='beta_ips'`, or leave out `{name}=`."
-        )
-    if minutes is not None:
-        how["minutes"] = minutes
-    return learn_policy(data, **how, **parts)
-
-
-def _train(
-    data: Paths, parts: dict[str, Any], training: dict[str, Any], minutes: float | None, objective: str, **how: Any
-) -> PolicyLearner:
-    """One way to learn."""
-    from counterpoise.learn import PolicyLearner
-
-    if minutes is not None:
-        raise OptionError("`minutes=` and `objective=` exclude each other.")
-    if training.get("batch_size") == 0:
-        training["batch_size"] = None
-    return PolicyLearner(objective, **how, **training).fit(data, **parts)
 
 
 def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:

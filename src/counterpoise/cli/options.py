@@ -7,8 +7,8 @@ part needs no line here, and help says what the library says.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, wraps
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, get_args
@@ -52,31 +52,18 @@ PANELS = {
     "training": "Advanced: training",
     "help": "Settings and help",
 }
+_TARGETS = ("target", "target_action", "always")
 # the options that matter most: in each panel, these come first
-FIRST = (
-    "reward",
-    "propensity",
-    "action",
-    "context",
-    "cluster",
-    "where",
-    "target",
-    "target_action",
-    "always",
-    "segment",
-    "html",
-    "json",
+FIRST = ("reward", "propensity", "action", "context", "cluster", "where", *_TARGETS, "segment", "html", "json")
+log_option, target_option, answer_option, output_option, training_option = (
+    partial(typer.Option, rich_help_panel=PANELS[name]) for name in ("log", "targets", "answer", "output", "training")
 )
-LOG, ASKED, ANSWERED, OUTPUT, TRAINING = (PANELS[name] for name in ("log", "targets", "answer", "output", "training"))
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.", rich_help_panel=OUTPUT)]
+Json = Annotated[bool, output_option("--json", help="Print JSON, for machines.")]
 
 # -- Parts of a log, as options ----------------------------------------------------------------------------------------
 
-PYTHON_ONLY = (
-    "logger",
-    "shares",
-    "cross_fit",
-)  # several loggers need a mapping of propensities, and estimators are objects
+PYTHON_ONLY = ("logger", "shares", "cross_fit")  # loggers need a mapping of propensities, and estimators are objects
+# for parts that are not columns
 METAVARS = {
     "where": "SQL",
     "table": "NAME",
@@ -96,7 +83,7 @@ METAVARS = {
     "propensity_of": "MEANING",
     "discount_factor": "NUMBER",
     "control": "COLUMN=MEAN",
-}  # for parts that are not columns
+}
 KINDS: dict[str, object] = {
     "reward_bounds": tuple[float, float] | None,
     "minimize": MANY,
@@ -105,6 +92,7 @@ KINDS: dict[str, object] = {
     "discount_factor": float | None,
     "timeout": float | None,
 }
+# what to add about a part on the command line
 MORE = {
     "reward": f"Guessed from {', '.join(USUAL['reward'])}.",
     "propensity": f"Guessed from {', '.join(USUAL['propensity'])}.",
@@ -115,7 +103,7 @@ MORE = {
     "trained_on": "none says that none of this log's rows were among them.",
     "model_value": "In the order of the targets.",
     "reward_bounds": "For bernstein, and where all rewards are the same.",
-}  # what to add about a part on the command line
+}
 
 
 def _part(name: str, *, is_repeated: bool | None = None) -> Parameter:
@@ -142,17 +130,16 @@ def _option(
     under = PANELS[panel]
     if kind is bool:  # without the --no-… that Typer would add
         flag = typer.Option(f"--{name.replace('_', '-')}", help=help, rich_help_panel=under)
-        return _declared(name, Annotated[bool, flag], False)
-    return _declared(name, Annotated[kind, typer.Option(metavar=metavar, help=help, rich_help_panel=under)], default)
+        return _parameter(name, Annotated[bool, flag], False)
+    return _parameter(name, Annotated[kind, typer.Option(metavar=metavar, help=help, rich_help_panel=under)], default)
 
 
-def _declared(name: str, annotation: object, default: object) -> Parameter:
+def _parameter(name: str, annotation: object, default: object) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 # -- Options that are not parts of a log -------------------------------------------------------------------------------
 
-OF_LOGS = ("where", "table", "query", "external_access")
 FILES = "Files (Parquet, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or postgresql:// URL."
 _DEFAULT = strategy(None, is_clustered=False).name
 _VALUES_ALONE = " and ".join(name for name, method in INTERVALS.items() if not method.allows_differences)
@@ -160,8 +147,8 @@ _VALUES_ALONE = " and ".join(name for name, method in INTERVALS.items() if not m
 FURTHER = {
     option.name: option
     for option in (
-        _declared("log", Annotated[list[str], typer.Argument(metavar="LOG", help=FILES)], Parameter.empty),
-        _declared("json", Json, False),
+        _parameter("log", Annotated[list[str], typer.Argument(metavar="LOG", help=FILES)], Parameter.empty),
+        _parameter("json", Json, False),
         _option(
             "target",
             MANY,
@@ -185,10 +172,7 @@ FURTHER = {
             panel="rows",
         ),
         _option(
-            "no_minimize",
-            bool,
-            help="More is better, although the reward's name sounds like a cost.",
-            panel="rows",
+            "no_minimize", bool, help="More is better, although the reward's name sounds like a cost.", panel="rows"
         ),
         _option(
             "always",
@@ -284,18 +268,10 @@ FURTHER = {
 SHARED: dict[str, ParameterInfo] = {
     name: (FURTHER[name] if name in FURTHER else _part(name)).annotation.__metadata__[0] for name in (*PARTS, *FURTHER)
 }
-TARGETS = (
-    "target",
-    "target_action",
-    "always",
-    "propensity_model",
-    "no_cluster",
-    "no_minimize",
-    "level",
-)  # of every question about targets
+TARGETS = (*_TARGETS, "propensity_model", "no_cluster", "no_minimize", "level")  # of every question about targets
 CHECKS = ("strict", "check_coverage", "coverage_runs", "sensitivity")
 ANSWER = ("segment", "weight", "interval", "tuned_for", "state", "batch", "replace", "only_new", "unit", "all", *CHECKS)
-_FIRST = ("reward", "propensity", "target", "target_action", "always")  # in help, before a command's own
+_FIRST = ("reward", "propensity", *_TARGETS)  # in help, before a command's own
 
 
 def takes(
@@ -315,7 +291,7 @@ def takes(
     }
     first = {name: shared[name] for name in _FIRST if name in shared}
 
-    def made(command: Callable[Concatenate[Typed, P], None]) -> Callable[..., None]:
+    def with_options(command: Callable[Concatenate[Typed, P], None]) -> Callable[..., None]:
         own = dict(list(signature(command, eval_str=True).parameters.items())[1:])
 
         @wraps(command)
@@ -326,24 +302,14 @@ def takes(
         run.__signature__ = Signature(list((first | own | shared | own).values()))  # type: ignore[attr-defined]
         return run
 
-    return made
+    return with_options
 
 
 # -- What was typed, as the library takes it ---------------------------------------------------------------------------
 
 # no blank before the equals sign, or "shown = best" would be a name; and "a==b" is a comparison, too
 _NAMED = re.compile(r"([\w.-]+)=(?!=)\s*(.+)", re.DOTALL)
-_OF_COMMANDS = (
-    "log",
-    "json",
-    "only_new",
-    "unit",
-    "all",
-    "strict",
-    "check_coverage",
-    "coverage_runs",
-    "sensitivity",
-)  # and not of the library
+_OF_COMMANDS = ("log", "json", "only_new", "unit", "all", *CHECKS)  # and not of the library
 _DAY = re.compile(r"(\w+_)?(day|date)|dt|ds", re.IGNORECASE)  # as columns of days are called
 _STEP = r'(?:"((?:[^"]|"")+)"|([^".]+))'  # of a table's path
 
@@ -449,33 +415,26 @@ def typed_targets(
     >>> typed_targets(["pi_new", "half=pi_new / 2"], ["greedy=item_new"], ["pi_new", "item_new"])
     {'pi_new': 'pi_new', 'half': 'pi_new / 2', 'greedy': Chosen(column='item_new')}
     """
-    targets: dict[str, str | Chosen | Always] = {}
-    for name, source in _sources(target or (), chosen or (), always or (), columns):
-        if name in targets:
-            another = "Give one of them another name: `target=NAME=EXPRESSION`."
-            raise OptionError(f"two targets are called {name!r}.", do=another)
-        targets[name] = source
+    sources: list[tuple[str, str | Chosen | Always]] = []
+    for name, source in (split_name(text, columns) for text in target or ()):
+        sources.append((name or name_of(source), source))
+    for name, column in (split_name(text, columns) for text in chosen or ()):
+        sources.append((name or column, Chosen(column)))
+    for name, action in (split_name(text, ()) for text in always or ()):
+        sources.append((name or action, Always(action)))
+    targets = dict(sources)
+    if len(targets) < len(sources):
+        names = [name for name, _ in sources]
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        another = "Give one of them another name: `target=NAME=EXPRESSION`."
+        raise OptionError(f"two targets are called {twice!r}.", do=another)
     return targets
 
 
-def _sources(
-    target: Sequence[str], chosen: Sequence[str], always: Sequence[str], columns: Collection[str]
-) -> Iterator[tuple[str, str | Chosen | Always]]:
-    for text in target:
-        name, source = named(text, columns)
-        yield name or name_of(source), source
-    for text in chosen:
-        name, column = named(text, columns)
-        yield name or column, Chosen(column)
-    for text in always:
-        name, action = named(text, ())
-        yield name or action, Always(action)
-
-
-def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:
+def split_name(text: str, columns: Collection[str]) -> tuple[str | None, str]:
     """A name, if there is one, and what it stands for; a text that is a column's name is that column, whatever is in it.
 
-    >>> named("new=pi_new", ["pi_new"]), named("a=b", ["a=b"]), named("shown = best", []), named("a>=b", [])
+    >>> split_name("new=pi_new", ["pi_new"]), split_name("a=b", ["a=b"]), split_name("shown = best", []), split_name("a>=b", [])
     (('new', 'pi_new'), (None, 'a=b'), (None, 'shown = best'), (None, 'a>=b'))
     """
     match = None if text in columns else _NAMED.fullmatch(text)
@@ -486,10 +445,10 @@ def rival(text: str, targets: Collection[str], columns: Sequence[str]) -> tuple[
     """The policy that targets are compared with: its name, if it has one, and what it stands for."""
     from counterpoise.log.expressions import missing
 
-    known = (LOGGING, *targets, *columns)
-    if text not in known and text.isidentifier():
+    names = (LOGGING, *targets, *columns)
+    if text not in names and text.isidentifier():
         raise missing("against", text, columns)
-    return named(text, known)
+    return split_name(text, names)
 
 
 def table_path(name: str) -> str | list[str]:
@@ -565,7 +524,4 @@ _READ: dict[str, Callable[[Any], object]] = {
 
 # -- What a report is called -------------------------------------------------------------------------------------------
 
-Title = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="The title of the report; by default, its answer.", rich_help_panel=OUTPUT),
-]
+Title = Annotated[str | None, output_option(metavar="TEXT", help="The title of the report; by default, its answer.")]

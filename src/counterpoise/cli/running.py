@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from functools import wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -30,7 +30,7 @@ from counterpoise.errors import (
     masked,
     render,
 )
-from counterpoise.readers.progress import told_in_lines
+from counterpoise.readers.progress import lines_of_progress
 from counterpoise.whole_files import unfinished, whole_file
 
 P = ParamSpec("P")
@@ -52,15 +52,23 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with options_are(options), told_in_lines():
-            return told(*args, **kwargs)
+        with options_are(options), lines_of_progress():
+            return attempt(*args, **kwargs)
 
-    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+    def attempt(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             with warnings.catch_warnings():
                 for ours in SAID:
                     warnings.simplefilter("always", ours)
-                warnings.showwarning = partial(_show_warning, warnings.showwarning)
+                usual = warnings.showwarning
+
+                def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+                    if issubclass(category, SAID):  # as a sentence, without the line of code that raised it
+                        print(f"Warning: {message}", file=sys.stderr)
+                    else:
+                        usual(message, category, *where, **more)
+
+                warnings.showwarning = show
                 result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})
             sys.stdout.flush()  # here, while a full disk can still be reported
             return result
@@ -72,7 +80,11 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
         except OSError as error:
             what = "the output" if error.filename is None else masked(repr(error.filename))
             print(f"{type(error).__name__}: cannot read or write {what}: {error.strerror or error}.", file=sys.stderr)
-            _forget_output()
+            # throw away what standard output would not take: the interpreter would try again at its end, and fail again
+            with suppress(OSError, ValueError):  # a stream without a descriptor has nothing to throw away
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, sys.stdout.fileno())
+                os.close(nowhere)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             print(MESSAGE, file=sys.stderr)
@@ -88,14 +100,6 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(_report_crash(error)) from None
 
     return run
-
-
-def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
-    """A warning of ours as a sentence, without the line of code that raised it."""
-    if issubclass(category, SAID):
-        print(f"Warning: {message}", file=sys.stderr)
-    else:
-        usual(message, category, *where)
 
 
 def _as_text(name: str, value: Any) -> Any:
@@ -123,14 +127,6 @@ def open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 – as long as the process lives
-
-
-def _forget_output() -> None:
-    """Throw away what standard output would not take: the interpreter would try again at its end, and fail again."""
-    with suppress(OSError, ValueError):  # a stream without a descriptor has nothing to throw away
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def ends_at_once(command: Callable[P, T], *, on_second: bool = False) -> Callable[P, T]:
@@ -228,9 +224,8 @@ def _impatient(on_second: bool) -> Iterator[None]:
     before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
-    is_ours = (
-        signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )  # if it is ignored, as nohup ignores SIGHUP, there is a reason
+    # if it is ignored, as nohup ignores SIGHUP, there is a reason
+    is_ours = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if is_ours:
         signal.signal(signal.SIGTERM, lambda sign, _: _leave(sign))
     try:

@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperCommand
 
 import counterpoise as cp
-from counterpoise.cli.options import FIRST, OUTPUT, PANELS, PYTHON_ONLY, SHARED, Typed, takes
+from counterpoise.cli.options import FIRST, PANELS, PYTHON_ONLY, SHARED, Typed, takes
 from counterpoise.cli.running import check_free, ends_at_once, writing
 from counterpoise.cli.wording import written
 from counterpoise.errors import CounterpoiseError, OptionError, masked, renaming
@@ -103,9 +103,11 @@ class Command(TyperCommand):
                 formatter.write_dl([(first.ljust(width), said), *others])
 
     def panels(self, ctx: Click) -> dict[str, list[tuple[str, str]]]:
-        """The options by their headings, each as it is typed and what it says, those that matter most first."""
+        """The options by their headings, each as it is typed and what it says; required ones first, then those that matter most."""
         panels: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *PANELS.values())}
-        for param in sorted(self.get_params(ctx), key=_rank):
+        ranks = {name: rank for rank, name in enumerate(FIRST)}
+        params = self.get_params(ctx)
+        for param in sorted(params, key=lambda param: -1 if param.required else ranks.get(param.name, len(FIRST))):
             record = param.get_help_record(ctx)
             if record is not None:
                 panels[heading_of(param)].append((_TYPE.sub("", record[0]), record[1]))
@@ -152,11 +154,6 @@ def _in_new_words(args: list[str], params: Collection[str]) -> Iterator[str]:
         yield f"{renamed}{is_set}{value}"
 
 
-def _rank(param: Click) -> int:
-    """Required options come first in their panel, then those that matter most."""
-    return -1 if param.required else FIRST.index(param.name) if param.name in FIRST else len(FIRST)
-
-
 def heading_of(param: Click) -> str:
     """The heading under which an option is listed: its own, or that of the option of this name; a command's own are about its output."""
     if param.param_type_name == "argument":
@@ -164,7 +161,7 @@ def heading_of(param: Click) -> str:
     if param.name == "help":
         return PANELS["help"]
     shared = SHARED[param.name].rich_help_panel if param.name in SHARED else None
-    return str(param.rich_help_panel or shared or OUTPUT)
+    return str(param.rich_help_panel or shared or PANELS["output"])
 
 
 def _is_typed(value: object) -> bool:
@@ -200,10 +197,8 @@ def _words(ctx: Click, params: Mapping[str, Click], typed: set[str], named: str 
             options += words
     _names.set(frozenset(used))
     if used or named is not None:
-        print(
-            f"Settings: {path.resolve()} ({', '.join(used).replace('_', '-') or 'none for this command'}).",
-            file=sys.stderr,
-        )
+        names = ", ".join(used).replace("_", "-") or "none for this command"
+        print(f"Settings: {path.resolve()} ({names}).", file=sys.stderr)
     return options, places
 
 
@@ -216,19 +211,18 @@ def _settings(path: Path, root: Click, command: str) -> tuple[dict[str, object],
     except OSError as error:
         raise OptionError(f"cannot read the settings {str(path)!r}: {error.strerror or error}.") from None
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
-    known = [name for name in SHARED if name not in PYTHON_ONLY]
-    commands = {name: known for name, known in _commands(root) if any(p.name == "config" for p in known.params)}
+    options = [name for name in SHARED if name not in PYTHON_ONLY]
+    commands = {name: each for name, each in _commands(root) if any(p.name == "config" for p in each.params)}
     for name, table in tables.items():
         if name not in commands:
-            raise _unknown(path, name, [*known, *commands], f"[{name}]")
-        options = [str(param.name) for param in commands[name].params]
-        tables[name] = _keys_in_new_words(path, table, options)
-        _check(path, tables[name], options, commands, f" of [{name}]")
-    top = _keys_in_new_words(path, {key: value for key, value in document.items() if key not in tables}, known)
-    _check(path, top, known, commands, "")
-    common, own = (
-        {name.replace("-", "_"): value for name, value in part.items()} for part in (top, tables.get(command, {}))
-    )
+            raise _unknown(path, name, [*options, *commands], f"[{name}]")
+        own_options = [str(param.name) for param in commands[name].params]
+        tables[name] = _keys_in_new_words(path, table, own_options)
+        _check(path, tables[name], own_options, commands, f" of [{name}]")
+    top = _keys_in_new_words(path, {key: value for key, value in document.items() if key not in tables}, options)
+    _check(path, top, options, commands, "")
+    own = tables.get(command, {})
+    common, own = ({name.replace("-", "_"): value for name, value in part.items()} for part in (top, own))
     return common, own
 
 
@@ -250,7 +244,9 @@ def _commands(group: Click, before: str = "") -> Iterator[tuple[str, Click]]:
             yield f"{before}{name}", command
 
 
-def _check(path: Path, keys: Mapping[str, object], known: list[str], commands: Mapping[str, Click], where: str) -> None:
+def _check(
+    path: Path, keys: Mapping[str, object], options: list[str], commands: Mapping[str, Click], where: str
+) -> None:
     """Refuse keys that hold passwords or code, and those that no command knows."""
     for key, value in keys.items():
         name = key.replace("-", "_")
@@ -269,19 +265,19 @@ def _check(path: Path, keys: Mapping[str, object], known: list[str], commands: M
                 f"{str(path)!r} has {key!r}, which no file may decide.",
                 do=f"Leave it out, and type {option} where you mean it.",
             )
-        if name not in known:
+        if name not in options:
             owners = [command for command, its in commands.items() if name in (param.name for param in its.params)]
             if owners and not where:
                 raise OptionError(
                     f"{key!r} in {str(path)!r} is not for all commands.", do=f"Put it below a line [{owners[0]}]."
                 )
-            raise _unknown(path, key, known, repr(key) + where)
+            raise _unknown(path, key, options, repr(key) + where)
 
 
-def _unknown(path: Path, key: str, known: list[str], what: str) -> OptionError:
+def _unknown(path: Path, key: str, options: list[str], what: str) -> OptionError:
     name = key.replace("-", "_").lower()
-    near = [word for word, others in OTHER_WORDS.items() if word in known and name in others]
-    near = near or difflib.get_close_matches(name, known, n=1)
+    near = [word for word, others in OTHER_WORDS.items() if word in options and name in others]
+    near = near or difflib.get_close_matches(name, options, n=1)
     hint = (
         f"Did you mean {near[0].replace('_', '-')!r}?" if near else "Keys are the options of a command, without dashes."
     )
@@ -307,8 +303,15 @@ def _texts(path: Path, name: str, value: object, param: Click, *, is_own: bool, 
         if "\0" in str(part):
             raise OptionError(f"{name!r} in {str(path)!r} holds {part!r}, and no value contains a null character.")
     texts = [_beside(path, name, str(part)) for part in values]
-    if name in WRITTEN and is_found:
-        _check_written(path, name, texts, " ".join([*option, shlex.quote(texts[0])]))
+    if name in WRITTEN and is_found:  # it may write nothing outside of its folder, also by way of a link, but a report
+        do = f"Type {' '.join([*option, shlex.quote(texts[0])])}, or name the file: --config {path}."
+        folder = path.parent.resolve()
+        if not all((folder / text).resolve().is_relative_to(folder) for text in texts):
+            what = "is outside of its folder, where a file that is only found may not write."
+            raise OptionError(f"{name!r} in {str(path)!r} {what}", do=do)
+        if name == "html" and not all(text.lower().endswith((".html", ".htm")) for text in texts):
+            what = "must end in .html, so that it replaces nothing but a report."
+            raise OptionError(f"{name!r} in {str(path)!r} {what}", do=do)
     expected = SHARED[name].metavar if name in SHARED else None
     if not is_own and option and param.metavar != expected:
         # a column of that name will do for a command that takes columns alone; elsewhere the word means something else
@@ -325,20 +328,6 @@ def _texts(path: Path, name: str, value: object, param: Click, *, is_own: bool, 
             do=f"Type the one that you mean: {' '.join([*option, shlex.quote(texts[0])])}.",
         )
     return [word for text in texts for word in [*option, text]]
-
-
-def _check_written(path: Path, name: str, texts: list[str], typed: str) -> None:
-    """Refuse what a file that is only found would write outside of its folder, also by way of a link, or over what is no report."""
-    do = f"Type {typed}, or name the file: --config {path}."
-    folder = path.parent.resolve()
-    if not all((folder / text).resolve().is_relative_to(folder) for text in texts):
-        raise OptionError(
-            f"{name!r} in {str(path)!r} is outside of its folder, where a file that is only found may not write.", do=do
-        )
-    if name == "html" and not all(text.lower().endswith((".html", ".htm")) for text in texts):
-        raise OptionError(
-            f"{name!r} in {str(path)!r} must end in .html, so that it replaces nothing but a report.", do=do
-        )
 
 
 def _beside(path: Path, name: str, text: str) -> str:
@@ -394,41 +383,32 @@ def init(
     values = {name: value for name, value in typed.items() if value not in (None, [])}
     examination = None
     if log:
-        known = {
-            name: value
-            for name, value in values.items()
-            if name in ("reward", "propensity", "action", "where", "query")
-        }
+        own = {name: values[name] for name in ("reward", "propensity", "action", "where", "query") if name in values}
         place = {"table": Typed(table=values["table"]).arguments()["table"]} if "table" in values else {}
-        examination = cp.doctor(log[0] if len(log) == 1 else log, **known, **place)
+        examination = cp.doctor(log[0] if len(log) == 1 else log, **own, **place)
         places = [forgetting_password(text) for text in log]
-        values = {"log": places if len(places) > 1 else places[0]} | _guessed(examination, values) | values
+        parts: dict[str, list[str]] = {}
+        for column in examination.columns:
+            if column.part is not None:
+                parts.setdefault(column.part, []).append(column.name)
+        guessed: dict[str, object] = {"log": places if len(places) > 1 else places[0]}
+        guessed |= {name: parts[name][0] for name in ("reward", "propensity", "action") if name in parts}
+        if "propensity_model" in values:
+            guessed.pop("propensity", None)
+        # what the names say moves together
+        ids = ids_among([column.name for column in examination.columns])
+        if units := [name for name, is_sure in ids.items() if is_sure]:
+            guessed["cluster"] = units[0]
+        if "target" in parts and not {"target_action", "always"} & set(values):
+            guessed["target"] = parts["target"]
+        values = guessed | values
     text = "\n".join(_lines(values, examination)) + "\n"
     with writing(out) as part:
         part.write_text(text, encoding="utf-8")
     print(f"Wrote {out}: {', '.join(values).replace('_', '-') or 'only comments, to be filled in'}.")
     for finding in examination.findings[:1] if examination is not None else ():
         print(f"The doctor says: {written(finding.message)}")
-    print(
-        "Read it, correct it, then run: counterpoise evaluate" if log else "Fill it in, then run: counterpoise evaluate"
-    )
-
-
-def _guessed(examination: Examination, named: Mapping[str, object]) -> dict[str, object]:
-    """The parts that the doctor found, and whose names say that they move together."""
-    parts: dict[str, list[str]] = {}
-    for column in examination.columns:
-        if column.part is not None:
-            parts.setdefault(column.part, []).append(column.name)
-    guessed: dict[str, object] = {name: parts[name][0] for name in ("reward", "propensity", "action") if name in parts}
-    if "propensity_model" in named:
-        guessed.pop("propensity", None)
-    units = [name for name, is_sure in ids_among([column.name for column in examination.columns]).items() if is_sure]
-    if units:
-        guessed["cluster"] = units[0]
-    if "target" in parts and not {"target_action", "always"} & set(named):
-        guessed["target"] = parts["target"]
-    return guessed
+    print(f"{'Read it, correct it' if log else 'Fill it in'}, then run: counterpoise evaluate")
 
 
 # every line of the file: a heading, or a key with an example and what it is
@@ -461,7 +441,15 @@ def _lines(values: Mapping[str, object], examination: Examination | None) -> Ite
     yield f"# Settings for counterpoise, written by `counterpoise init`. Every command that runs in this folder reads {NAME};"
     yield "# what you type wins. Keys are the options that `counterpoise evaluate --help` lists, without their dashes. A key that"
     yield "# a command has no use for is passed over. Passwords and code are refused: this file is for sharing."
-    said = {} if examination is None else dict(_measured(examination))
+    said: dict[str, str] = {}  # what the doctor saw in the columns
+    if examination is not None:
+        if (r := examination.reward) is not None:
+            said["reward"] = f"{r.lowest:.6g} to {r.highest:.6g}, on average {r.mean:.6g}"
+        if (p := examination.propensity) is not None:
+            said["propensity"] = f"{p.lowest:.6g} to {p.highest:.6g}"
+        if examination.actions is not None:
+            said["action"] = f"{examination.actions:,} distinct"
+        said["log"] = f"{examination.rows:,} rows"
     for entry in _TEMPLATE:
         if isinstance(entry, str):
             yield ""
@@ -480,17 +468,6 @@ def _lines(values: Mapping[str, object], examination: Examination | None) -> Ite
     yield "# What one command alone is told goes below its name."
     yield "# [evaluate]"
     yield '# html = "report.html"'
-
-
-def _measured(examination: Examination) -> Iterator[tuple[str, str]]:
-    """What the doctor saw in the columns, in a few words."""
-    if (r := examination.reward) is not None:
-        yield "reward", f"{r.lowest:.6g} to {r.highest:.6g}, on average {r.mean:.6g}"
-    if (p := examination.propensity) is not None:
-        yield "propensity", f"{p.lowest:.6g} to {p.highest:.6g}"
-    if examination.actions is not None:
-        yield "action", f"{examination.actions:,} distinct"
-    yield "log", f"{examination.rows:,} rows"
 
 
 def _toml(value: object) -> str:

@@ -10,7 +10,7 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.evaluate import show_result
-from counterpoise.cli.options import ANSWERED, LOG, TARGETS, Typed, takes
+from counterpoise.cli.options import TARGETS, Typed, answer_option, log_option, takes
 from counterpoise.cli.printing import console, print_json, show_blocks
 from counterpoise.cli.printing import show as show_answer
 from counterpoise.cli.running import check_free, ends_at_once, without_traceback
@@ -51,9 +51,7 @@ def _several() -> None:
     "json",
 )
 def show(
-    typed: Typed,
-    *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that evaluate --state wrote.")],
+    typed: Typed, *, file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that evaluate --state wrote.")]
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
 
@@ -66,16 +64,16 @@ def show(
     """
     from counterpoise.evaluation import summaries  # not before a state is given
 
-    known = summaries.summarized(existing(file))
+    stored = summaries.summarized(existing(file))
     how = typed.arguments()
     estimator = how.pop("estimator")
-    if any(against for _, against in known.question["contrasts"]):
+    if any(against for _, against in stored.question["contrasts"]):
         result: Result = cp.compare(state=file, **how)
     else:
         result = cp.evaluate(state=file, estimator=estimator, **how)
     result = result if typed["unit"] is None else result.with_unit(typed["unit"])
     if not typed["json"]:
-        show_blocks(console(), _contents(file, known, summaries.by_batch(known, SHOWN)))
+        show_blocks(console(), _contents(file, stored, summaries.by_batch(stored, SHOWN)))
         show_result(typed, result)
         return
     batches = [
@@ -84,29 +82,34 @@ def show(
             "files": list(batch.files),
             "rows": batch.rows,
             "dropped_rows": batch.dropped,
-            "replaceable": k >= known.first_apart,
+            "replaceable": k >= stored.first_apart,
             "summaries": dict(batch.summaries),
         }
-        for k, batch in enumerate(known.batches)
+        for k, batch in enumerate(stored.batches)
     ]
-    print_json({"question": known.question, "looks": known.looks, "batches": batches, "answer": result.document()})
+    print_json({"question": stored.question, "looks": stored.looks, "batches": batches, "answer": result.document()})
 
 
-def _contents(file: Path, known: State, answers: Table) -> Iterator[Block]:
+def _contents(file: Path, stored: State, answers: Table) -> Iterator[Block]:
     """The question in words, and the last batches."""
-    batches, recent = len(known.batches), len(known.recent)
+    batches, recent = len(stored.batches), len(stored.recent)
     count = "1 batch" if batches == 1 else f"{batches:,} batches"
     which = ", which can" if batches == 1 else ", which can all" if recent == batches else f"; the last {recent:,} can"
-    yield f"The state {str(file)!r} has {count}{which} still be replaced. {counted(known.looks, 'look')} so far."
-    said_already = (("groups", 1), ("contrasts", [[target, ""] for target in known.question["target"]]))
-    for part, value in known.question.items():
-        if value not in (None, [], {}, False) and (part, value) not in said_already:
-            yield f"  {part}: {_words(value)}"
+    yield f"The state {str(file)!r} has {count}{which} still be replaced. {counted(stored.looks, 'look')} so far."
+    said_already = (("groups", 1), ("contrasts", [[target, ""] for target in stored.question["target"]]))
+    for part, value in stored.question.items():
+        if value in (None, [], {}, False) or (part, value) in said_already:
+            continue
+        if isinstance(value, dict):
+            value = ", ".join(f"{name} = {each}" for name, each in value.items())
+        elif isinstance(value, list):
+            value = ", ".join(" − ".join(filter(None, each)) if isinstance(each, list) else each for each in value)
+        yield f"  {part}: {value}"
     yield ""
-    if len(known.batches) > SHOWN:
+    if len(stored.batches) > SHOWN:
         yield f"The last {SHOWN} of them (--json has all):"
     rows = []
-    for batch in known.batches[-SHOWN:]:
+    for batch in stored.batches[-SHOWN:]:
         first, more = next(iter(batch.files), ""), len(batch.files) - 1
         files = first + (f" and {more:,} more" if more > 0 else "")
         rows.append({"batch": batch.key, "rows": batch.rows, "dropped": batch.dropped, "file": files})
@@ -124,34 +127,24 @@ def watch(
     typed: Typed,
     *,
     day: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="The day of every row, if the log is not one file a day.", rich_help_panel=LOG
-        ),
+        str | None, log_option(metavar="COLUMN", help="The day of every row, if the log is not one file a day.")
     ] = None,
     reference: Annotated[
-        str,
-        typer.Option(
-            metavar="DAYS",
-            help="How many of the first days are quiet, or FIRST:LAST of them.",
-            rich_help_panel=ANSWERED,
-        ),
+        str, answer_option(metavar="DAYS", help="How many of the first days are quiet, or FIRST:LAST of them.")
     ] = "14",
     alert: Annotated[
         list[str] | None,
-        typer.Option(
+        answer_option(
             metavar="CONDITION",
             help="Exit 3 if this is so: changed, changed since DAY, or a comparison such as 'lift < 0' (which then the whole band is), "
             "'rows < 1000' or 'age > 2 days'. May be repeated.",
-            rich_help_panel=ANSWERED,
         ),
     ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(
+        answer_option(
             metavar="DAY",
             help="The day on which this is asked, today by default: it is not over, and days that should have come by then are missing.",
-            rich_help_panel=ANSWERED,
         ),
     ] = None,
     html: Annotated[
@@ -191,11 +184,3 @@ def watch(
         print(f"Page: {html}", file=sys.stderr if typed["json"] else sys.stdout)
     if answer.fired:
         raise typer.Exit(FIRED)
-
-
-def _words(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} = {part}" for name, part in value.items())
-    if isinstance(value, list):
-        return ", ".join(" − ".join(filter(None, part)) if isinstance(part, list) else part for part in value)
-    return str(value)

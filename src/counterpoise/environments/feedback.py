@@ -23,11 +23,11 @@ def check_at_least(name: str, value: int, least: int) -> None:
         raise OptionError(f"`{name}={value!r}` is too small; it must be at least {least:,}.")
 
 
-def check_choice(name: str, choice: object, known: Sequence[str], do: str = "") -> None:
+def check_choice(name: str, choice: object, choices: Sequence[str], do: str = "") -> None:
     """Check that an argument is one of a few words; if something else may be passed instead, `do` says so."""
-    if choice not in known:
-        what = f"`{name}={choice!r}` is not one of {', '.join(map(repr, known))}."
-        raise OptionError(what, suggestion=did_you_mean(choice, known), do=do)
+    if choice not in choices:
+        what = f"`{name}={choice!r}` is not one of {', '.join(map(repr, choices))}."
+        raise OptionError(what, suggestion=did_you_mean(choice, choices), do=do)
 
 
 def check_seed(seed: int) -> None:
@@ -59,7 +59,7 @@ def check_probabilities(whose: str, probabilities: NDArray[np.float64], shape: t
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Choices = Integers | Floats  # an action for every row, or the probabilities of all
-Policy = ArrayLike | Callable[[Floats], ArrayLike]
+PolicyOnRows = ArrayLike | Callable[[Floats], ArrayLike]
 
 CHUNK = 2**18  # matrix cells at a time: 2 MB of float64, which stay in the cache however large n is
 
@@ -102,7 +102,7 @@ class Feedback:
     def __len__(self) -> int:
         return len(self.action)
 
-    def value(self, policy: Policy) -> float:
+    def value(self, policy: PolicyOnRows) -> float:
         """The true value of a policy on these contexts: the mean over rows of its expected reward."""
         means = np.empty(len(self))
         for rows in chunks(len(self), self.n_actions):
@@ -117,7 +117,7 @@ class Feedback:
             rewards[rows] = _pick(self.expected(rows), self._of(action, rows))
         return rewards
 
-    def target(self, policy: Policy) -> Floats:
+    def target(self, policy: PolicyOnRows) -> Floats:
         """The probability that a policy gives each logged action: what an evaluation needs besides the propensity."""
         probabilities = np.empty(len(self))
         for rows in chunks(len(self), self.n_actions):
@@ -125,7 +125,7 @@ class Feedback:
             probabilities[rows] = chosen == logged if chosen.ndim == 1 else _pick(chosen, logged)
         return probabilities
 
-    def frame(self, **policies: Policy) -> polars.DataFrame:
+    def frame(self, **policies: PolicyOnRows) -> polars.DataFrame:
         """The rows as a polars frame: context_0 …, action, reward, propensity, and a target column for each named policy."""
         import polars as pl
 
@@ -135,7 +135,7 @@ class Feedback:
         columns |= {"action": self.action, "reward": self.reward, "propensity": self.propensity}
         return pl.DataFrame(columns | {name: self.target(policy) for name, policy in policies.items()})
 
-    def _of(self, policy: Policy, rows: slice) -> Choices:
+    def _of(self, policy: PolicyOnRows, rows: slice) -> Choices:
         """What a policy does on a slice of rows: actions (one axis) or probabilities (two), checked."""
         count = rows.stop - rows.start
         if callable(policy):

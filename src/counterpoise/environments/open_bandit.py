@@ -64,7 +64,7 @@ class OpenBanditLog:
             frame = pl.scan_csv(self.path)
             names = frame.collect_schema().names()
         except pl.exceptions.PolarsError as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         missing = [name for name in (*COLUMNS, *USER_FEATURES) if name not in names]
         if missing:
             raise self._no_column(missing[0], names, do="Use the file as the Open Bandit Dataset publishes it.")
@@ -93,7 +93,7 @@ class OpenBanditLog:
         try:
             log = frame.select(*dict.fromkeys((*needed, *wanted))).collect(engine="streaming")
         except pl.exceptions.PolarsError as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         if log.is_empty():
             raise LogError(f"{self.path.name} has a header but no rows.", do=AGAIN)
         checks = {
@@ -148,11 +148,11 @@ class OpenBanditLog:
         )
 
     def _no_column(self, name: str, names: Sequence[str], do: str = "") -> ColumnError:
-        known = ", ".join(map(repr, names[:8])) + (" …" if len(names) > 8 else "")
-        what = f"{self.path.name} has no column {name!r}; it has {known}."
+        columns = ", ".join(map(repr, names[:8])) + (" …" if len(names) > 8 else "")
+        what = f"{self.path.name} has no column {name!r}; it has {columns}."
         return ColumnError(what, do=do, suggestion=did_you_mean(name, names))
 
-    def _damaged(self, error: Exception) -> LogError:
+    def _damage_error(self, error: Exception) -> LogError:
         return LogError(f"{self.path.name} is not the CSV file it should be: {first_line(error)}.", do=AGAIN)
 
 

@@ -79,7 +79,7 @@ class SyntheticRanking:
         check_at_least("lists", lists, 1)
         context = self._random.integers(len(self.attraction), size=lists)
         shown = self._lists("logging", context, self._random)
-        clicks = self._clicked(context, shown, self._random)
+        clicks = self._draw_clicks(context, shown, self._random)
         k = np.arange(self.positions)
         columns = {
             "list": np.repeat(np.arange(lists), self.positions),
@@ -92,7 +92,9 @@ class SyntheticRanking:
         columns |= {
             f"{name}_at": self._at[policy][context[:, None], k, shown].ravel() for name, policy in policies.items()
         }
-        columns |= {f"{name}_given": self._given(policy, context, shown).ravel() for name, policy in policies.items()}
+        columns |= {
+            f"{name}_given": self._conditional(policy, context, shown).ravel() for name, policy in policies.items()
+        }
         return pl.DataFrame(columns)
 
     def value(self, policy: Literal["new", "logging"] | Floats = "new", *, draws: int = 200_000) -> tuple[float, float]:
@@ -102,17 +104,17 @@ class SyntheticRanking:
         the scores of your own, contexts × items, whose lists are always drawn.
         """
         if isinstance(policy, str) and self.clicks == "position":
-            expected = np.einsum("xka,xa,k->x", self._at[policy], self.attraction, self._looked_at())
+            expected = np.einsum("xka,xa,k->x", self._at[policy], self.attraction, self._attention())
             return float(expected.mean()), 0.0
         random = np.random.default_rng([self.seed, 1])
         parts = []
         for start in range(0, draws, LISTS):
             context = random.integers(len(self.attraction), size=min(LISTS, draws - start))
-            parts.append(self._expected(context, self._lists(policy, context, random)).sum(axis=1))
+            parts.append(self._expected_clicks(context, self._lists(policy, context, random)).sum(axis=1))
         clicks = np.concatenate(parts)
         return float(clicks.mean()), float(clicks.std() / np.sqrt(draws))
 
-    def _looked_at(self) -> Floats:
+    def _attention(self) -> Floats:
         return np.asarray(1.0 / np.sqrt(np.arange(1, self.positions + 1)))
 
     def _lists(self, policy: str | Floats, context: Integers, random: np.random.Generator) -> Integers:
@@ -133,7 +135,7 @@ class SyntheticRanking:
             )
         return own
 
-    def _given(self, policy: str, context: Integers, shown: Integers) -> Floats:
+    def _conditional(self, policy: str, context: Integers, shown: Integers) -> Floats:
         """The probability of every item given those above it."""
         if self.logging == "independent":
             return np.asarray(self._at[policy][context[:, None], np.arange(self.positions), shown])
@@ -150,23 +152,23 @@ class SyntheticRanking:
             return np.repeat(share[:, None, :], self.positions, axis=1)
         return np.stack([_places(row, self.positions) for row in odds])
 
-    def _expected(self, context: Integers, shown: Integers) -> Floats:
+    def _expected_clicks(self, context: Integers, shown: Integers) -> Floats:
         """The expected click at every position of given lists."""
         own = self.attraction[context[:, None], shown]
         if self.clicks == "cascade":
             on = AFTER_CLICK * own + AFTER_NONE * (1.0 - own)
             reached = np.cumprod(np.concatenate([np.ones((len(own), 1)), on[:, :-1]], axis=1), axis=1)
             return np.asarray(reached * own)
-        looked_at = self._looked_at() * own
+        looked_at = self._attention() * own
         if self.clicks == "position":
             return np.asarray(looked_at)
         others = (own.sum(axis=1, keepdims=True) - own) / max(self.positions - 1, 1)
         return np.asarray(looked_at * (1.6 - 2.0 * others).clip(0.0, 1.6) / 1.6)
 
-    def _clicked(self, context: Integers, shown: Integers, random: np.random.Generator) -> Floats:
+    def _draw_clicks(self, context: Integers, shown: Integers, random: np.random.Generator) -> Floats:
         """Clicks on given lists."""
         if self.clicks != "cascade":
-            return np.asarray((random.random(shown.shape) < self._expected(context, shown)).astype(np.float64))
+            return np.asarray((random.random(shown.shape) < self._expected_clicks(context, shown)).astype(np.float64))
         own = self.attraction[context[:, None], shown]
         clicks, is_reading = np.zeros(shown.shape), np.ones(len(shown), dtype=bool)
         for k in range(self.positions):

@@ -103,13 +103,16 @@ class SyntheticBandit:
     def draw(self, n: int) -> Feedback:
         """Log the next n rows."""
         check_at_least("n", n, 1)
-        v = self._polynomial()
+        v = polynomial(self.seed, self.n_actions, self.context_dimension, self.degree, self.ratio)
         context = self._random.normal(size=(n, self.context_dimension))
         shift = self._shift(v, context)
 
         def expected_by_kind(rows: slice) -> Floats:
             value = v(context[rows]) - shift
-            return value if self.reward == "continuous" else _sigmoid(self.degree * value)
+            if self.reward == "continuous":
+                return value
+            e = np.exp(-np.abs(self.degree * value))  # 1 / (1 + exp(−x)) without overflow
+            return np.where(value >= 0, 1.0, e) / (1.0 + e)
 
         # Actions come from a fresh generator for every batch, so the first rows of two batches share these uniforms.
         uniform = np.random.RandomState(self.seed).uniform(size=n)
@@ -130,9 +133,6 @@ class SyntheticBandit:
             n_actions=self.n_actions,
             expected=lambda rows: expected_by_kind(rows)[v.kind].T,
         )
-
-    def _polynomial(self) -> Polynomial:
-        return polynomial(self.seed, self.n_actions, self.context_dimension, self.degree, self.ratio)
 
     def _shift(self, v: Polynomial, context: Floats) -> float:
         """mean(v) / std(v) over all rows and actions, chunk by chunk (Chan, Golub & LeVeque 1983)."""
@@ -162,12 +162,6 @@ class SyntheticBandit:
             mass, kind = np.exp(score - score.max(axis=0)), v.kind
         action, total = sample_actions(mass[kind], uniform)
         return action, mass[kind[action], np.arange(len(action))] / total
-
-
-def _sigmoid(x: Floats) -> Floats:
-    """1 / (1 + exp(−x)) without overflow."""
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, e) / (1.0 + e)
 
 
 def simulated_log(
@@ -267,9 +261,15 @@ def polynomial(seed: int, n_actions: int, context_dimension: int, degree: int, r
         action = owner[position].astype(np.int64) - 2  # −1 is the constant, which every action has
         del owner
         context = random.uniform(-1, 1, size=n_context)
-        # row by row, the stream is that of one (n_context, n_chosen) draw, of which we want few columns
-        rows = _uniform_rows(random, 1 + n_context, n_chosen, position)
-        own, terms = rows[0], rows[1:]
+        # row by row, the stream is that of one `uniform(-1, 1, size=(1 + n_context, n_chosen))`, of which we want few columns: drawn in
+        # one buffer, because fresh memory costs more than the draws
+        bits = np.random.MT19937()
+        bits.state = cast(Any, random.get_state(legacy=False))
+        generator, buffer = np.random.Generator(bits), np.empty(n_chosen)
+        drawn = np.empty((1 + n_context, len(position)))
+        for row in drawn:
+            row[:] = -1.0 + 2.0 * generator.random(out=buffer)[position]
+        own, terms = drawn[0], drawn[1:]
     else:
         # Nobody can permute 10¹⁰ monomials; each column that matters is then in with probability `ratio`.
         everyone = np.concatenate([[-1], np.tile(np.arange(n_actions), degree)])
@@ -277,18 +277,18 @@ def polynomial(seed: int, n_actions: int, context_dimension: int, degree: int, r
         context = random.uniform(-1, 1, size=n_context)
         own = random.uniform(-1, 1, size=action.size)
         terms = random.uniform(-1, 1, size=(n_context, action.size))
-    return _by_kind(tuple(monomials[i] for i in chosen), context, own, terms, action, n_actions)
-
-
-def _uniform_rows(random: np.random.RandomState, rows: int, size: int, position: Integers) -> Floats:
-    """Some columns of `uniform(-1, 1, size=(rows, size))`, drawn in one buffer: fresh memory costs more than the draws."""
-    bits = np.random.MT19937()
-    bits.state = cast(Any, random.get_state(legacy=False))
-    generator, buffer = np.random.Generator(bits), np.empty(size)
-    drawn = np.empty((rows, len(position)))
-    for row in drawn:
-        row[:] = -1.0 + 2.0 * generator.random(out=buffer)[position]
-    return drawn
+    # the surviving terms by action, and the actions by equal reward function
+    of_action = [tuple(np.flatnonzero((action == -1) | (action == a)).tolist()) for a in range(n_actions)]
+    members = tuple(dict.fromkeys(of_action))
+    number = {terms_of: k for k, terms_of in enumerate(members)}
+    return Polynomial(
+        monomials=tuple(monomials[i] for i in chosen),
+        context=context,
+        offset=np.array([own[list(terms_of)].sum() for terms_of in members]),
+        terms=terms,
+        members=members,
+        kind=np.array([number[terms_of] for terms_of in of_action]),
+    )
 
 
 def own_powers(n_actions: int, degree: int, size: int) -> NDArray[np.int8 | np.int16]:
@@ -304,25 +304,3 @@ def own_powers(n_actions: int, degree: int, size: int) -> NDArray[np.int8 | np.i
         for a in range(n_actions):
             owner[first + count - comb(n_actions - a + power - 1, power)] = a + 2
     return owner
-
-
-def _by_kind(
-    monomials: tuple[tuple[int, ...], ...],
-    context: Floats,
-    own: Floats,
-    terms: Floats,
-    action: Integers,
-    n_actions: int,
-) -> Polynomial:
-    """Gather the surviving terms by action, and the actions by equal reward function."""
-    of_action = [tuple(np.flatnonzero((action == -1) | (action == a)).tolist()) for a in range(n_actions)]
-    members = tuple(dict.fromkeys(of_action))
-    number = {terms_of: k for k, terms_of in enumerate(members)}
-    return Polynomial(
-        monomials=monomials,
-        context=context,
-        offset=np.array([own[list(terms_of)].sum() for terms_of in members]),
-        terms=terms,
-        members=members,
-        kind=np.array([number[terms_of] for terms_of in of_action]),
-    )

@@ -43,7 +43,7 @@ class Stored:
     version: str | Mapping[str, str] | None = None
 
     @property
-    def given(self) -> list[str]:
+    def options(self) -> list[str]:
         """The options that were used."""
         return [name for name, value in vars(self).items() if value not in (None, False)]
 
@@ -57,7 +57,7 @@ def known_moments(
     is_state = log is None and stored.state is not None and not chosen and target is None
     if not is_state and not isinstance(log, LogMoments):
         return None
-    extra = [name for name in stored.given if not (is_state and name == "state")]
+    extra = [name for name in stored.options if not (is_state and name == "state")]
     if chosen or extra or any(other is not None for other in (target, *others)):
         raise OptionError(
             "moments have no columns or rows left to choose from: give columns, conditions and states with the log itself, not "
@@ -66,10 +66,10 @@ def known_moments(
     said = Log(minimize=parts.get("minimize")).minimize
     if isinstance(log, LogMoments):
         return RewardMoments((log,), (None,), minimize=said)
-    known = existing(stored.state)
-    check_minimized(said, known.rewards)
+    state = existing(stored.state)
+    check_minimized(said, state.rewards)
     return RewardMoments(
-        known.moments, known.rewards, minimize=known.question.get("minimize") if said is None else said
+        state.moments, state.rewards, minimize=state.question.get("minimize") if said is None else said
     )
 
 
@@ -154,12 +154,12 @@ def read(question: Question, stored: Stored, progress: bool | None) -> RewardMom
         job = summaries.start(
             stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version
         )
-    elif stored.given:
-        raise OptionError(f"`{stored.given[0]}=` only works with a state.", do="Pass `state=`, too.")
+    elif stored.options:
+        raise OptionError(f"`{stored.options[0]}=` only works with a state.", do="Pass `state=`, too.")
     try:
         question, today = _sum_up(question, progress)
     except ColumnError as error:
-        explained = _explained(error, question)
+        explained = _explain(error, question)
         if explained is error:  # which must not be its own cause
             raise
         raise explained from error
@@ -190,7 +190,7 @@ def _sum_up(question: Question, progress: bool | None) -> tuple[Question, tuple[
     return question, moments if question.propensity_model is None else with_errors(question, moments)
 
 
-def _explained(error: ColumnError, question: Question) -> ColumnError:
+def _explain(error: ColumnError, question: Question) -> ColumnError:
     """The error, with what to pass instead if a target is no column but an action of the log."""
     with suppress(CounterpoiseError):
         names = columns_of(question.log)

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 # -- What `backtest` returns: every earlier test with what we would have said, and how far we were off -----------------
 
 
+NORMAL = 1.959964  # the normal's quantile at 97.5 %
+
+
 @dataclass(frozen=True)
 class Replayed:
     """One test: what we would have said before it, and what it measured."""
@@ -120,10 +123,9 @@ class Backtest(Display):
     @property
     def coverage_interval(self) -> Interval:
         """What the coverage could be in the long run (Wilson's interval at 95 %)."""
-        share, n = self.coverage, len(self.known)
+        n, share, z = len(self.known), self.coverage, NORMAL
         if not n:
             return Interval(0.0, 1.0, 0.95, "wilson")
-        z = 1.959964
         middle, reach = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
         return Interval((middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n), 0.95, "wilson")
 
@@ -157,19 +159,18 @@ class Backtest(Display):
         for test in self.tests:
             value, error = test.predicted.value if test.is_known else math.nan, test.predicted.stderr
             sign = Worded(test.same_sign, "same" if test.same_sign else "other")
-            rows.append(
-                {
-                    "test": Name(test.name),
-                    **estimate_cells(value, error, test.predicted.interval, name="predicted", is_signed=True),
-                    "measured": Number(test.measured, test.stderr, is_signed=True),
-                    "measured_stderr": Number(test.stderr, test.stderr),
-                    "covered": test.covered if test.is_known else None,
-                    "inside": test.inside if test.is_known else None,
-                    "same_sign": sign if test.is_known else None,
-                    "off": test.off,
-                    "verdict": test.verdict,
-                }
-            )
+            row: dict[str, Cell] = {
+                "test": Name(test.name),
+                **estimate_cells(value, error, test.predicted.interval, name="predicted", is_signed=True),
+                "measured": Number(test.measured, test.stderr, is_signed=True),
+                "measured_stderr": Number(test.stderr, test.stderr),
+                "covered": test.covered if test.is_known else None,
+                "inside": test.inside if test.is_known else None,
+                "same_sign": sign if test.is_known else None,
+                "off": test.off,
+                "verdict": test.verdict,
+            }
+            rows.append(row)
         shown = [name for name in rows[0] if name not in ("stderr", "inside", "off")]
         return Table(rows, shown, {"measured_stderr": "stderr", "same_sign": "sign"})
 
@@ -253,7 +254,7 @@ class Outcome:
         """The standard error of what was measured."""
         if self.stderr is not None:
             return float(self.stderr)
-        return (float(self.upper or 0.0) - float(self.lower or 0.0)) / (2 * 1.959964)
+        return (float(self.upper or 0.0) - float(self.lower or 0.0)) / (2 * NORMAL)
 
 
 # one of each test, by its name; or rows, as mappings, columns or a frame
@@ -306,25 +307,25 @@ def backtest(
     if not isinstance(logs, Mapping) or not logs:
         raise OptionError("logs map the name of every test to the log before it.")
     logs = {str(name): data for name, data in logs.items()}
-    known = _outcomes(outcomes)
-    if set(known) != set(logs):
-        odd = sorted(map(str, set(known) ^ set(logs)))
+    by_test = _outcomes(outcomes)
+    if set(by_test) != set(logs):
+        odd = sorted(map(str, set(by_test) ^ set(logs)))
         raise OptionError(f"every test needs a log and an outcome; {odd[0]!r} has only one of them.")
     extra = [*parts, *(name for name, policy in (("target", target), ("against", against)) if policy is not None)]
     if extra and all(isinstance(data, Comparison) for data in logs.values()):
         raise OptionError(f"the logs are comparisons, which were made before: leave out `{extra[0]}=`.")
     replayed = []
     for name, data in logs.items():
-        outcome = known[name]
+        outcome = by_test[name]
         if isinstance(data, Comparison):
             comparison = data
         else:
             against_whom = outcome.against or (LOGGING if against is None else against)
-            whole = as_log(data, parts)
-            whole.need_only("backtest")
+            own_log = as_log(data, parts)
+            own_log.need_only("backtest")
             chosen = outcome.target or target
             comparison = compare(
-                whole, target=chosen, against=against_whom, interval=interval, level=level, progress=progress
+                own_log, target=chosen, against=against_whom, interval=interval, level=level, progress=progress
             )
         if comparison.level != level:
             raise OptionError(f"the comparison of {name!r} is at another level: pass `level={comparison.level!r}`.")
@@ -340,6 +341,7 @@ def backtest(
 def _outcomes(measured: Outcomes) -> dict[str, Outcome]:
     if isinstance(measured, Mapping) and not {"test", "measured"} <= set(measured):
         return {str(name): _outcome(outcome) for name, outcome in measured.items()}
+    rows: list[Mapping[str, object]]
     if isinstance(measured, Sequence):
         rows = [dict(row) for row in measured]
     elif isinstance(measured, Mapping):

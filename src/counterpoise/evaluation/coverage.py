@@ -17,9 +17,8 @@ from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.view import View
 from counterpoise.log.kinds import check_kinds, kinds_of
-from counterpoise.log.question import LOGGING, Question, part_of
-from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.log_moments import Contrast
+from counterpoise.log.question import LOGGING, part_of
+from counterpoise.moments import Floats
 from counterpoise.moments.spread import below
 from counterpoise.readers.progress import progress_bar
 
@@ -93,9 +92,8 @@ class Coverage:
                 f"{name}: this log cannot tell how often the interval covers. About "
                 f"{below(self.carrying_rows, FEW_CARRYING)} rows carry the answer; {FEW_CARRYING} or more are needed."
             )
-        fixed = (
-            f" That takes {self.chosen_weight} as given, and says nothing about its bias." if self.chosen_weight else ""
-        )
+        fixed = f" That takes {self.chosen_weight} as given, and says nothing about its bias."
+        fixed = fixed if self.chosen_weight else ""
         return (
             f"{name}: the {100 * self.level:.6g} % interval covered on {_share(self.covered)} of {self.runs:,} logs like this one "
             f"(± {_share(self.stderr)}); it was too low on {_share(self.too_low)} and too high on {_share(self.too_high)}.{fixed}"
@@ -153,13 +151,15 @@ def check_coverage(
         result[policy, name]  # raises for one that is not there
     random = np.random.default_rng(seed)
     groups = next(iter(result.moments.moments.values())).shape[1]
-    whole = result.moments[result.moments.targets[0]]
-    center = float(whole.center + whole.average("s"))
+    contrast = result.moments[result.moments.targets[0]]
+    center = float(contrast.center + contrast.average("s"))
     # one pass for all targets, unless each of them chose a weight of its own
     together = [(policy,) for policy in chosen] if result.ladders else [chosen]
     checks = {}
     for policies in together:
-        question = _about(result.asked(policies[0]), policies, result)
+        question, names = result.asked(policies[0]), {*policies, result.against}
+        targets = tuple(target for target in question.targets if target.name in names)
+        question = part_of(question, targets, tuple(pair for pair in question.contrasts if pair[0] in names))
         units = units_of(question, rows=result.n, center=center, random=random, grouped=groups > 1)
         slow = len(units) * runs * len(policies) > 4e6
         with progress_bar(progress if slow else False, "drawing logs", "logs") as report:
@@ -184,20 +184,14 @@ def _check_rows(result: Result) -> None:
         )
 
 
-def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Question:
-    """The question about some of its targets."""
-    rival = result.against
-    names = {*chosen, rival}
-    targets = tuple(target for target in question.targets if target.name in names)
-    return part_of(question, targets, tuple(contrast for contrast in question.contrasts if contrast[0] in names))
-
-
 def _coverage_of(
     result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Report | None
 ) -> Coverage:
     contrast = (target, result.against)
-    view = View(replace(result.moments, segment_columns=()), contrast)
-    carrying, estimate = _carrying(view, is_difference=result.is_difference(name)), result[target, name]
+    view, estimate = View(replace(result.moments, segment_columns=()), contrast), result[target, name]
+    # none, if the policies agree on every row, so that the difference rests on rows not seen
+    agree = result.is_difference(name) and view.excess[0].mean(2, 0.0) <= 1e-24
+    carrying = 0.0 if agree else float(view.carrying[0])
     about = (target, name, result.level, result.method)
     ladder = result.ladders.get(target)
     weight = "" if ladder is None else ladder.choice.weight
@@ -209,14 +203,11 @@ def _coverage_of(
         population = tilted(population, lane.excess)
     groups = view.groups.shape[1]
     drawn = drawn_again(population, runs, groups=groups, random=random, report=report)
-    truth, lower, upper = _intervals(result, drawn, contrast, name)
-    return Coverage(*about, truth, lower, upper, carrying, units.are, weight)
-
-
-def _carrying(view: View, *, is_difference: bool) -> float:
-    """How many rows carry the answer; none if the policies agree on every row, so that the difference rests on rows not seen."""
-    excess = view.excess[0]
-    return 0.0 if is_difference and excess.mean(2, 0.0) <= 1e-24 else float(view.carrying[0])
+    options = IntervalOptions(result.level, result.interval_method, result.reward_bounds)
+    # all logs together; the log itself; the logs drawn from it
+    _, itself, *rest = estimates(View(drawn, contrast), {name: result.registry[name]}, options).values()
+    lower, upper = (np.array([getattr(each.interval, end) for each in rest]) for end in ("lower", "upper"))
+    return Coverage(*about, itself.value, lower, upper, carrying, units.are, weight)
 
 
 def _with_half_rows(units: Units, view: View) -> Units:
@@ -235,15 +226,6 @@ def _with_half_rows(units: Units, view: View) -> Units:
     }
     columns = dict(zip(names.targets, weights.values(), strict=True))
     return with_unseen(units, excess, columns, reward, mass)
-
-
-def _intervals(result: Result, drawn: LogMoments, contrast: Contrast, name: str) -> tuple[float, Floats, Floats]:
-    """The value of the log that the others were drawn from, and the ends of the intervals of those."""
-    options = IntervalOptions(result.level, result.interval_method, result.reward_bounds)
-    # all logs together; the log itself; the logs drawn from it
-    _, first, *rest = estimates(View(drawn, contrast), {name: result.registry[name]}, options).values()
-    lower, upper = (np.array([getattr(estimate.interval, end) for estimate in rest]) for end in ("lower", "upper"))
-    return first.value, lower, upper
 
 
 def _share(share: float) -> str:

@@ -112,14 +112,11 @@ def bin_sql(reward: str, thresholds: Sequence[float]) -> str:
         if first == last:
             return str(first)
         middle = (first + last) // 2
-        return f"CASE WHEN {reward} <= {_literal(thresholds[middle])} THEN {tree(first, middle)} ELSE {tree(middle + 1, last)} END"
+        digits, _, exponent = repr(float(thresholds[middle])).partition("e")
+        literal = f"{digits if '.' in digits else digits + '.0'}e{exponent or 0}"  # older polars cannot read 1e-09
+        return f"CASE WHEN {reward} <= {literal} THEN {tree(first, middle)} ELSE {tree(middle + 1, last)} END"
 
     return tree(0, len(thresholds))
-
-
-def _literal(value: float) -> str:
-    digits, _, exponent = repr(float(value)).partition("e")
-    return f"{digits if '.' in digits else digits + '.0'}e{exponent or 0}"  # older polars cannot read 1e-09
 
 
 # -- `DistributionFunction`: F on bins, made monotone, with its intervals; and how to read quantiles off it -------------
@@ -180,12 +177,6 @@ class DistributionFunction:
         if low == high or not rise > 0:
             return float(high)
         return float(low + (high - low) * min(max((q - before) / rise, 0.0), 1.0))
-
-
-def error_of(interval: Interval) -> float:
-    """Half the width of an interval in units of the normal's: what Woodruff's interval says about the standard error."""
-    width = interval.upper - interval.lower
-    return width / (2 * normal_quantile(interval.level)) if math.isfinite(width) else math.inf
 
 
 # -- `Distribution`: quantiles and CVaR of every policy ----------------------------------------------------------------
@@ -263,9 +254,12 @@ class Distribution(Display):
         if np.isnan(curve.value).any():
             return self._unknown(name, "quantile", q)
         interval = Interval(*curve.interval(q, self._ends), self.level, self.options.method.name)
-        verdict = self._judged(name, is_below(self._telling(curve, q)))
+        verdict = self._verdict(name, is_below(self._telling(curve, q)))
         value = curve.quantile(q)
-        return Statistic(name, "quantile", q, value, error_of(interval), interval, verdict, self._note(curve, q))
+        # half the interval's width in units of the normal's: what it says about the standard error
+        width = interval.upper - interval.lower
+        stderr = width / (2 * normal_quantile(interval.level)) if math.isfinite(width) else math.inf
+        return Statistic(name, "quantile", q, value, stderr, interval, verdict, self._note(curve, q))
 
     def cvar(self, q: float, target: str | None = None) -> Statistic:
         r"""The mean of the worst share q of the rewards, the lowest ones: the conditional value at risk (or expected shortfall).
@@ -293,18 +287,18 @@ class Distribution(Display):
         means = {j: self._mean(name, cut) for j, cut in cuts.items()}
         best = means[k]
         upper = max(estimate.interval.upper for estimate in means.values())
-        made = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside, limits=UNKNOWN)
+        interval = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside, limits=UNKNOWN)
         # if all of the worst rewards equal the lowest one, the quantile may be in doubt
         is_lowest = curve.highest[k] == curve.lowest[0]
-        verdict = self._judged(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])
+        verdict = self._verdict(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])
         below, above = self.tails if self.options.reward_bounds is None else (Shape(), Shape())
         if below.k > OPEN and not is_lowest:
-            made = replace(made, lower=-math.inf)
+            interval = replace(interval, lower=-math.inf)
         if above.k > OPEN and q == 1.0:
-            made = replace(made, upper=math.inf)
+            interval = replace(interval, upper=math.inf)
         sides = ({} if is_lowest else {"lowest": below}) | ({"highest": above} if q == 1.0 else {})
         verdict = _with_tails(verdict, {side: tail for side, tail in sides.items() if tail.most > VARIANCE})
-        return Statistic(name, "cvar", q, best.value + inside, best.stderr, made, verdict, self._note(curve, q))
+        return Statistic(name, "cvar", q, best.value + inside, best.stderr, interval, verdict, self._note(curve, q))
 
     def cdf(self, target: str | None = None) -> pl.DataFrame:
         """F at every threshold, with its interval at each, as a polars frame."""
@@ -316,11 +310,11 @@ class Distribution(Display):
 
     def statistics(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> list[Statistic]:
         """These quantiles and CVaRs of every policy."""
-        quantiles = [self.quantile(q, name) for name in self.policies for q in quantile]
-        return sorted(
-            quantiles + [self.cvar(q, name) for name in self.policies for q in cvar],
-            key=lambda statistic: self.policies.index(statistic.target),
-        )
+        return [
+            statistic
+            for name in self.policies
+            for statistic in (*(self.quantile(q, name) for q in quantile), *(self.cvar(q, name) for q in cvar))
+        ]
 
     def table(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> pl.DataFrame:
         """These quantiles and CVaRs of every policy as a tidy polars frame."""
@@ -409,7 +403,7 @@ class Distribution(Display):
         near = [j for j in (k, k + 1) if 0 < j < bins] or [k + 1]
         return min(near, key=lambda j: abs(float(curve.value[j]) - q))
 
-    def _judged(self, name: str, cut: Cut) -> Verdict:
+    def _verdict(self, name: str, cut: Cut) -> Verdict:
         """The verdict on the mean of a reward."""
         return judge(diagnostics(self._view(name, cut))[None]).with_caveats(self.caveats.get(name, ()))
 
@@ -428,7 +422,7 @@ class Distribution(Display):
 
     def _unknown(self, name: str, what: str, q: float) -> Statistic:
         nowhere = Interval(-math.inf, math.inf, self.level, self.options.method.name)
-        verdict = self._judged(name, is_below(len(self.bins)))
+        verdict = self._verdict(name, is_below(len(self.bins)))
         return Statistic(name, what, q, math.nan, math.inf, nowhere, verdict)
 
 
@@ -540,27 +534,25 @@ def distribution(
         raise OptionError(
             "a distribution needs the log itself: the moments of its rewards do not tell their quantiles."
         )
-    whole = as_log(log, parts)
-    whole.need("reward")
-    whole.need_only("distribution")
-    _check(whole)
-    chosen = None if thresholds is None else given_thresholds(thresholds)
-    is_clustered = whole.cluster is not None
-    (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
-    question = question_of(whole, target, weight=weight, wants_groups=options.method.needs_groups)
-    choose((BETA_IPS,), question.moment_columns, question.groups, options.method)  # before the log is read
-    look = first_look(question)
-    at = thresholds_of(look.rewards) if chosen is None else chosen
-    binned = replace(question, segment=(bin_sql(look.sql, at),), is_binned=True)
-    asked = read(binned, Stored(), progress)
-    bins = Bins(with_unweighted(asked.moments[0], LOGGING))
-    tails, missing = tail_shapes(look.rewards), missing_by_target(question, asked)
-    return Distribution(bins, at, options, question.target_names, tails, missing)
-
-
-def _check(log: Log) -> None:
-    if log.propensity is not None and logged_propensity(log) != log.propensity:
+    own_log = as_log(log, parts)
+    own_log.need("reward")
+    own_log.need_only("distribution")
+    if own_log.propensity is not None and logged_propensity(own_log) != own_log.propensity:
         raise OptionError(
             "a distribution takes propensities as logged: its errors would not include those of a propensity model.",
             do="Name the column with `propensity=`.",
         )
+    chosen = None if thresholds is None else given_thresholds(thresholds)
+    is_clustered = own_log.cluster is not None
+    (options,) = options_of(
+        interval, level, own_log.reward, is_clustered=is_clustered, reward_bounds=own_log.reward_bounds
+    )
+    question = question_of(own_log, target, weight=weight, wants_groups=options.method.needs_groups)
+    choose((BETA_IPS,), question.moment_columns, question.groups, options.method)  # before the log is read
+    look = first_look(question)
+    at = thresholds_of(look.rewards) if chosen is None else chosen
+    binned = replace(question, segment=(bin_sql(look.sql, at),), is_binned=True)
+    sums = read(binned, Stored(), progress)
+    bins = Bins(with_unweighted(sums.moments[0], LOGGING))
+    tails, missing = tail_shapes(look.rewards), missing_by_target(question, sums)
+    return Distribution(bins, at, options, question.target_names, tails, missing)

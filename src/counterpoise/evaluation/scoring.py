@@ -14,7 +14,7 @@ from counterpoise.evaluation.estimates import IntervalOptions, interval_at
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.view import View
 from counterpoise.log.parts import Columns, Frame
-from counterpoise.readers.policies import ActionTable, chosen
+from counterpoise.readers.policies import ActionTable, logged_probabilities
 
 NEEDED = ("action", "reward", "propensity")
 OPTIONAL = ("cluster",)
@@ -47,7 +47,10 @@ def logged(
 
 def parts_of(y: Any) -> dict[str, Any]:
     """The parts of a log in what `logged` returns, or in a frame or mapping with columns of those names."""
-    names = _names(y)
+    fields = getattr(getattr(y, "dtype", None), "names", None)
+    if fields is None:
+        fields = y.columns if hasattr(y, "columns") else y if isinstance(y, Mapping) else ()
+    names = list(fields)
     missing = [name for name in NEEDED if name not in names]
     if missing:
         raise OptionError(
@@ -56,13 +59,6 @@ def parts_of(y: Any) -> dict[str, Any]:
             "pass a log instead, with `propensity='model'`.",
         )
     return {name: np.asarray(y[name]) for name in (*NEEDED, *OPTIONAL) if name in names}
-
-
-def _names(y: object) -> list[str]:
-    fields = getattr(getattr(y, "dtype", None), "names", None)
-    if fields is not None:
-        return list(fields)
-    return list(y.columns) if hasattr(y, "columns") else list(y) if isinstance(y, Mapping) else []
 
 
 def value_scorer(
@@ -99,7 +95,7 @@ def value_scorer(
         raise OptionError(f"`bound=` must be 'lower', 'upper' or None; found {bound!r}.")
     parts = parts_of(y)
     table = np.asarray(policy.predict_proba(X), dtype=np.float64)
-    target = chosen(ActionTable(np.asarray(policy.classes_), table), parts.pop("action"))
+    target = logged_probabilities(ActionTable(np.asarray(policy.classes_), table), parts.pop("action"))
     result = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)
     if bound is None:
         return float(result["policy", estimator].value)

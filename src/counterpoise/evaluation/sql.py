@@ -76,12 +76,14 @@ def sql(
     answer = answer.with_columns(nw.lit(center).alias(CENTER))
     try:
         outer = sqlglot.parse_one(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
-        inner = _inner(sqlglot, question, names, dialect)
-        table = sqlglot.exp.Table
-        whole = outer.transform(
-            lambda node: inner.subquery(node.alias or "log") if isinstance(node, table) and node.name == "log" else node
-        )
-        return str(whole.sql(dialect=dialect, pretty=True))
+        inner, table = _inner(sqlglot, question, names, dialect), sqlglot.exp.Table
+
+        def with_inner(node: Expression) -> Expression:
+            is_log = isinstance(node, table) and node.name == "log"  # the only table there is
+            return inner.subquery(node.alias or "log") if is_log else node
+
+        statement = outer.transform(with_inner)
+        return str(statement.sql(dialect=dialect, pretty=True))
     except CounterpoiseError:
         raise
     except ValueError as error:  # an unknown dialect
@@ -106,10 +108,10 @@ def from_sums(
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
     if isinstance(rows, Sequence):
-        sums = pl.DataFrame(rows, infer_schema_length=None)
+        frame = pl.DataFrame(rows, infer_schema_length=None)
     else:
-        sums = pl.DataFrame(nw.from_native(rows).lazy().collect("polars").to_native())
-    answer = _check_answer(sums, question)
+        frame = pl.DataFrame(nw.from_native(rows).lazy().collect("polars").to_native())
+    answer = _check_answer(frame, question)
     total = int(answer.get_column(ROWS).sum())
     if total == 0:
         raise LogError("the log has no rows.")
@@ -182,13 +184,13 @@ def _question(
         raise OptionError("groups need a cluster, by which a database tells them apart.", do="Pass `cluster=`, too.")
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
-    whole = as_log(log, parts)
-    whole.need_only("sql")
-    if whole.has_estimated_propensities:
+    own_log = as_log(log, parts)
+    own_log.need_only("sql")
+    if own_log.has_estimated_propensities:
         raise OptionError(
             "a propensity model runs in Python, and a statement cannot fit it.", do="Evaluate the table itself."
         )
-    question = question_of(whole, target, weight=weight, segment=segment)
+    question = question_of(own_log, target, weight=weight, segment=segment)
     if question.policies:
         raise OptionError(
             f"the policy {question.policies[0].name!r} runs in Python, and a statement cannot ask it.",
@@ -202,36 +204,27 @@ def _inner(sqlglot: ModuleType, question: Question, names: Mapping[str, str], di
     table, where = question.log.table, question.log.where
     parts = {column: part for part, column in question.columns}
     path = [table] if isinstance(table, str) else list(table or ())
-    quoted = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
-    place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
+    exp = sqlglot.exp
+    quoted = [exp.to_identifier(name, quoted=True) for name in path]
+    place = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
     taken = {choice.column: choice.source_column for choice in question.choices}
-    constants = {column: sqlglot.exp.convert(always.action) for column, always in question.constants.items()}
+    constants = {column: exp.convert(always.action) for column, always in question.constants.items()}
 
     def value(text: str) -> Expression:
-        tree: Expression = (
-            sqlglot.exp.column(text, quoted=True) if _is_name(text) else tree_of(parts[text], text, dialect)
-        )
+        # one word is a name, or what is too odd to be arithmetic; without the table at hand, that is all we have to go by
+        is_name = text.isidentifier() or not any(sign in text for sign in "+-*/()<>=")
+        tree: Expression = exp.column(text, quoted=True) if is_name else tree_of(parts[text], text, dialect)
         return tree
 
-    def made(text: str) -> Expression:
+    def output(text: str) -> Expression:
         if text not in taken:
             return value(text)
-        chosen = constants.get(taken[text]) or value(taken[text])
-        return _is_same(sqlglot.exp, chosen, value(str(question.log.action)))
+        chosen, logged = constants.get(taken[text]) or value(taken[text]), value(str(question.log.action))
+        same = exp.EQ(this=exp.paren(chosen), expression=exp.paren(logged))
+        yes, no = (exp.cast(exp.Literal.number(number), "double") for number in (1, 0))
+        case: Expression = exp.Case().when(same, yes).when(exp.not_(same), no)  # null where one of them is
+        return case
 
-    query = sqlglot.select(*(made(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
+    query = sqlglot.select(*(output(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
     kept: Select = query.where(tree_of("where", where, dialect)) if where else query
     return kept
-
-
-def _is_same(exp: ModuleType, left: Expression, right: Expression) -> Expression:
-    """1 where two expressions are equal, 0 where they are not, null where one is."""
-    same = exp.EQ(this=exp.paren(left), expression=exp.paren(right))
-    yes, no = (exp.cast(exp.Literal.number(number), "double") for number in (1, 0))
-    case: Expression = exp.Case().when(same, yes).when(exp.not_(same), no)
-    return case
-
-
-def _is_name(text: str) -> bool:
-    """Whether a text is one word, or too odd to be arithmetic; without the table at hand, that is all we have to go by."""
-    return text.isidentifier() or not any(sign in text for sign in "+-*/()<>=")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.features import Encoder
-from counterpoise.features.columns import TEXT, codes_of
+from counterpoise.features.encoder import TEXT, codes_of
 from counterpoise.log.parts import Frame
 from counterpoise.models.design import read_items
 from counterpoise.readers.frames import from_table

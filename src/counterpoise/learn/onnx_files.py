@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.features import Encoder
-from counterpoise.features.columns import Column, Numeric, Vector
+from counterpoise.features.encoder import EncodedColumn, Numeric, Vector
 from counterpoise.learn.policy import Policy, cooled
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _encode(model: ModelProto, encoding: Encoder) -> None:
         model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
 
 
-def _column(column: Column, out: str, kind: int) -> tuple[list[NodeProto], ValueInfoProto]:
+def _column(column: EncodedColumn, out: str, kind: int) -> tuple[list[NodeProto], ValueInfoProto]:
     """The nodes that make the policy's inputs of one column, and the input that the column is."""
     from onnx import TensorProto, helper
 

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.features import Encoder
-from counterpoise.features.columns import Numeric
-from counterpoise.features.encoder import with_names
+from counterpoise.features.encoder import Numeric, with_names
 from counterpoise.learn import blocks
 from counterpoise.learn.actions import Candidates, Classes, among, checked_ids, ids_in, mask_of, placed, places_of_rows
 from counterpoise.learn.blocks import ItemScores, Logits, product_of

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.features import Encoder, Scaling
-from counterpoise.features.columns import TEXT, is_missing
+from counterpoise.features.encoder import TEXT, is_missing
 from counterpoise.learn.actions import (
     MOST,
     Classes,

@@ -45,11 +45,8 @@ class Feature:
         >>> Feature("age").name, Feature("country", "level", "de").name, Feature("country", "bucket", bucket=3, buckets=16).name
         ('u·age', 'u·country=de', 'u·country#3/16')
         """
-        if self.kind == "level":
-            return f"{CONTEXT}{self.column}={self.level}"
-        return (
-            f"{CONTEXT}{self.column}#{self.bucket}/{self.buckets}" if self.kind == "bucket" else CONTEXT + self.column
-        )
+        suffixes = {"level": f"={self.level}", "bucket": f"#{self.bucket}/{self.buckets}"}
+        return CONTEXT + self.column + suffixes.get(self.kind, "")
 
     @property
     def is_number(self) -> bool:
@@ -115,17 +112,17 @@ def as_baseline(value: Mapping[str, object] | Iterable[str]) -> dict[str, How]:
     if len(set(columns)) < len(columns):
         raise OptionError(f"`baseline=` names a column twice: {', '.join(map(repr, columns))}.")
     by_column = value if isinstance(value, Mapping) else dict.fromkeys(columns)
-    return {str(column): _how(str(column), how) for column, how in by_column.items()}
-
-
-def _how(column: str, how: object) -> How:
-    if how is None:
-        return None
-    if isinstance(how, Integral) and not isinstance(how, bool) and 2 <= int(how) <= MOST:
-        return int(how)
-    if isinstance(how, list | tuple) and how and all(isinstance(level, str | bool | Integral) for level in how):
-        return tuple(level if isinstance(level, str | bool) else int(level) for level in how)
-    raise OptionError(
-        f"`baseline=` maps {column!r} to {how!r}: give a list of its levels (text or whole numbers), the number of "
-        f"buckets to hash it into (2 to {MOST}), or None."
-    )
+    baseline: dict[str, How] = {}
+    for column, how in by_column.items():
+        if how is None:
+            baseline[str(column)] = None
+        elif isinstance(how, Integral) and not isinstance(how, bool) and 2 <= int(how) <= MOST:
+            baseline[str(column)] = int(how)
+        elif isinstance(how, list | tuple) and how and all(isinstance(level, str | bool | Integral) for level in how):
+            baseline[str(column)] = tuple(level if isinstance(level, str | bool) else int(level) for level in how)
+        else:
+            raise OptionError(
+                f"`baseline=` maps {str(column)!r} to {how!r}: give a list of its levels (text or whole numbers), the number of "
+                f"buckets to hash it into (2 to {MOST}), or None."
+            )
+    return baseline

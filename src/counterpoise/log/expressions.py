@@ -18,7 +18,7 @@ from counterpoise.log.parts import usual
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Always, argument_of
 
-Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+PolarsFrame = TypeVar("PolarsFrame", pl.DataFrame, pl.LazyFrame)
 LazyRows = nw.LazyFrame[Any]  # rows that another library holds
 
 
@@ -49,7 +49,7 @@ class ReadPlan:
     expressions: tuple[str, ...]
     number: str | None = None  # name of a column for the row's number in the log
 
-    def complete(self, frame: Frame, question: Question) -> Frame:
+    def complete(self, frame: PolarsFrame, question: Question) -> PolarsFrame:
         """The rows that meet the condition, with a column for every expression and deterministic target."""
         frame = only(frame if self.number is None else frame.with_row_index(self.number), question.log.where)
         frame = computed(frame, self.expressions)
@@ -60,25 +60,20 @@ class ReadPlan:
                 pl.lit(_constant(always, logged, schema[logged])).alias(name)
                 for name, always in question.constants.items()
             )
-            _check_comparable(frame.collect_schema(), question)
+            schema = frame.collect_schema()
+            for chosen in (
+                target.source_column for target in question.choices
+            ):  # a lazy frame would complain once it runs
+                types = {"chosen": schema[chosen], "action": schema[logged]}
+                try:
+                    pl.DataFrame(schema=types).select(pl.col("chosen") == pl.col("action"))
+                except pl.exceptions.PolarsError as error:
+                    raise not_comparable(chosen, schema[chosen], logged, schema[logged]) from error
             frame = frame.with_columns(
                 (column(target.source_column) == action).cast(pl.Float64).alias(target.column)
                 for target in question.choices
             )
         return frame
-
-
-def _check_comparable(schema: Mapping[str, pl.DataType], question: Question) -> None:
-    """Check that the actions a target chooses can equal logged ones; a lazy frame would only complain once it runs."""
-    action = str(question.log.action)
-    for target in question.choices:
-        chosen = target.source_column
-        try:
-            pl.DataFrame(schema={"chosen": schema[chosen], "action": schema[action]}).select(
-                pl.col("chosen") == pl.col("action")
-            )
-        except pl.exceptions.PolarsError as error:
-            raise not_comparable(chosen, schema[chosen], action, schema[action]) from error
 
 
 def _constant(always: Always, logged: str, dtype: pl.DataType | nw.dtypes.DType) -> str | float:
@@ -108,7 +103,7 @@ def not_comparable(chosen: str, its_type: object, action: str, logged_type: obje
     )
 
 
-def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
+def computed(frame: PolarsFrame, expressions: Sequence[str]) -> PolarsFrame:
     """The rows with a column for every SQL expression, under its own text."""
     if not expressions:
         return frame
@@ -124,7 +119,7 @@ def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
     return frame.rename({name: text for name, text in names.items() if name in schema})
 
 
-def only(frame: Frame, where: str | None) -> Frame:
+def only(frame: PolarsFrame, where: str | None) -> PolarsFrame:
     """The rows that meet an SQL condition; it may also compare dates with text."""
     if where is None:
         return frame
@@ -150,7 +145,7 @@ def may_use(texts: Iterable[str], names: Iterable[str]) -> list[str]:
     return [name for name in names if name.replace('"', '""').casefold() in written]
 
 
-def _run_sql(frame: Frame, query: str, *texts: str) -> Frame:
+def _run_sql(frame: PolarsFrame, query: str, *texts: str) -> PolarsFrame:
     """The answer to a query; comparing a NaN with anything in its `texts` is unknown, as it is for null."""
     floats = may_use(texts, (name for name, dtype in frame.collect_schema().items() if dtype.is_float()))
     kept = {name: f"counterpoise number {k}" for k, name in enumerate(floats)}
@@ -158,12 +153,12 @@ def _run_sql(frame: Frame, query: str, *texts: str) -> Frame:
         frame = frame.with_columns(
             *(column(name).alias(copy) for name, copy in kept.items()), *(column(name).fill_nan(None) for name in kept)
         )
-        frame = _tried_sql(frame, query)
+        frame = _try_sql(frame, query)
         return frame.with_columns(column(copy).alias(name) for name, copy in kept.items()).drop(*kept.values())
-    return _tried_sql(frame, query)
+    return _try_sql(frame, query)
 
 
-def _tried_sql(frame: Frame, query: str) -> Frame:
+def _try_sql(frame: PolarsFrame, query: str) -> PolarsFrame:
     """The answer to a query, tried on one row of nulls first, because a lazy frame would complain about types only later."""
     schema = frame.collect_schema()
     plain = _plain_names(schema)
@@ -262,9 +257,10 @@ def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
         raise missing(part, text, available)
     if unknown:
         raise missing(part, unknown[0], available, inside=text)
-    lengths = pl.DataFrame({name: [None, None] for name in spelt} or {"": [None, None]}).lazy()
-    if roots and _is_aggregate(lengths, expression):
-        raise adds_up(part, text)
+    two_rows = pl.DataFrame({name: [None, None] for name in spelt} or {"": [None, None]}).lazy()
+    with suppress(pl.exceptions.PolarsError):  # without types, this cannot always tell, but the engine will
+        if roots and two_rows.select(expression.alias("probe")).collect().height != 2:
+            raise adds_up(part, text)
     return roots
 
 
@@ -286,14 +282,6 @@ def _expression(part: str, text: str, spelt: str) -> pl.Expr:
     return expression
 
 
-def _is_aggregate(two_rows: pl.LazyFrame, expression: pl.Expr) -> bool:
-    """Whether rows are aggregated; a test without types cannot always tell, but the engine will."""
-    try:
-        return two_rows.select(expression.alias("probe")).collect().height != 2
-    except pl.exceptions.PolarsError:
-        return False
-
-
 # -- Where a log lives outside this process, in a database or in Spark -------------------------------------------------
 
 
@@ -309,7 +297,7 @@ def has_column(part: str, column: str, available: Sequence[str]) -> bool:
 def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> tuple[LazyRows, dict[str, str]]:
     """A column for every deterministic target: 1 if the logged action is the one it takes, 0 if not, null if unknown."""
     action = nw.col(names.get(str(question.log.action), str(question.log.action)))
-    made = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}
+    choice_names = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}
     chosen = []
     types = frame.collect_schema() if question.choices else {}
     logged = str(question.log.action)
@@ -325,17 +313,17 @@ def with_actions(frame: LazyRows, question: Question, names: dict[str, str]) -> 
             raise not_comparable(target.source_column, its, logged, other)
     for target in question.choices:
         same = nw.col(names.get(target.source_column, target.source_column)) == action
-        chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[target.column]))
+        chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(choice_names[target.column]))
     # one step for all: a step for each would nest that many subqueries
-    return frame.with_columns(*chosen) if chosen else frame, names | made
+    return frame.with_columns(*chosen) if chosen else frame, names | choice_names
 
 
 def cannot_compute(expressions: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
     """The error for an expression or condition that is not valid here."""
-    known = [text for text in expressions if text is not None]
-    quoted = next(filter(None, (in_quotes(text, available) for text in known)), "")
+    texts = [text for text in expressions if text is not None]
+    quoted = next(filter(None, (in_quotes(text, available) for text in texts)), "")
     return ColumnError(
-        f"the database cannot compute {' or '.join(map(repr, known))}: {first_line(error)}. The log has "
+        f"the database cannot compute {' or '.join(map(repr, texts))}: {first_line(error)}. The log has "
         f"{', '.join(map(repr, available))}.",
         do=f"Text needs single quotes: {quoted!r}." if quoted else "",
     )
@@ -355,10 +343,10 @@ def in_quotes(text: str, available: Sequence[str]) -> str | None:
     >>> in_quotes("country in (DE, FR) and age > 3", ["country", "age"]), in_quotes("age > old", ["age", "old"])
     ("country in ('DE', 'FR') and age > 3", None)
     """
-    known = {name.lower() for name in available} | _WORDS
+    words = {name.lower() for name in available} | _WORDS
     for match in _COMPARED.finditer(text):
         word = (match["word"] or "").strip('"')
-        if word and word.lower() not in known:
+        if word and word.lower() not in words:
             quoted = f"{text[: match.start('word')]}'{word}'{text[match.end('word') :]}"
             return in_quotes(quoted, available) or quoted
     return None

@@ -53,9 +53,9 @@ def integer_ids(values: pl.Series) -> pl.Series:
         return values.cast(pl.Int64) if narrow else (values % pl.Series([PRIME], dtype=values.dtype)).cast(pl.Int64)
     if values.dtype.is_float():
         values = values.fill_nan(None)
-        whole = (values % 1 == 0) & (values.abs() < 2.0**53)
-        numbers = values.set(~whole.fill_null(False), None).cast(pl.Int64)
-        return numbers.zip_with(whole.fill_null(True), _checksums(values))
+        is_whole = (values % 1 == 0) & (values.abs() < 2.0**53)
+        numbers = values.set(~is_whole.fill_null(False), None).cast(pl.Int64)
+        return numbers.zip_with(is_whole.fill_null(True), _checksums(values))
     return _checksums(values)
 
 
@@ -65,13 +65,10 @@ def _checksums(values: pl.Series) -> pl.Series:
     except pl.exceptions.PolarsError as error:
         raise ColumnError(f"cluster {values.name!r} must hold numbers or text, but holds {values.dtype}.") from error
     distinct = text.drop_nulls().unique()
-    ids = pl.Series([_checksum(value) for value in distinct], dtype=pl.Int64)
+    # the first six hexadecimal digits, which stay below the prime and are enough for 10,000 groups
+    digits = (hashlib.md5(value.encode(), usedforsecurity=False).hexdigest()[:6] for value in distinct)
+    ids = pl.Series([int(six, 16) for six in digits], dtype=pl.Int64)
     return text.replace_strict(distinct, ids, default=None, return_dtype=pl.Int64)
-
-
-def _checksum(text: str) -> int:
-    """The first six hexadecimal digits of the checksum, which stay below the prime and are enough for 10,000 groups."""
-    return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:6], 16)
 
 
 # -- random numbers that belong to a row -------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,9 +16,7 @@ from uuid import uuid4
 from counterpoise.errors import LogError, OptionError
 
 Action = str | int
-ROUNDED = (
-    1e-4  # by so much may probabilities add up to something else than 1, and a propensity differ: as 32-bit numbers do
-)
+ROUNDED = 1e-4  # so far may a sum of probabilities be from 1, and a propensity from its own: 32-bit numbers are
 OWN = ("id", "time", "policy", "action", "propensity", "candidates", "probabilities")
 FIRST = b'{"id": '  # how every line of ours begins
 BLOCK = 65_536
@@ -119,12 +116,12 @@ def check_decision(
             raise OptionError(
                 "a decision needs the probability of its action.", do="Pass `probabilities=`, or `propensity=` alone."
             )
-        return _served(action, _share("the propensity", propensity))
+        return _nonzero(action, _share("the propensity", propensity))
     shares = _shares(probabilities)
     if action not in shares:
-        known = ", ".join(map(repr, list(shares)[:5])) + (", …" if len(shares) > 5 else "")
+        candidates = ", ".join(map(repr, list(shares)[:5])) + (", …" if len(shares) > 5 else "")
         raise LogError(
-            f"the action {action!r} is not among the {len(shares):,} candidates ({known}).",
+            f"the action {action!r} is not among the {len(shares):,} candidates ({candidates}).",
             do="If a rule or a filter changed the choice, pass the candidates and probabilities of the whole chain.",
         )
     total = math.fsum(shares.values())
@@ -133,7 +130,7 @@ def check_decision(
             f"the probabilities of the {len(shares):,} candidates add up to {total:.6g}, not to 1.",
             do="Pass those of all candidates, after every filter, with all their digits.",
         )
-    served = _served(action, shares[action])
+    served = _nonzero(action, shares[action])
     if propensity is not None:
         logged = _share("the propensity", propensity)
         if not math.isclose(logged, served, rel_tol=ROUNDED):
@@ -163,7 +160,7 @@ def _share(what: str, value: object) -> float:
     return float(number)
 
 
-def _served(action: Action, share: float) -> float:
+def _nonzero(action: Action, share: float) -> float:
     if share == 0.0:
         raise LogError(
             f"the action {action!r} was shown, and its probability is 0.",
@@ -215,7 +212,10 @@ def _moment(time: object) -> str:
 def _append(path: str | PathLike[str], line: bytes) -> None:
     """Add a whole line to a file, or nothing: what could be written only in part (a full disk) is taken back."""
     try:
-        with _locked(path) as file:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | PLAIN, 0o644)
+        try:
+            if LOCKS is not None:  # nobody else who records can write to it meanwhile
+                LOCKS.flock(file, LOCKS.LOCK_EX)
             size = _whole_lines(file, path)
             try:
                 written = os.write(file, line)
@@ -224,21 +224,11 @@ def _append(path: str | PathLike[str], line: bytes) -> None:
             except BaseException:
                 os.ftruncate(file, size)
                 raise
+        finally:
+            os.close(file)
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
         raise LogError(f"cannot write to {os.fspath(path)!r}: {reason}.", do="Name another file.") from error
-
-
-@contextmanager
-def _locked(path: str | PathLike[str]) -> Iterator[int]:
-    """The file, opened to append; nobody else who records can write to it meanwhile."""
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | PLAIN, 0o644)
-    try:
-        if LOCKS is not None:
-            LOCKS.flock(file, LOCKS.LOCK_EX)
-        yield file
-    finally:
-        os.close(file)
 
 
 def _whole_lines(file: int, path: str | PathLike[str]) -> int:

@@ -37,8 +37,8 @@ def row_keys(context: Sequence[ArrayLike], action: Sized, reward: ArrayLike) -> 
     seed = np.zeros(len(action), dtype=np.uint64)
     for column in context:
         seed = mix((seed ^ _bits(column)) + STEP)
-    whole = mix((mix((seed ^ _bits(action)) + STEP) ^ _bits(reward)) + STEP)
-    return (seed & UPPER) | (whole >> HALF)
+    row = mix((mix((seed ^ _bits(action)) + STEP) ^ _bits(reward)) + STEP)
+    return (seed & UPPER) | (row >> HALF)
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,14 @@ class Watch:
 
     def add(self, keys: Keys) -> None:
         """See some rows of the log."""
-        known = self.sketch.keys
+        lowest = self.sketch.keys
         self.rows += len(keys)
-        is_full = len(known) == self.sketch.size
-        near = keys[keys <= known[-1]] if is_full else keys
+        is_full = len(lowest) == self.sketch.size
+        near = keys[keys <= lowest[-1]] if is_full else keys
         self.near += len(near)
-        at = np.minimum(np.searchsorted(known, near), len(known) - 1)
-        self.counts += np.bincount(at[known[at] == near], minlength=len(known))
-        contexts = np.unique(known & UPPER)
+        at = np.minimum(np.searchsorted(lowest, near), len(lowest) - 1)
+        self.counts += np.bincount(at[lowest[at] == near], minlength=len(lowest))
+        contexts = np.unique(lowest & UPPER)
         place = np.minimum(np.searchsorted(contexts, near & UPPER), len(contexts) - 1)
         self.familiar += int((contexts[place] == near & UPPER).sum())
 
@@ -208,7 +208,11 @@ def _bits(column: object) -> Keys:
     if isinstance(column, pl.Series):
         kind = str(column.dtype)
         if kind.startswith(("List", "Array")):
-            return _of_lists(column)
+            rows = [() if numbers is None else numbers for numbers in column.to_list()]
+            table = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
+            for row, numbers in zip(table, rows, strict=True):
+                row[: len(numbers)] = numbers
+            return _of_table(table)
         if kind.startswith(("String", "Categorical", "Enum", "Binary", "Null", "Object")):
             return _of_texts(column.cast(pl.String) if kind != "Object" else column)
         if kind.startswith(("Date", "Time", "Duration")):
@@ -230,27 +234,19 @@ def _bits(column: object) -> Keys:
 def _of_numbers(array: NDArray[np.generic]) -> Keys:
     if array.dtype.kind in "mM":
         unknown = np.isnat(array)
-        whole = array.astype(f"{array.dtype.kind}8[us]").astype(np.int64)
-        array = np.where(unknown, np.nan, whole.astype(np.float64))
+        microseconds = array.astype(f"{array.dtype.kind}8[us]").astype(np.int64)
+        array = np.where(unknown, np.nan, microseconds.astype(np.float64))
     numbers = array.astype(np.float64) + 0.0  # of which −0 and 0 are one
     return np.where(np.isnan(numbers), MISSING, numbers.view(np.uint64))
 
 
 def _of_texts(values: pl.Series | NDArray[np.generic]) -> Keys:
     texts = values.to_list() if isinstance(values, pl.Series) else values.tolist()
-    known: dict[object, int] = {None: int(MISSING)}
+    keys: dict[object, int] = {None: int(MISSING)}
     for text in texts:
-        if text not in known:
-            known[text] = int.from_bytes(hashlib.blake2b(str(text).encode(), digest_size=8).digest(), "little")
-    return np.fromiter((known[text] for text in texts), dtype=np.uint64, count=len(texts))
-
-
-def _of_lists(values: pl.Series) -> Keys:
-    rows = [() if numbers is None else numbers for numbers in values.to_list()]
-    table = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
-    for row, numbers in zip(table, rows, strict=True):
-        row[: len(numbers)] = numbers
-    return _of_table(table)
+        if text not in keys:
+            keys[text] = int.from_bytes(hashlib.blake2b(str(text).encode(), digest_size=8).digest(), "little")
+    return np.fromiter((keys[text] for text in texts), dtype=np.uint64, count=len(texts))
 
 
 def _of_table(array: NDArray[np.generic]) -> Keys:

@@ -182,7 +182,7 @@ class CrossFitted:
 # one target: a column or an expression (without a log, the array itself), a saved policy's file, or one of those above
 OneTarget = str | ArrayLike | PathLike[str] | Chosen | Always | Probabilities | ActionGroup | Policy
 Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
-Source = str | Chosen | Always | Probabilities | ActionGroup | CrossFitted | Policy  # what a target is made from
+TargetSource = str | Chosen | Always | Probabilities | ActionGroup | CrossFitted | Policy  # what a target is made from
 
 
 def argument_of(part: str, column: str) -> str:
@@ -201,7 +201,7 @@ class Target:
     """
 
     name: str
-    source: Source
+    source: TargetSource
     by_group: bool = False
 
     @property
@@ -288,15 +288,16 @@ def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple
     log = as_remembered(log, targets)
     if any(not target.is_column for target in targets) and log.action is None:
         raise OptionError("this target needs `action=`, the column with the logged action.")
-    if any(_needs_context(target.source) for target in targets) and not log.context:
+    policies = {target.name: policy for target in targets if is_policy(policy := _policy_of(target.source))}
+    if policies and not log.context:
         raise OptionError("a policy needs `context=`, the columns that it looks at.")
-    blind = [target.name for target in targets if log.candidates is not None and _is_blind(target.source)]
-    if blind:
-        raise OptionError(
-            f"the policy {blind[0]!r} takes no candidates, and so may choose actions that `candidates=` rules out.",
-            do="Let its predict_proba(context, candidates) choose among them, and give it an attribute candidates_; "
-            "or leave out `candidates=`.",
-        )
+    for name, policy in policies.items() if log.candidates is not None else ():
+        if not (hasattr(policy, "candidates_") or is_ranker(policy)):
+            raise OptionError(
+                f"the policy {name!r} takes no candidates, and so may choose actions that `candidates=` rules out.",
+                do="Let its predict_proba(context, candidates) choose among them, and give it an attribute candidates_; "
+                "or leave out `candidates=`.",
+            )
     return targets
 
 
@@ -312,10 +313,10 @@ def as_remembered(log: Log, targets: Sequence[Target]) -> Log:
         return log
     parts: dict[str, Any] = {}
     for part in ("context", "action"):
-        known = {name: kept for name, policy in policies.items() if (kept := getattr(policy, f"{part}_", None))}
-        if not known or getattr(log, part):
+        by_name = {name: kept for name, policy in policies.items() if (kept := getattr(policy, f"{part}_", None))}
+        if not by_name or getattr(log, part):
             continue
-        (first, kept), *others = known.items()
+        (first, kept), *others = by_name.items()
         for name, other in others:
             if other != kept:
                 raise OptionError(
@@ -338,17 +339,6 @@ def _of_arrays(sources: object, log: Log, arrays: Arrays) -> tuple[Target, ...]:
     return tuple(
         Target(name, source if isinstance(source, Always) else arrays.put(name, source)) for name, source in named
     )
-
-
-def _is_blind(source: object) -> bool:
-    """Whether a target is a policy that cannot be shown the candidates of a row."""
-    policy = _policy_of(source)
-    return is_policy(policy) and not (hasattr(policy, "candidates_") or hasattr(policy, "list_probabilities"))
-
-
-def _needs_context(source: object) -> bool:
-    """Whether a target needs the context, because the log's columns do not have its probabilities."""
-    return is_policy(_policy_of(source))
 
 
 def _policy_of(source: object) -> object:
@@ -401,20 +391,23 @@ def check_fitting(log: Log, targets: Sequence[Target]) -> None:
         raise OptionError("`cross_fit=` does not work with `model=` yet: leave one of them out.")
 
 
-def _names_and_sources(sources: object, *, is_fitting: bool) -> Iterator[tuple[str, Source]]:
+def _names_and_sources(sources: object, *, is_fitting: bool) -> Iterator[tuple[str, TargetSource]]:
     if isinstance(sources, Mapping):
         named = [(str(name), target) for name, target in sources.items()]
     else:
         named = [(name_of(target), target) for target in (sources if isinstance(sources, list | tuple) else [sources])]
     for name, target in named:
-        yield name, CrossFitted(target) if is_fitting and is_unfitted(target) else _source(target)
+        if is_fitting and is_unfitted(target):
+            yield name, CrossFitted(target)
+        elif isinstance(target, PathLike) or (isinstance(target, str) and target.endswith(SAVED)):
+            # by name: learning stands on evaluation, and only a saved policy needs it
+            yield name, import_module("counterpoise.learn").load_policy(target)
+        else:
+            _check_source(target)
+            yield name, target
 
 
-def _source(target: object) -> Source:
-    if isinstance(target, PathLike) or (isinstance(target, str) and target.endswith(SAVED)):
-        # by name: learning stands on evaluation, and only a saved policy needs it
-        policy: Policy = import_module("counterpoise.learn").load_policy(target)
-        return policy
+def _check_source(target: object) -> None:
     if type(target).__module__.startswith("sklearn.") and (is_unfitted(target) or not hasattr(target, "predict_proba")):
         what = "is not fitted" if is_unfitted(target) else "has no predict_proba, so that it is no policy"
         raise OptionError(
@@ -422,12 +415,11 @@ def _source(target: object) -> Source:
             do="Pass a classifier of actions that was fitted on other rows; or an unfitted model of the reward with `cross_fit=True`, "
             "to take the action for which it predicts the most.",
         )
-    if isinstance(target, str | Chosen | Always | Probabilities | ActionGroup) or is_policy(target):
-        return target
-    raise OptionError(
-        "a target is the name of a column, an SQL expression, Chosen(…), Always(…), Probabilities(…), ActionGroup(…) or a policy; found "
-        f"{type(target).__name__}. Without a log, pass arrays."
-    )
+    if not (isinstance(target, str | Chosen | Always | Probabilities | ActionGroup) or is_policy(target)):
+        raise OptionError(
+            "a target is the name of a column, an SQL expression, Chosen(…), Always(…), Probabilities(…), ActionGroup(…) or a policy; "
+            f"found {type(target).__name__}. Without a log, pass arrays."
+        )
 
 
 def name_of(source: object) -> str:

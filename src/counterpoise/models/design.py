@@ -14,7 +14,7 @@ from scipy import sparse
 
 from counterpoise.errors import OptionError
 from counterpoise.features import Encoder
-from counterpoise.features.columns import codes_of, text_of
+from counterpoise.features.encoder import codes_of, text_of
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import frame_of, item_ids
 
@@ -46,8 +46,8 @@ class Actions:
         """The features of every action, one row for each, and a last row for actions that are not known."""
         count = len(self.levels)
         if self.items is not None and self.encoder is not None:
-            known = self.encoder.numbers(self.items, is_native=is_native)
-            return np.vstack([known, np.full(known.shape[1], np.nan if is_native else 0.0)])
+            numbers = self.encoder.numbers(self.items, is_native=is_native)
+            return np.vstack([numbers, np.full(numbers.shape[1], np.nan if is_native else 0.0)])
         if is_native:
             codes = np.arange(count + 1, dtype=np.float64)
             return np.where(codes < min(count, NATIVE), codes, np.nan)[:, None]

@@ -68,12 +68,12 @@ def estimator_of(name: str | Predictor, rewards: Floats) -> Predictor:
                 f"`model='logistic'` is for rewards of two values, and these have {len(np.unique(rewards)):,}.",
                 do="Pass `model='ridge'` or `model='boosted'`.",
             )
-        made: Predictor = linear.LogisticRegression(max_iter=1000)
+        estimator: Predictor = linear.LogisticRegression(max_iter=1000)
     elif name == "ridge":
-        made = linear.Ridge()
+        estimator = linear.Ridge()
     else:
-        made = trees.HistGradientBoostingClassifier() if is_binary else trees.HistGradientBoostingRegressor()
-    return made
+        estimator = trees.HistGradientBoostingClassifier() if is_binary else trees.HistGradientBoostingRegressor()
+    return estimator
 
 
 def libraries() -> tuple[ModuleType, ModuleType]:
@@ -134,22 +134,22 @@ def fit_estimator(
     estimator: P, table: Matrix, rewards: Floats, weights: Floats | None, categories: tuple[bool, ...] = ()
 ) -> P:
     """A fitted copy of an estimator."""
-    made = fresh(estimator)
-    if is_native(made) and made.categorical_features in (None, "from_dtype", "warn") and any(categories):
-        made.set_params(categorical_features=list(categories))
+    model = fresh(estimator)
+    if is_native(model) and model.categorical_features in (None, "from_dtype", "warn") and any(categories):
+        model.set_params(categorical_features=list(categories))
     extra = {} if weights is None else {"sample_weight": weights}
     try:
-        return made.fit(table, rewards, **extra)
+        return model.fit(table, rewards, **extra)
     except TypeError as error:
         if weights is None:
-            raise fit_error(made, error) from error
+            raise fit_error(model, error) from error
         raise OptionError(
-            f"mrdr weighs rows in the fit, and {type(made).__name__} takes no sample_weight: choose another model."
+            f"mrdr weighs rows in the fit, and {type(model).__name__} takes no sample_weight: choose another model."
         ) from error
     except CounterpoiseError:  # of an estimator that asks something of ours
         raise
     except ValueError as error:
-        raise fit_error(made, error) from error
+        raise fit_error(model, error) from error
 
 
 def check_rewards(estimator: object, rewards: Floats) -> None:

@@ -119,7 +119,7 @@ LINKS: tuple[Link, ...] = (identity, sigmoid, exponential)
 
 
 @dataclass(frozen=True)
-class Scale:
+class RewardScale:
     """Rewards from scores: a link, and for a classifier the two rewards that it tells apart."""
 
     link: Link
@@ -139,12 +139,12 @@ class Scale:
             return float(special.logit(share) if self.link is sigmoid else np.log(share))
 
 
-def scales_of(estimator: object) -> list[Scale]:
+def scales_of(estimator: object) -> list[RewardScale]:
     """The ways an estimator may turn scores into rewards; a comparison shows which one it uses."""
     classes = getattr(estimator, "classes_", None)
     if classes is None:
-        return [Scale(link) for link in LINKS]
-    return [Scale(sigmoid, float(classes[0]), float(classes[1]))] if len(classes) == 2 else []
+        return [RewardScale(link) for link in LINKS]
+    return [RewardScale(sigmoid, float(classes[0]), float(classes[1]))] if len(classes) == 2 else []
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Linear:
 
     weights: Floats
     scores: Floats
-    scale: Scale
+    scale: RewardScale
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """The scale of f(x) + g(a)."""
@@ -166,12 +166,12 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Stacked:
+class StackedLinear:
     """A linear model for every action: all scores at once are a product of matrices."""
 
     weights: Floats  # of the context, a column for each action
     scores: Floats
-    scale: Scale
+    scale: RewardScale
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """Each row with the weights of its action."""
@@ -193,21 +193,21 @@ def linear(estimator: object, design: Design) -> list[Linear]:
     return [Linear(w[:d], np.asarray(design.features @ w[d:]) + b, scale) for scale in scales_of(estimator)]
 
 
-def stack(fit: PerAction) -> list[Stacked]:
+def stack(fit: PerAction) -> list[StackedLinear]:
     """The linear models of all actions in one, if all are linear and alike."""
     estimators = [model for model in fit.models if not isinstance(model, Constant)]
     coefficients = {id(model): pair for model in estimators if (pair := _coefficients(model)) is not None}
     if not estimators or len(coefficients) < len(estimators):
         return []
     width = len(coefficients[id(estimators[0])][0])
-    made = []
+    forms = []
     for scale in scales_of(estimators[0]):
         pairs = [
             (np.zeros(width), scale.score(model.value)) if isinstance(model, Constant) else coefficients[id(model)]
             for model in fit.models
         ]
-        made.append(Stacked(np.column_stack([w for w, _ in pairs]), np.array([b for _, b in pairs]), scale))
-    return made
+        forms.append(StackedLinear(np.column_stack([w for w, _ in pairs]), np.array([b for _, b in pairs]), scale))
+    return forms
 
 
 def _coefficients(estimator: object) -> tuple[Floats, float] | None:
@@ -264,25 +264,25 @@ class BoostedTrees(Joint):
     used: NDArray[np.int64]  # the paths that end in leaves
     scores: NDArray[np.float32]  # of these × actions
     always: NDArray[np.float32]  # what every action gets unconditionally
-    scale: Scale
+    scale: RewardScale
 
     def table(self, x: Floats, codes: Codes) -> Reals:
         """Contexts × paths times paths × actions."""
         scores = np.ascontiguousarray(self.scores[:, codes])
         rewards = np.empty((len(x), len(codes)), dtype=np.float32)
         for part in blocks(len(x), CONTEXTS_AT_ONCE):
-            rewards[part] = self.scale(self._taken(x[part]).T @ scores + self.always[codes])
+            rewards[part] = self.scale(self._paths_taken(x[part]).T @ scores + self.always[codes])
         return rewards
 
-    def _taken(self, x: Floats) -> NDArray[np.float32]:
+    def _paths_taken(self, x: Floats) -> NDArray[np.float32]:
         """Which paths every context takes: paths × contexts."""
         taken = np.empty((len(self.paths), len(x)), dtype=np.bool_)
         columns = np.ascontiguousarray(x.T)
-        known: dict[int, NDArray[np.bool_]] = {}
+        by_split: dict[int, NDArray[np.bool_]] = {}
         for k, path in enumerate(self.paths):
-            left = known.get(id(path.split))
+            left = by_split.get(id(path.split))
             if left is None:
-                left = known[id(path.split)] = path.split(columns[path.split.column])
+                left = by_split[id(path.split)] = path.split(columns[path.split.column])
             side = left if path.goes_left else ~left
             np.logical_and(taken[path.before], side, out=taken[k]) if path.before >= 0 else np.copyto(taken[k], side)
         return taken[self.used].astype(np.float32)
@@ -290,30 +290,25 @@ class BoostedTrees(Joint):
 
 def trees(estimator: Any, design: Design) -> list[BoostedTrees]:
     """Histogram gradient boosting taken apart, once for each link it may have; empty if it cannot be."""
+    # it puts categories first: which of the design's columns each of its inner columns is
+    places = list(range(len(design.context) + design.features.shape[1]))
+    if is_native(estimator) and getattr(estimator, "is_categorical_", None) is not None:
+        is_category = np.asarray(estimator.categorical_features, dtype=np.bool_)
+        places = [*np.flatnonzero(is_category).tolist(), *np.flatnonzero(~is_category).tolist()]
     try:
-        places = _places(estimator, design)
         steps = [tree for (tree,) in estimator._predictors]
         base = float(np.asarray(estimator._baseline_prediction).reshape(-1)[0])
     except (AttributeError, TypeError, ValueError):  # the inner parts of another version, or more than two classes
         return []
     features = np.asarray(design.features)
-    made = _Paths(features, len(design.context))
+    collector = _Paths(features, len(design.context))
     for tree in steps:
-        made.add(tree, places)
-    used = sorted(made.scores)
-    scores = np.array([made.scores[k] for k in used], dtype=np.float32).reshape(len(used), len(features))
-    always = (made.always + base).astype(np.float32)
-    parts = tuple(made.paths), np.array(used, dtype=np.int64), scores, always
+        collector.add(tree, places)
+    used = sorted(collector.scores)
+    scores = np.array([collector.scores[k] for k in used], dtype=np.float32).reshape(len(used), len(features))
+    always = (collector.always + base).astype(np.float32)
+    parts = tuple(collector.paths), np.array(used, dtype=np.int64), scores, always
     return [BoostedTrees(estimator, design, *parts, scale) for scale in scales_of(estimator)]
-
-
-def _places(estimator: object, design: Design) -> list[int]:
-    """Which of the design's columns each of the estimator's inner columns is: it puts categories first."""
-    width = len(design.context) + design.features.shape[1]
-    if not is_native(estimator) or getattr(estimator, "is_categorical_", None) is None:
-        return list(range(width))
-    is_category = np.asarray(estimator.categorical_features, dtype=np.bool_)
-    return [*np.flatnonzero(is_category).tolist(), *np.flatnonzero(~is_category).tolist()]
 
 
 class TreePredictor(Protocol):
@@ -345,7 +340,12 @@ class _Paths:
                 worth += node["value"] * actions
                 return
             column = places[int(node["feature_idx"])]
-            split = _split(tree, node, column if column < self.width else column - self.width)
+            categories = None
+            if node["is_categorical"]:
+                words = np.asarray(tree.raw_left_cat_bitsets[int(node["bitset_idx"])], dtype=np.uint32)
+                categories = ((words[:, None] >> np.arange(32, dtype=np.uint32)) & 1).astype(bool).reshape(-1)
+            own = column if column < self.width else column - self.width  # among those of the context or the action
+            split = TreeSplit(own, float(node["num_threshold"]), categories, bool(node["missing_go_to_left"]))
             if column < self.width:
                 for child, goes_left in (("left", True), ("right", False)):
                     self.paths.append(TreePath(before, split, goes_left))
@@ -356,11 +356,3 @@ class _Paths:
                 walk(int(node["right"]), before, actions & ~left)
 
         walk(0, -1, np.ones(len(self.features), dtype=np.bool_))
-
-
-def _split(tree: TreePredictor, node: np.void, column: int) -> TreeSplit:
-    categories = None
-    if node["is_categorical"]:
-        words = np.asarray(tree.raw_left_cat_bitsets[int(node["bitset_idx"])], dtype=np.uint32)
-        categories = ((words[:, None] >> np.arange(32, dtype=np.uint32)) & 1).astype(bool).reshape(-1)
-    return TreeSplit(column, float(node["num_threshold"]), categories, bool(node["missing_go_to_left"]))

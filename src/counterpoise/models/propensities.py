@@ -61,9 +61,8 @@ def thompson_normal(mean: ArrayLike, sd: ArrayLike, top: int = 1) -> Floats:
     """
     shape, (m, s) = _rows({"mean": mean, "sd": sd}, positive=("sd",))
     scale = s.max(axis=1, keepdims=True)  # only differences matter, and they keep their digits
-    return _chances(Normals, ((m - m.max(axis=1, keepdims=True)) / scale, s / scale), _check_top(top, shape)).reshape(
-        shape
-    )
+    parameters = (m - m.max(axis=1, keepdims=True)) / scale, s / scale
+    return _chances(Normals, parameters, _check_top(top, shape)).reshape(shape)
 
 
 def softmax(scores: ArrayLike, temperature: float = 1.0) -> Floats:

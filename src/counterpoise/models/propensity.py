@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -24,10 +24,9 @@ from counterpoise.log.log import ESTIMATED as PROPENSITY
 from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import Column, Unlogged
 from counterpoise.log.question import Question
+from counterpoise.models.cross_fitting import CrossFit, PropensityQuality, propensity_quality_of
 from counterpoise.models.design import Actions, Codes, actions_of, blocks
 from counterpoise.models.estimators import ClassPredictor, fit_estimator, is_native, libraries
-from counterpoise.models.folds import CrossFit
-from counterpoise.models.quality import QUANTILES, PropensityQuality, calibration_of, effective_rows
 from counterpoise.models.reward import SAMPLE, check_count, identity_of, lean_question
 from counterpoise.moments import Floats
 from counterpoise.readers.progress import progress_bar, progress_line
@@ -122,14 +121,6 @@ def propensity_of(log: Log) -> Propensity | None:
     return Propensity() if isinstance(log.propensity, str) and log.propensity == MODEL else None
 
 
-def needs_context(log: Log) -> None:
-    """Raise an error if the log does not say what a propensity model looks at and predicts."""
-    if log.action is None:
-        raise OptionError("a propensity model needs `action=`, the column with the logged action.")
-    if not log.context:
-        raise OptionError("a propensity model needs `context=`, the columns that the logging policy looked at.")
-
-
 # -- the step: before the fit, the fold of every row; after it, what the model of the other folds gives the row's action ---
 
 FOLD = "counterpoise propensity fold"
@@ -213,10 +204,10 @@ class FittedPropensity(UnfittedPropensity):
         """The batch with propensities; rows without an action or an id get none, as they are bad anyway."""
         folds = self.folds(frame, first_row)
         action = str(question.log.action)
-        known = frame.select(exactly(action)).to_series().is_not_null().to_numpy() & (folds >= 0)
+        has_both = frame.select(exactly(action)).to_series().is_not_null().to_numpy() & (folds >= 0)
         propensities = np.full(frame.height, np.nan)
-        rows = frame.filter(known)
-        propensities[known] = self._propensities(self.x(rows), self.codes(rows, action), folds[known])
+        rows = frame.filter(has_both)
+        propensities[has_both] = self._propensities(self.x(rows), self.codes(rows, action), folds[has_both])
         values = pl.Series(PROPENSITY, propensities).fill_nan(None)
         if self.column is not None:
             logged = frame.select(exactly(self.column)).to_series().cast(pl.Float64).fill_nan(None)
@@ -243,7 +234,10 @@ SHOWN = 50_000  # rows from which the quality is measured
 
 def with_propensities(question: Question, model: Propensity) -> Question:
     """The question with an unfitted propensity model in it; raises an error before anything is read if that is not possible."""
-    needs_context(question.log)
+    if question.log.action is None:
+        raise OptionError("a propensity model needs `action=`, the column with the logged action.")
+    if not question.log.context:
+        raise OptionError("a propensity model needs `context=`, the columns that the logging policy looked at.")
     check_kinds(kinds_of(question.log), "a propensity model")
     if question.log.candidates is not None:
         raise OptionError(
@@ -271,8 +265,16 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
         rows, logged = _rows(question, unfitted)
     actions = actions_of(rows.select(exactly(action)).to_series(), None)
     unlogged = "" if unfitted.column is None else f" without a propensity in {unfitted.column!r}"
-    _check_actions(actions, action, unlogged)
-    estimator = _estimator(propensity.estimator)
+    if len(actions.levels) < 2:
+        raise LogError(
+            f"every row{unlogged or ' of the log'} has the action {actions.levels[0]!r} in {action!r}: there is no choice to model, and "
+            f"{'these rows say' if unlogged else 'the log says'} nothing about other actions."
+        )
+    estimator = propensity.estimator
+    if isinstance(estimator, str):
+        linear, trees = libraries()
+        is_logistic = estimator == "logistic"
+        estimator = linear.LogisticRegression(max_iter=1000) if is_logistic else trees.HistGradientBoostingClassifier()
     context = Encoder.of(rows, question.log.context)
     native = is_native(estimator)
     x = context.numbers(rows, is_native=native)
@@ -285,8 +287,8 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
         for fold in range(propensity.folds):
             others = folds != fold
             _check_seen(actions, codes, others, fold, unlogged)
-            made = fit_estimator(estimator, x[others], codes[others], None, context.is_category)
-            classifiers.append(ActionClassifier(made, count, shares))
+            fitted = fit_estimator(estimator, x[others], codes[others], None, context.is_category)
+            classifiers.append(ActionClassifier(fitted, count, shares))
             if report is not None:
                 report(1)
     some = np.arange(len(codes))[:: max(len(codes) // SHOWN, 1)]
@@ -294,7 +296,7 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
     sharpness = sharpness_of(table, codes[some], shares) if propensity.calibrate else 1.0
     classifiers = [replace(classifier, sharpness=sharpness) for classifier in classifiers]
     floor = FLOOR / count if propensity.floor is None else float(propensity.floor)
-    quality = _quality(
+    quality = propensity_quality_of(
         sharpen(table, shares, sharpness), codes[some], shares, floor,
         model=type(estimator).__name__, rows=len(codes), folds=propensity.folds, actions=count, context=question.log.context,
         logged=logged, sharpness=sharpness, floor=floor,
@@ -306,9 +308,9 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
 def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFrame, int]:
     """The rows to fit on, and how many were left out because their propensity was logged."""
     lean = replace(lean_question(question, ()), model=None)
-    whole = engine_of(lean.log).sampled(lean, unfitted.model.sample)
-    action = whole.select(exactly(str(question.log.action))).to_series()
-    rows = whole.filter(action.is_not_null() & (whole.get_column(FOLD) >= 0))
+    sample = engine_of(lean.log).sampled(lean, unfitted.model.sample)
+    action = sample.select(exactly(str(question.log.action))).to_series()
+    rows = sample.filter(action.is_not_null() & (sample.get_column(FOLD) >= 0))
     if not rows.height:
         raise LogError("no row has an action and a cluster to fit a propensity model from.")
     if unfitted.column is None:
@@ -331,25 +333,6 @@ def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFram
             do=f"Pass `propensity={unfitted.column!r}`.",
         )
     return rows.filter(missing), int((~missing).sum())
-
-
-def _estimator(name: str | ClassPredictor) -> ClassPredictor:
-    if not isinstance(name, str):
-        return name
-    linear, trees = libraries()
-    is_logistic = name == "logistic"
-    made: ClassPredictor = (
-        linear.LogisticRegression(max_iter=1000) if is_logistic else trees.HistGradientBoostingClassifier()
-    )
-    return made
-
-
-def _check_actions(actions: Actions, column: str, unlogged: str) -> None:
-    if len(actions.levels) < 2:
-        raise LogError(
-            f"every row{unlogged or ' of the log'} has the action {actions.levels[0]!r} in {column!r}: there is no choice to model, and "
-            f"{'these rows say' if unlogged else 'the log says'} nothing about other actions."
-        )
 
 
 def _check_seen(actions: Actions, codes: Codes, others: NDArray[np.bool_], fold: int, unlogged: str) -> None:
@@ -392,17 +375,3 @@ def sharpness_of(table: Floats, codes: Codes, shares: Floats) -> float:
         expected = (sharpen(table, shares, middle) * tilt).sum(axis=1).mean()
         low, high = (middle, high) if own > expected else (low, middle)
     return (low + high) / 2
-
-
-def _quality(table: Floats, codes: Codes, shares: Floats, least: float, **others: Any) -> PropensityQuality:
-    p = table[np.arange(len(codes)), codes]
-    kept = np.clip(p, least, 1.0)
-    return PropensityQuality(
-        raised=int((p < least).sum()),
-        log_loss=float(-np.log(kept).mean()),
-        log_loss_of_shares=float(-np.log(shares[codes]).mean()),
-        effective_rows=effective_rows(kept),
-        quantiles=tuple((q, float(np.quantile(kept, q))) for q in QUANTILES),
-        calibration=calibration_of(table, codes),
-        **others,
-    )

@@ -44,7 +44,7 @@ STEP = 1e-4  # of log p, for the derivative of a weight
 
 def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments of a log with the effect of its propensity model on their errors."""
-    step = _fitted(question)
+    step = _fitted_model(question)
     scores = (len(step.actions.levels) - 1) * (1 + step.context.width)
     quality = step.quality
     sampled = quality.rows + quality.logged
@@ -56,18 +56,18 @@ def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[
         )
     lean = replace(question, log=question.log.but(key=()), smoothings=())
     rows = engine_of(lean.log).sampled(lean, ROWS if refits else min(ROWS, CELLS // scores))
-    made = []
+    corrected = []
     for reward, moments in zip(question.log.reward, by_reward, strict=True):
         about = lean.about(reward)
         sample = _Sample.of(rows, about)
         center = float(sample.numbers[about.names.rewards[0]].mean())
         how = sample.by_refitting if refits else sample.by_scores
         covariances = {key: how(key, moments.moments[key].columns, center) for key in moments.moments}
-        made.append(replace(moments, estimated=Estimated(quality.model, sampled, moments.n, center, covariances)))
-    return tuple(made)
+        corrected.append(replace(moments, estimated=Estimated(quality.model, sampled, moments.n, center, covariances)))
+    return tuple(corrected)
 
 
-def _fitted(question: Question) -> FittedPropensity:
+def _fitted_model(question: Question) -> FittedPropensity:
     """The propensity model of a question that was fitted before its moments were made."""
     step = question.propensity_model
     assert isinstance(step, FittedPropensity)
@@ -89,16 +89,15 @@ class _Sample:
     @classmethod
     def of(cls, rows: pl.DataFrame, question: Question) -> _Sample:
         """What is in some completed rows."""
-        step = _fitted(question)
+        step = _fitted_model(question)
         frame = prepare(rows, question, 0).with_row_index("place in the sample")
         good = good_rows(frame, question)
         rows = rows[good.get_column("place in the sample").to_numpy()]
         numbers = {name: good.get_column(name).cast(pl.Float64).to_numpy() for name in question.numbers}
         is_logged = np.zeros(rows.height, dtype=bool)
         if step.column is not None:
-            is_logged = (
-                rows.select(exactly(step.column)).to_series().cast(pl.Float64).fill_nan(None).is_not_null().to_numpy()
-            )
+            logged = rows.select(exactly(step.column)).to_series().cast(pl.Float64).fill_nan(None)
+            is_logged = logged.is_not_null().to_numpy()
         segments: dict[Place, NDArray[np.bool_]] = {None: np.ones(rows.height, dtype=bool)}
         if question.segment:
             labels = good.select(question.names.segments)
@@ -115,23 +114,28 @@ class _Sample:
 
     @cached_property
     def scores(self) -> Floats:
-        """The scores of the model; rows whose propensity was logged have none."""
-        scores = _scores(self.rows, _fitted(self.question), str(self.question.log.action))
+        """What the softmax model's parameters would change in the log-probability of each row's action; nothing, if it was logged."""
+        step, rows = _fitted_model(self.question), self.rows
+        x, codes = step.x(rows), step.codes(rows, str(self.question.log.action))
+        tables = [classifier.table for classifier in step.classifiers]
+        residual = -out_of_fold(tables, x, rows.get_column(FOLD).to_numpy(), len(step.actions.levels))
+        has_code = np.flatnonzero(codes >= 0)
+        residual[has_code, codes[has_code]] += 1.0
+        features = np.column_stack([np.ones(len(x)), x])
+        scores = (residual[:, 1:, None] * features[:, None, :]).reshape(len(x), -1)
         scores[self.is_logged] = 0.0
         return scores
 
     @cached_property
     def refits(self) -> tuple[NDArray[np.int64], Floats]:
         """The group of every row, and for every group all propensities by models that were fitted without it."""
-        step = _fitted(self.question)
+        step = _fitted_model(self.question)
         x, codes = step.x(self.rows), step.codes(self.rows, str(self.question.log.action))
         folds, groups = self.rows.get_column(FOLD).to_numpy(), groups_of(self.cluster)
         categories, calibrate = step.context.is_category, step.model.calibrate
         with threads(x.size):
-            propensities = refit_propensities(
-                step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate
-            )
-        return groups, np.where(self.is_logged, self.numbers[P], np.clip(propensities, step.floor, 1.0))
+            again = refit_propensities(step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate)
+        return groups, np.where(self.is_logged, self.numbers[P], np.clip(again, step.floor, 1.0))
 
     def by_refitting(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
         """Like `by_scores`, from the means without each group of rows."""
@@ -143,9 +147,14 @@ class _Sample:
             for place, inside in self.segments.items():
                 kept = inside & (groups != group)
                 if kept.any() and kept.sum() < inside.sum():
-                    known, fitted = z[kept].mean(axis=0), again[kept].mean(axis=0)
-                    means[place].append(np.concatenate([known, known - fitted]))
-        return {place: _spread(np.array(of_place)) * len(z) for place, of_place in means.items() if len(of_place) > 1}
+                    own, fitted = z[kept].mean(axis=0), again[kept].mean(axis=0)
+                    means[place].append(np.concatenate([own, own - fitted]))
+        covariances = {}
+        for place, of_place in means.items():
+            if len(of_place) > 1:  # the jackknife's, of a mean
+                off = np.array(of_place) - np.mean(of_place, axis=0)
+                covariances[place] = off.T @ off * (len(off) - 1) / len(off) * len(z)
+        return covariances
 
     def by_scores(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
         """The covariances of the moments' columns and of what the fit takes from them, over the whole log and by segment."""
@@ -154,7 +163,7 @@ class _Sample:
         for place, inside in self.segments.items():
             share = inside.mean()
             own = np.where(inside[:, None], z - z[inside].mean(axis=0), 0.0) / share
-            taken = self._explained(np.where(inside[:, None], g, 0.0) / share)
+            taken = self._projection(np.where(inside[:, None], g, 0.0) / share)
             both = self._by_cluster(np.concatenate([own, taken - taken.mean(axis=0)], axis=1))
             covariances[place] = both.T @ both / len(z)
         return covariances
@@ -172,25 +181,20 @@ class _Sample:
         z, g = {"u": u, "s": s, "us": u * s}, {"u": slope, "us": slope * s}
         if "e" in columns:
             e = numbers[names.rewards[0]] - numbers[MODEL_REWARD]
-            other_value = numbers[self._value_of(contrast[1])] if contrast[1] else 0.0
+            # the model's value of the logging policy is that of the logged action
+            rival = names.values[targets.index(contrast[1])] if contrast[1] in targets else MODEL_REWARD
+            other_value = numbers[rival] if contrast[1] else 0.0
             z |= {"e": e, "ue": u * e, "v": numbers[names.values[place]] - other_value - center}
             g["ue"] = slope * e
         z |= {name: numbers[own] for name, own in zip(self.question.control, names.controls, strict=True)}
-        nothing = np.zeros(len(u))
-        return np.column_stack([z[name] for name in columns]), np.column_stack(
-            [g.get(name, nothing) for name in columns]
-        )
-
-    def _value_of(self, target: str) -> str:
-        """The model's value of another target; that of the logging policy is the logged action's."""
-        names, targets = self.question.names, self.question.target_names
-        return names.values[targets.index(target)] if target in targets else MODEL_REWARD
+        slopes = [g.get(name, np.zeros(len(u))) for name in columns]
+        return np.column_stack([z[name] for name in columns]), np.column_stack(slopes)
 
     def _excess(self, t: Floats, other: Floats | None, p: Floats) -> Floats:
         weight = self.question.weight
         return np.asarray(weight.excess(t, p) if other is None else weight.difference(t, other, p))
 
-    def _explained(self, g: Floats) -> Floats:
+    def _projection(self, g: Floats) -> Floats:
         """E[g sᵀ] H⁻¹ s of every row, with expectations over the clusters of other folds."""
         fold = np.random.default_rng(0).permutation(int(self.cluster.max()) + 1)[self.cluster] % FOLDS
         explained = np.zeros(g.shape)
@@ -207,22 +211,6 @@ class _Sample:
             return rows
         count = int(self.cluster.max()) + 1
         return np.column_stack([np.bincount(self.cluster, column, count) for column in rows.T])
-
-
-def _spread(means: Floats) -> Floats:
-    """The jackknife's covariances of a mean, from the means without each group."""
-    off = means - means.mean(axis=0)
-    return np.asarray(off.T @ off * (len(means) - 1) / len(means))
-
-
-def _scores(rows: pl.DataFrame, step: FittedPropensity, action: str) -> Floats:
-    """The scores of the softmax model: what its parameters would change in the log-probability of each row's action."""
-    x, codes, folds = step.x(rows), step.codes(rows, action), rows.get_column(FOLD).to_numpy()
-    residual = -out_of_fold([classifier.table for classifier in step.classifiers], x, folds, len(step.actions.levels))
-    known = np.flatnonzero(codes >= 0)
-    residual[known, codes[known]] += 1.0
-    features = np.column_stack([np.ones(len(x)), x])
-    return (residual[:, 1:, None] * features[:, None, :]).reshape(len(x), -1)
 
 
 # -- the jackknife -----------------------------------------------------------------------------------------------------
@@ -247,21 +235,16 @@ def refit_propensities(
 ) -> Floats:  # fmt: skip
     """For every group, the propensities of the logged actions by models that have seen neither it nor the row's own fold; 0 if unknown."""
     propensities = np.zeros((GROUPS, len(x)))
-    known = (codes >= 0) & ~is_logged
+    usable = (codes >= 0) & ~is_logged
     for group in range(GROUPS):
-        kept = known & (groups != group)
+        kept = usable & (groups != group)
         shares = np.bincount(codes[kept], minlength=classifiers[0].actions) / max(int(kept.sum()), 1)
-        made: list[ActionClassifier] = []
+        refits: list[ActionClassifier] = []
         for fold, classifier in enumerate(classifiers):
             others = kept & (folds != fold)
-            made.append(
-                ActionClassifier(
-                    fit_estimator(classifier.estimator, x[others], codes[others], None, categories),
-                    classifier.actions,
-                    shares,
-                )
-            )
-        table = out_of_fold([classifier.raw for classifier in made], x, folds, len(shares))
+            estimator = fit_estimator(classifier.estimator, x[others], codes[others], None, categories)
+            refits.append(ActionClassifier(estimator, classifier.actions, shares))
+        table = out_of_fold([classifier.raw for classifier in refits], x, folds, len(shares))
         positive = np.maximum(shares, 1e-12)
         sharpness = sharpness_of(table[kept], codes[kept], positive) if calibrate else 1.0
         table = sharpen(table, positive, sharpness)

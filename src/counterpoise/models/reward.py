@@ -20,12 +20,13 @@ from counterpoise.errors import CounterpoiseError, LogError, OptionError
 from counterpoise.features import Encoder, Scaling
 from counterpoise.log.expressions import columns
 from counterpoise.log.good import is_number
-from counterpoise.log.groups import folds_of, row_ids
+from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
 from counterpoise.log.kinds import check_kinds, kinds_of
 from counterpoise.log.log import Log
 from counterpoise.log.parts import Fittable, is_minimized
 from counterpoise.log.question import Question
 from counterpoise.log.targets import CrossFitted, Probabilities, Target
+from counterpoise.models.cross_fitting import FOLD, CrossFit, Quality, quality_of
 from counterpoise.models.design import Codes, Design, actions_of, blocks
 from counterpoise.models.estimators import (
     Predictor,
@@ -40,10 +41,17 @@ from counterpoise.models.estimators import (
     predict_rewards,
 )
 from counterpoise.models.fits import Constant, Fit, Joint, PerAction, linear, stack, trees
-from counterpoise.models.folds import FOLD, CrossFit, draw_actions
-from counterpoise.models.quality import Quality, quality_of
 from counterpoise.moments import Floats
-from counterpoise.readers.policies import ActionTable, add_policies, checked, chosen, has_table, read_by, table_of
+from counterpoise.readers.policies import (
+    ActionTable,
+    Reals,
+    add_policies,
+    check_probabilities,
+    has_table,
+    logged_probabilities,
+    read_by,
+    table_of,
+)
 from counterpoise.readers.progress import Report, progress_bar, progress_line
 from counterpoise.threads import threads
 
@@ -101,7 +109,11 @@ class Reward(Fittable):
             if self.estimator not in NAMES:
                 advice = f"Choose one of {', '.join(NAMES)}, or pass an estimator of scikit-learn."
                 raise OptionError(f"`model={self.estimator!r}` is not known.", do=advice)
-        elif isinstance(self.estimator, type) or not (hasattr(self.estimator, "fit") and _predicts(self.estimator)):
+        elif (
+            isinstance(self.estimator, type)
+            or not hasattr(self.estimator, "fit")
+            or not (hasattr(self.estimator, "predict") or hasattr(self.estimator, "predict_proba"))
+        ):
             what = getattr(self.estimator, "__name__", type(self.estimator).__name__)
             wrong = f"`model=` must have the methods fit and predict, as scikit-learn's estimators do; found {what}."
             raise OptionError(wrong, do="Pass an instance, such as LogisticRegression().")
@@ -129,10 +141,6 @@ def as_reward(model: Any) -> Reward:
     return model if isinstance(model, Reward) else Reward(model)
 
 
-def _predicts(estimator: object) -> bool:
-    return hasattr(estimator, "predict") or hasattr(estimator, "predict_proba")
-
-
 def check_count(name: str, value: object, least: int, most: int) -> None:
     """Check a whole number of a model."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -154,7 +162,7 @@ def value_column(target: str) -> str:
 
 
 @dataclass(frozen=True)
-class Unfitted(CrossFit[Reward]):
+class UnfittedReward(CrossFit[Reward]):
     """A reward model before its fit: a batch gets the fold of every row."""
 
     value_samples: int | None
@@ -167,12 +175,12 @@ class Unfitted(CrossFit[Reward]):
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the folds of its rows, and the policies, if any."""
-        whole = add_policies(frame, question, batch) if question.policies else frame
-        return whole.with_columns(pl.Series(FOLD, self.folds(frame, first_row)))
+        rows = add_policies(frame, question, batch) if question.policies else frame
+        return rows.with_columns(pl.Series(FOLD, self.folds(frame, first_row)))
 
 
 @dataclass(frozen=True)
-class Fitted(Unfitted):
+class FittedReward(UnfittedReward):
     """A cross-fitted reward model: a batch gets its prediction for the logged action, and its value of every target."""
 
     context: Encoder
@@ -189,12 +197,14 @@ class Fitted(Unfitted):
                 ids = row_ids(part, self.identity, first_row)
                 if question.log.cluster is not None:
                     ids = ids.fill_null(0)  # such rows are reported as having no cluster, and for nothing else
-                known = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
-                rows = part if known.all() else part.filter(known)
-                columns = PredictedRows(rows, question, batch, ids.filter(known), self).columns() if known.any() else {}
+                has_both = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
+                rows = part if has_both.all() else part.filter(has_both)
+                columns = (
+                    PredictedRows(rows, question, batch, ids.filter(has_both), self).columns() if has_both.any() else {}
+                )
                 for name in names:
                     values = np.full(part.height, np.nan)
-                    values[known] = columns.get(name, values[known])
+                    values[has_both] = columns.get(name, values[has_both])
                     part = part.with_columns(pl.Series(name, values).fill_nan(None))
                 pieces.append(part)
                 first_row += part.height
@@ -203,12 +213,12 @@ class Fitted(Unfitted):
     def greedy(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> Floats:
         """Whether the logged action is the one with the best prediction, each by the model of its fold; nan without an action or id."""
         ids = row_ids(frame, self.identity, first_row)
-        known = frame.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()
+        has_both = frame.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()
         is_best = np.full(frame.height, np.nan)
         with threads(min(frame.height, ROWS) * len(self.design.actions.levels)):
-            if known.any():
-                rows = PredictedRows(frame.filter(known), question, batch, ids.filter(known), self)
-                is_best[known.to_numpy()] = rows.greedy()
+            if has_both.any():
+                rows = PredictedRows(frame.filter(has_both), question, batch, ids.filter(has_both), self)
+                is_best[has_both.to_numpy()] = rows.greedy()
         return is_best
 
 
@@ -220,7 +230,7 @@ class PredictedRows:
     question: Question
     batch: str
     ids: pl.Series
-    step: Fitted
+    step: FittedReward
 
     @cached_property
     def folds(self) -> NDArray[np.int64]:
@@ -286,9 +296,9 @@ class PredictedRows:
                 start, stop = mine[part][0], mine[part][-1] + 1  # folds are in order, so that these are neighbors
                 table = self._table(target, first[start:stop])
                 rows = order[bounds[start] : bounds[stop]]
-                probability[rows] = chosen(table, logged[rows], member[rows] - start)
+                probability[rows] = logged_probabilities(table, logged[rows], member[rows] - start)
                 value[rows] = self._value(table, fit, first[start:stop])[member[rows] - start]
-        return checked(probability, self.frame, target.name, self.batch), value
+        return check_probabilities(probability, self.frame, target.name, self.batch), value
 
     def _distinct(self, target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The distinct questions to the policy in every fold, in the order of folds, and which of them each row asks."""
@@ -310,10 +320,8 @@ class PredictedRows:
         again = np.flatnonzero(first[member] != np.arange(len(numbers)))
         again = again[:: max(len(again) // ALIKE, 1)][:ALIKE]
         rows = (first[member[again]], again)
-        first_answers, later_answers = (
-            table_of(target.source, self.frame[some], self.question).probabilities for some in rows
-        )
-        return bool(np.allclose(first_answers, later_answers, rtol=0, atol=1e-6, equal_nan=True))
+        earlier, later = (table_of(target.source, self.frame[some], self.question).probabilities for some in rows)
+        return bool(np.allclose(earlier, later, rtol=0, atol=1e-6, equal_nan=True))
 
     def _table(self, target: Target, rows: NDArray[np.int64]) -> ActionTable:
         table = table_of(target.source, self.frame[rows], self.question)
@@ -345,6 +353,43 @@ class PredictedRows:
             )
 
 
+def draw_actions(probabilities: Reals, ids: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
+    """So many actions for every row, at equal distances along the row's probabilities from one uniform start.
+
+    Each action is drawn in proportion to its probability, so the average over the draws is unbiased for any number of them; equal
+    distances leave it with less variance than independent draws.
+
+    >>> draw_actions(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([1, 2]), 2).tolist()
+    [[0, 1], [1, 1]]
+    """
+    # Two steps, since adding up all of a long row in order is slow: which stretch of actions a point falls into, then which action.
+    n, actions = probabilities.shape
+    short = max(int((actions / samples) ** 0.5), 1)
+    width = next((w for w in range(short, 2 * short) if actions % w == 0), short)
+    if actions % width:  # the last stretch ends with actions that have no probability
+        probabilities = np.pad(probabilities, ((0, 0), (0, -actions % width)))
+    table = np.ascontiguousarray(probabilities).reshape(n, -1, width)
+    count = table.shape[1]
+    ones = np.ones(width, dtype=table.dtype)
+    ends = np.cumsum(table @ ones, axis=1, dtype=np.float64)
+    rows, scale = np.arange(n)[:, None], ends[:, -1:]
+    starts = uniform((ids.astype(np.uint64) + np.uint64(1)) * STEP)[:, None]
+    points = (starts + np.arange(samples)) / samples * scale
+    # a single search in all rows, one behind the other
+    places = np.searchsorted((ends / scale + rows).reshape(-1), (points / scale + rows).reshape(-1), side="right")
+    stretch = np.clip(places.reshape(points.shape) - rows * count, 0, count - 1)
+    place = (stretch + rows * count).reshape(-1)
+    before = np.where(stretch > 0, ends.reshape(-1)[place.reshape(n, -1) - 1], 0.0)
+    each = table.reshape(-1, width)[place]
+    # the sums up to every action, by the fastest way there is
+    within = each @ np.triu(np.ones((width, width), dtype=table.dtype))
+    rest = (points - before).reshape(-1, 1).astype(table.dtype)
+    passed = ((within <= rest).astype(table.dtype) @ ones).astype(np.int64)
+    over = np.flatnonzero(passed == width)  # by rounding: the last action of the stretch that has a probability
+    passed[over] = width - 1 - np.argmax(each[over][:, ::-1] > 0, axis=1)
+    return np.asarray(stretch * width + passed.reshape(n, -1))
+
+
 # -- the fit: from a log's question to the same question with a model in it --------------------------------------------
 
 
@@ -356,8 +401,8 @@ Predict = Callable[[NDArray[np.generic]], Floats]
 def good_rows(rows: pl.DataFrame, question: Question) -> pl.DataFrame:
     """The rows that a model can learn from."""
     reward = rows.get_column(question.log.reward[0]).cast(pl.Float64)
-    known = rows.get_column(str(question.log.action)).is_not_null() & (rows.get_column(FOLD) >= 0)
-    return rows.filter(is_number(reward).fill_null(False) & known)
+    has_both = rows.get_column(str(question.log.action)).is_not_null() & (rows.get_column(FOLD) >= 0)
+    return rows.filter(is_number(reward).fill_null(False) & has_both)
 
 
 def row_weights(rows: pl.DataFrame, question: Question) -> Floats:
@@ -382,7 +427,8 @@ def fit_batches(
     report: Report | None,
 ) -> tuple[list[Predictor], int]:
     """A model for every fold, fitted on all rows of the other folds once, in the log's order; and how many rows there are."""
-    models, count = [fresh(estimator) for _ in range(folds)], 0
+    count = 0
+    models: list[Any] = [fresh(estimator) for _ in range(folds)]
     extra = {"classes": np.unique(rewards)} if is_classifier(estimator) else {}
 
     def learn(batches: Iterable[pl.DataFrame]) -> None:
@@ -391,33 +437,27 @@ def fit_batches(
             for part in batch.iter_slices(ROWS):
                 rows = good_rows(part, question)
                 x = context.numbers(rows, is_native=design.is_native)
-                _fit_batch(models, design, x, rows, question, extra)
+                codes = design.actions.codes(rows.get_column(str(question.log.action)))
+                part_folds = rows.get_column(FOLD).to_numpy()
+                own_rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
+                weights = row_weights(rows, question) if question.targets else None
+                for fold, model in enumerate(models):
+                    others = part_folds != fold
+                    if not others.any():
+                        continue
+                    own = {} if weights is None else {"sample_weight": weights[others]}
+                    try:
+                        model.partial_fit(design.pairs(x[others], codes[others]), own_rewards[others], **extra, **own)
+                    except CounterpoiseError:
+                        raise
+                    except (TypeError, ValueError) as error:
+                        raise fit_error(model, error) from error
                 count += rows.height
                 if report is not None:
                     report(rows.height)
 
     engine_of(question.log).over_rows(question, learn, None)
     return models, count
-
-
-def _fit_batch(
-    models: list[Any], design: Design, x: Floats, rows: pl.DataFrame, question: Question, extra: dict[str, Floats]
-) -> None:
-    codes = design.actions.codes(rows.get_column(str(question.log.action)))
-    folds = rows.get_column(FOLD).to_numpy()
-    rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
-    weights = row_weights(rows, question) if question.targets else None
-    for fold, model in enumerate(models):
-        others = folds != fold
-        if not others.any():
-            continue
-        own = {} if weights is None else {"sample_weight": weights[others]}
-        try:
-            model.partial_fit(design.pairs(x[others], codes[others]), rewards[others], **extra, **own)
-        except CounterpoiseError:
-            raise
-        except (TypeError, ValueError) as error:
-            raise fit_error(model, error) from error
 
 
 def with_model(question: Question) -> Question:
@@ -434,7 +474,9 @@ def with_model(question: Question) -> Question:
         raise OptionError(
             "a reward model needs a target's probabilities, and a weight of your own has none: leave out either."
         )
-    _check_samples(log.value_samples)
+    samples: object = log.value_samples
+    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
+        raise OptionError(f"`value_samples={samples!r}` must be a whole number of at least 1.")
     for target in question.targets:
         if not (target.is_choice or has_table(target.source)):
             raise OptionError(
@@ -447,7 +489,7 @@ def with_model(question: Question) -> Question:
     if reward.mrdr and len(question.targets) > 1:
         raise OptionError("mrdr fits a model for one target: evaluate one at a time.")
     values = {name: value_column(name) for name in question.target_names}
-    step = Unfitted(reward, identity_of(log), log.value_samples)
+    step = UnfittedReward(reward, identity_of(log), log.value_samples)
     return replace(question, log=log.but(model_reward=REWARD), model_value=values, model=step)
 
 
@@ -466,7 +508,7 @@ def identity_of(log: Log) -> tuple[str, ...]:
 def fit_reward_model(question: Question, progress: bool | None = None) -> Question:
     """The question with its model fitted on a sample of the log's rows; a fitted one stays as it is."""
     unfitted = question.model
-    if not isinstance(unfitted, Unfitted) or isinstance(unfitted, Fitted):
+    if not isinstance(unfitted, UnfittedReward) or isinstance(unfitted, FittedReward):
         return question
     reward = unfitted.model
     learned = lean_question(question, question.targets if reward.mrdr else ())
@@ -480,7 +522,7 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
     x = context.numbers(rows, is_native=native)
     codes = actions.codes(rows.get_column(str(question.log.action)))
     categories = context.is_category if native else (False,) * context.width
-    design = _suited(Design(categories, actions, native), reward, estimator, x, codes, rewards)
+    design = _design_for(Design(categories, actions, native), reward, estimator, x, codes, rewards)
     folds, weights = rows.get_column(FOLD).to_numpy(), row_weights(rows, question) if reward.mrdr else None
     fits: list[Fit] = []
     predictions = np.full(len(rewards), np.nan)
@@ -509,21 +551,22 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
         )
     quality = replace(quality_of(type(estimator).__name__, reward.folds, rewards, predictions), rows=count)
     return replace(
-        question, model=Fitted(reward, unfitted.identity, unfitted.value_samples, context, design, tuple(fits), quality)
+        question,
+        model=FittedReward(reward, unfitted.identity, unfitted.value_samples, context, design, tuple(fits), quality),
     )
 
 
 def fit_policies(question: Question, progress: bool | None = None) -> Question:
     """The question with its `CrossFitted` targets fitted: each takes the action with the largest reward by the models of other folds."""
 
-    def fitted(target: Target) -> Target:
+    def fit_target(target: Target) -> Target:
         if not isinstance(target.source, CrossFitted) or target.source.step is not None:
             return target
-        unfitted = Unfitted(as_reward(target.source.estimator), identity_of(question.log), None)
+        unfitted = UnfittedReward(as_reward(target.source.estimator), identity_of(question.log), None)
         step = fit_reward_model(replace(lean_question(question, ()), model=unfitted), progress).model
         return replace(target, source=replace(target.source, step=step))
 
-    return replace(question, targets=tuple(map(fitted, question.targets)))
+    return replace(question, targets=tuple(map(fit_target, question.targets)))
 
 
 def lean_question(question: Question, targets: tuple[Target, ...]) -> Question:
@@ -540,7 +583,9 @@ def _work(design: Design, x: Floats) -> int:
     return int(len(x) * (x.shape[1] + (1 if design.is_sparse else design.features.shape[1])))
 
 
-def _suited(design: Design, reward: Reward, estimator: Predictor, x: Floats, codes: Codes, rewards: Floats) -> Design:
+def _design_for(
+    design: Design, reward: Reward, estimator: Predictor, x: Floats, codes: Codes, rewards: Floats
+) -> Design:
     """The design, dense if the estimator takes no sparse tables: fits on a few rows tell, as no tag does for every pipeline and version."""
     if not design.is_sparse or isinstance(reward.estimator, str) or reward.per_action:
         return design
@@ -576,12 +621,12 @@ def fit_numbers(
     native, scaling = is_native(estimator), Scaling.of(context)
 
     def numbers(table: NDArray[np.generic]) -> Floats:
-        return table.astype(np.float64) if native else scaling.standardized(table)
+        return table.astype(np.float64) if native else scaling.standardize(table)
 
     every = pl.Series(np.arange(n_actions))
     actions = actions_of(every, None)
     x, codes = numbers(context), actions.codes(pl.Series(action))
-    design = _suited(Design((False,) * x.shape[1], actions, native), reward, estimator, x, codes, rewards)
+    design = _design_for(Design((False,) * x.shape[1], actions, native), reward, estimator, x, codes, rewards)
     with threads(_work(design, x)):
         fit = fit_one(estimator, design, x, codes, rewards, None, reward.per_action)
     places = actions.codes(every)
@@ -598,21 +643,9 @@ def fit_one(
     per_action: bool,
 ) -> Fit:
     """One model, in the form that predicts fastest."""
-    if per_action:
-        return _fit_per_action(estimator, design, x, codes, rewards, weights)
-    return _take_apart(
-        fit_estimator(estimator, design.pairs(x, codes), rewards, weights, design.is_category), design, x
-    )
-
-
-def _take_apart(made: Predictor, design: Design, x: Floats) -> Fit:
-    forms: list[Fit] = [*linear(made, design), *(trees(made, design) if design.is_native else [])]
-    return _fastest_form(Joint(made, design), forms, x, len(design.actions.levels))
-
-
-def _fit_per_action(
-    estimator: Predictor, design: Design, x: Floats, codes: Codes, rewards: Floats, weights: Floats | None
-) -> Fit:
+    if not per_action:
+        model = fit_estimator(estimator, design.pairs(x, codes), rewards, weights, design.is_category)
+        return _take_apart(model, design, x)
     models: list[Predictor | Constant] = []
     mean = float(rewards.mean())
     for code in range(len(design.actions.levels)):
@@ -625,6 +658,11 @@ def _fit_per_action(
             models.append(fit_estimator(estimator, x[mine], own, some, design.context))
     plain = PerAction((*models, Constant(mean)))
     return _fastest_form(plain, stack(plain), x, len(design.actions.levels))
+
+
+def _take_apart(estimator: Predictor, design: Design, x: Floats) -> Fit:
+    forms: list[Fit] = [*linear(estimator, design), *(trees(estimator, design) if design.is_native else [])]
+    return _fastest_form(Joint(estimator, design), forms, x, len(design.actions.levels))
 
 
 def _fastest_form(plain: Fit, candidates: Sequence[Fit], x: Floats, count: int) -> Fit:
@@ -655,8 +693,3 @@ def _check_classes(estimator: object, rewards: Floats, others: NDArray[np.bool_]
             f"the reward {lost[0]:g} occurs only in fold {fold + 1}, so that the model of that fold could not learn it: it is too rare.",
             do="Pass a regressor, such as Ridge(), or fewer folds with cp.models.Reward(…, folds=2).",
         )
-
-
-def _check_samples(samples: object) -> None:
-    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
-        raise OptionError(f"`value_samples={samples!r}` must be a whole number of at least 1.")

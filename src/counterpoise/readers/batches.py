@@ -10,7 +10,7 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from os import PathLike
@@ -24,7 +24,6 @@ from counterpoise.log.kinds import kinds_of
 from counterpoise.log.parts import Minimize, is_minimized
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup
-from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.columns import CONTEXT
 from counterpoise.moments.log_moments import LogMoments
@@ -72,64 +71,51 @@ class _Hashes:
             self.known[id(value)] = _hash(type(value).__qualname__.encode(), *parts)
         return self.known[id(value)]
 
-    def _parts(self, value: object) -> Iterable[object]:
+    def _parts(self, value: object) -> Iterator[object]:
         match value:
             case list() | tuple():
-                return value if type(value) in (list, tuple) else (type(value), *value)
+                yield from value if type(value) in (list, tuple) else (type(value), *value)
             case dict():
-                return sorted(self.of(key) + self.of(entry) for key, entry in value.items())
+                yield from sorted(self.of(key) + self.of(entry) for key, entry in value.items())
             case set() | frozenset():
-                return sorted(map(self.of, value))
+                yield from sorted(map(self.of, value))
             case np.ndarray() if value.dtype.kind != "O":
-                return (value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes())
+                yield from (value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes())
             case ModuleType():
-                return (value.__name__,)
+                yield value.__name__
             case CodeType():
-                return (value.co_code, value.co_consts, value.co_names, value.co_varnames, value.co_freevars)
+                yield from (value.co_code, value.co_consts, value.co_names, value.co_varnames, value.co_freevars)
             case FunctionType():
-                return _function(value)
+                yield from (value.__module__, value.__qualname__, value.__defaults__, value.__kwdefaults__)
+                yield value.__dict__
+                yield from (cell.cell_contents for cell in value.__closure__ or ())
+                if not _is_installed(value.__module__):
+                    yield value.__code__
+                    for name in sorted(_names(value.__code__) & set(value.__globals__)):
+                        yield from (name, value.__globals__[name])
             case MethodType():
-                return (value.__self__, value.__func__)
+                yield from (value.__self__, value.__func__)
             case staticmethod() | classmethod():
-                return (value.__func__,)
+                yield value.__func__
             case property():
-                return (value.fget,)
+                yield value.fget
             case type():
-                return _class(value)
+                yield from (value.__module__, value.__qualname__)
+                if not _is_installed(value.__module__):
+                    yield value.__bases__
+                    code = (FunctionType, staticmethod, classmethod, property)
+                    for name, part in sorted(vars(value).items()):
+                        if isinstance(part, code) or not name.startswith("_"):
+                            yield from (name, part)
             case _ if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor, which pickles with its addresses
                 tensor = value.detach()
-                return (str(tensor.dtype), tuple(tensor.shape), tensor.cpu().double().numpy())
+                yield from (str(tensor.dtype), tuple(tensor.shape), tensor.cpu().double().numpy())
             case _:
-                return _pickled_parts(value)
-
-
-def _function(function: FunctionType) -> Iterator[object]:
-    yield from (function.__module__, function.__qualname__, function.__defaults__, function.__kwdefaults__)
-    yield function.__dict__
-    yield from (cell.cell_contents for cell in function.__closure__ or ())
-    if not _is_installed(function.__module__):
-        yield function.__code__
-        for name in sorted(_names(function.__code__) & set(function.__globals__)):
-            yield from (name, function.__globals__[name])
-
-
-def _class(kind: type) -> Iterator[object]:
-    yield from (kind.__module__, kind.__qualname__)
-    if not _is_installed(kind.__module__):
-        yield kind.__bases__
-        for name, value in sorted(vars(kind).items()):
-            if isinstance(value, FunctionType | staticmethod | classmethod | property) or not name.startswith("_"):
-                yield from (name, value)
-
-
-def _pickled_parts(value: object) -> Iterator[object]:
-    """What pickle would write about an object."""
-    reduced = value.__reduce_ex__(4)
-    if isinstance(reduced, str):  # the name of something that its module has
-        yield from (str(getattr(value, "__module__", "")), reduced)
-    else:
-        for part in reduced:
-            yield list(part) if isinstance(part, Iterator) else part
+                reduced = value.__reduce_ex__(4)  # what pickle would write
+                if isinstance(reduced, str):  # the name of something that its module has
+                    yield from (str(getattr(value, "__module__", "")), reduced)
+                else:
+                    yield from (list(part) if isinstance(part, Iterator) else part for part in reduced)
 
 
 def _names(code: CodeType) -> set[str]:
@@ -141,10 +127,10 @@ def _names(code: CodeType) -> set[str]:
 @functools.cache
 def _is_installed(module: str | None) -> bool:
     """Whether a module is part of Python or of a package, whose code changes with its version and would be endless to follow."""
-    known = sys.modules.get(module or "")
-    if known is None or module == "__main__":
+    loaded = sys.modules.get(module or "")
+    if loaded is None or module == "__main__":
         return False
-    file, paths = getattr(known, "__file__", None), sysconfig.get_paths()
+    file, paths = getattr(loaded, "__file__", None), sysconfig.get_paths()
     places = (Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     return file is None or any(place in Path(file).parents for place in places)
 
@@ -172,15 +158,15 @@ def fingerprints_of(log: object, batch: str | None) -> Fingerprints:
             "add it twice."
         )
     fingerprints: dict[Path, tuple[object, ...]] = {}
-    known: dict[object, Path] = {}  # by content
+    by_content: dict[object, Path] = {}  # by content
     for path in paths or ():
         fingerprint = _fingerprint(path)
-        if batch is None and fingerprint[0] in known:
+        if batch is None and fingerprint[0] in by_content:
             raise MomentsError(
-                f"the file {str(known[fingerprint[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
+                f"the file {str(by_content[fingerprint[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
                 do="Leave one out, or give all of them a key with `batch=`.",
             )
-        fingerprints[path], known[fingerprint[0]] = fingerprint, path
+        fingerprints[path], by_content[fingerprint[0]] = fingerprint, path
     return fingerprints
 
 
@@ -190,8 +176,8 @@ def _fingerprint(path: Path) -> tuple[object, ...]:
         status = os.fstat(file.fileno())
         digest = hashlib.sha256(f"{status.st_size} ".encode())
         for k in range(min(_PIECES, -(-status.st_size // _PIECE))):
-            whole = status.st_size <= _PIECES * _PIECE
-            file.seek(k * _PIECE if whole else (status.st_size - _PIECE) * k // (_PIECES - 1))
+            is_short = status.st_size <= _PIECES * _PIECE
+            file.seek(k * _PIECE if is_short else (status.st_size - _PIECE) * k // (_PIECES - 1))
             digest.update(file.read(_PIECE))
     return digest.hexdigest()[:32], status.st_size, status.st_mtime_ns, status.st_ino
 
@@ -215,22 +201,22 @@ def check_unchanged(before: Fingerprints, log: object, batch: str | None) -> Non
 # -- The question that a state answers, as it is kept: what must be the same every day, policies included --------------
 
 
-def check_same(path: str | PathLike[str], known: State, question: Mapping[str, object]) -> None:
+def check_same(path: str | PathLike[str], state: State, question: Mapping[str, object]) -> None:
     """Refuse a state that answers another question, or is about other policies."""
-    if known.question.get("smoothings", []) != question.get("smoothings", []):
-        has = "smoothings" in known.question
+    if state.question.get("smoothings", []) != question.get("smoothings", []):
+        has = "smoothings" in state.question
         raise MomentsError(
             f"the state {str(path)!r} {'has' if has else 'lacks'} the sums of the log_smoothing interval, and this call "
             f"{'does not make' if has else 'needs'} them: their moments do not add up.",
             do=f"{'Pass' if has else 'Leave out'} `interval='log_smoothing'`, or name another state.",
         )
     unsaid: dict[str, object] = {"baseline": []}  # in a question that has none
-    for part in {**unsaid, **known.question, **question}:
+    for part in {**unsaid, **state.question, **question}:
         if part == "minimize":  # which changes no sum
             continue
-        mine, theirs = (unsaid | dict(question)).get(part), (unsaid | known.question).get(part)
+        mine, theirs = (unsaid | dict(question)).get(part), (unsaid | state.question).get(part)
         if part == "where":  # 0.3 kept the day
-            theirs = of_any_day(known.question["where"])
+            theirs = of_any_day(state.question["where"])
         if part == "version" and isinstance(mine, dict) and isinstance(theirs, dict) and theirs != mine:
             name = next(name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name))
             raise MomentsError(
@@ -299,7 +285,12 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     if question.log.candidates is not None and question.needs_python:
         kept["candidates"] = question.log.candidates
     if question.log.items is not None:
-        kept["items"] = _items_kept(question)
+        # the columns that the model knows about the items, and which of them the k-th probability of a list belongs to; their values may
+        # change, as prices do: a model is fitted anew on every log, and the estimate is right with any of them
+        frame = frame_of(question.log.items)
+        ids = item_ids(frame, str(question.log.action))
+        order = f", {len(ids):,} in the order {identity(ids.to_list())}" if question.tables else ""
+        kept["items"] = f"the columns {', '.join(map(repr, frame.columns))}{order}"
     if question.features:
         kept["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
     for kind in kinds_of(question.log):
@@ -325,7 +316,12 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
     for target in question.policies:
         name = target.name
         if name not in versions and target not in question.tables:
-            digest = _identity_of(target.source)
+            policy = target.source
+            if isinstance(policy, ActionGroup) and isinstance(policy.groups, Mapping):
+                # the order of its groups counts, which a mapping's own identity ignores
+                digest = identity((policy.target, policy.propensity, list(policy.groups.items())))
+            else:
+                digest = identity(policy)
             if digest is None:
                 raise OptionError(
                     f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
@@ -338,25 +334,6 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
     if not type(weight).__module__.startswith("counterpoise."):
         versions[f"{type(weight).__name__} (weight)"] = identity(weight) or "unknown"
     return dict(sorted(versions.items()))
-
-
-def _identity_of(policy: object) -> str | None:
-    """The identity of a policy; for an `ActionGroup`, it includes the order of its groups, which a mapping's own identity ignores."""
-    if isinstance(policy, ActionGroup) and isinstance(policy.groups, Mapping):
-        return identity((policy.target, policy.propensity, list(policy.groups.items())))
-    return identity(policy)
-
-
-def _items_kept(question: Question) -> str:
-    """What must stay the same about the items from day to day.
-
-    That is, which item the k-th probability of a list belongs to, and which columns the model knows about them. Their values may change, as
-    prices do: a model is fitted anew on every log, and the estimate is right with any of them.
-    """
-    frame = frame_of(question.log.items)
-    ids = item_ids(frame, str(question.log.action))
-    order = f", {len(ids):,} in the order {identity(ids.to_list())}" if question.tables else ""
-    return f"the columns {', '.join(map(repr, frame.columns))}{order}"
 
 
 # -- What a daily job may add to its state: every row once -------------------------------------------------------------
@@ -397,14 +374,14 @@ def start(
             do=f"Name the file itself: `state={str(Path(path).resolve())!r}`.",
         )
     log, kept = question.log.data, question_kept(question, version)
-    known = states.load(path)
-    if known is not None:
-        check_same(path, known, kept)
+    state = states.load(path)
+    if state is not None:
+        check_same(path, state, kept)
     fingerprints = fingerprints_of(log, batch)
     new = StoredBatch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in fingerprints.items()})
     job = Addition(Path(path), kept, new, log, fingerprints, replaces)
-    if known is not None:
-        _find_outdated(job, known)
+    if state is not None:
+        _find_outdated(job, state)
     return job
 
 
@@ -423,14 +400,18 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
         else:
             check_same(job.place, known, job.question)
             outdated = _find_outdated(job, known)
-            if job.batch.key is None:
-                _check_no_copy(job, known, outdated, today)
-            else:
-                copied = _copied(job, known, outdated, today)
-            said = {
-                name: job.question[name] for name in ("minimize",) if name in job.question
-            }  # the last word on it holds
-            state = replace(known.summarized(summarize).added(new, today, outdated), question=known.question | said)
+            if job.batch.key is not None:
+                copied = _look_alike(job, known, outdated, today)
+            else:  # compressed, converted or written with other line endings, copies have other bytes but the same moments
+                for k, moments in enumerate(known.recent, known.first_apart):
+                    if k not in outdated and all(map(_is_copy, moments, today)):
+                        raise MomentsError(
+                            f"{job.batch} has the same numbers as {known.batches[k]} in the state {str(job.place)!r}: it looks like a "
+                            "copy (compressed, converted, or with other line ends), whose rows would count twice.",
+                            do="If these are other rows after all, give them a key with `batch=`.",
+                        )
+            minimize = {name: job.question[name] for name in ("minimize",) if name in job.question}  # the last word
+            state = replace(known.summarized(summarize).added(new, today, outdated), question=known.question | minimize)
             kept = states.backup(job.place, known) if known.format < states.FORMAT else None
         states.store(job.place, state)
     if kept is not None:
@@ -450,28 +431,37 @@ def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summari
     return state.moments, state.question.get("minimize")
 
 
-def _find_outdated(job: Addition, known: State) -> set[int]:
+def _find_outdated(job: Addition, state: State) -> set[int]:
     """The places of the batches that the new one replaces; unless replace=True, there must be none."""
-    overlaps = _overlaps(job, known)
+    new = job.batch
+    # the places of the batches that seem to share rows with the new one, and what suggests so: kinds of `_TWICE`, with names
+    overlaps: dict[int, list[tuple[str, str]]] = {}
+    names, inside = {content: file for file, content in new.files.items()}, _inside(job)
+    for k, batch in enumerate(state.batches):
+        if new.key is not None and new.key == batch.key:
+            overlaps[k] = [("key", new.key)]
+        elif new.key is None or (job.replaces and batch.key is None):  # a key says that these are other rows
+            for file, content in batch.files.items():
+                if content in names:
+                    overlaps.setdefault(k, []).append(("content", names[content]))
+                elif file in new.files:
+                    overlaps.setdefault(k, []).append(("path", file))
+                elif inside is not None and inside.fullmatch(file):
+                    overlaps.setdefault(k, []).append(("folder", file))
     if not job.replaces:
+        # whether the whole log is in the state, as after a job that ran twice, and not just a part or an earlier version of it
+        contents = {content for batch in state.batches for content in batch.files.values()}
+        is_there = contents.issuperset(names) if names else new.key in {batch.key for batch in state.batches}
         for kind, said in _TWICE.items():
             files = [file for reasons in overlaps.values() for why, file in reasons if why == kind]
             if files:
                 others = f", as are {len(files) - 1:,} others" if len(files) > 1 else ""
                 what, advice = said
-                refusal = AlreadyAddedError if _is_there(job, known) else MomentsError
+                refusal = AlreadyAddedError if is_there else MomentsError
                 raise refusal(what.format(name=files[0], state=str(job.place), others=others), do=advice)
     for k in overlaps:
-        _check_replaceable(job, known, k)
+        _check_replaceable(job, state, k)
     return set(overlaps)
-
-
-def _is_there(job: Addition, known: State) -> bool:
-    """Whether the whole log is in the state already, as after a job that ran twice, and not just a part or an earlier version of it."""
-    contents = {content for batch in known.batches for content in batch.files.values()}
-    if job.batch.files:
-        return contents.issuperset(job.batch.files.values())
-    return job.batch.key in {batch.key for batch in known.batches}
 
 
 _REPLACE, _DAY = "`replace=True`", "`batch='2026-11-14'`"
@@ -498,29 +488,6 @@ _TWICE = {
 }
 
 
-def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
-    """The places of the batches that seem to share rows with the new one, and what suggests so: kinds of `_TWICE`, with names."""
-    new, overlaps = job.batch, {}
-    names, inside = {content: file for file, content in new.files.items()}, _inside(job)
-    for k, batch in enumerate(known.batches):
-        said = []
-        if new.key is not None and new.key == batch.key:
-            said.append(("key", new.key))
-        elif new.key is None or (
-            job.replaces and batch.key is None
-        ):  # a key is the user's word that these are other rows
-            for file, content in batch.files.items():
-                if content in names:
-                    said.append(("content", names[content]))
-                elif file in new.files:
-                    said.append(("path", file))
-                elif inside is not None and inside.fullmatch(file):
-                    said.append(("folder", file))
-        if said:
-            overlaps[k] = said
-    return overlaps
-
-
 def _inside(job: Addition) -> re.Pattern[str] | None:
     """What the path of a file looks like, gone or not, if it is in the log's folders or matches its globs."""
     if not job.fingerprints or not files.is_paths(job.log):
@@ -535,47 +502,36 @@ def _inside(job: Addition) -> re.Pattern[str] | None:
     return re.compile("|".join(patterns), re.DOTALL) if patterns else None
 
 
-def _check_replaceable(job: Addition, known: State, k: int) -> None:
+def _check_replaceable(job: Addition, state: State, k: int) -> None:
     """Check that a batch can be replaced: as a whole, by a call that says which one, and while it is still kept apart."""
-    new, batch, state, inside = job.batch, known.batches[k], str(job.place), _inside(job)
+    new, batch, path, inside = job.batch, state.batches[k], str(job.place), _inside(job)
     if batch.key is not None and batch.key != new.key:
         raise MomentsError(
-            f"the state {state!r} has files of this log as {batch}.",
+            f"the state {path!r} has files of this log as {batch}.",
             do=f"Say which batch to replace, with `batch={batch.key!r}` and {_REPLACE}.",
         )
     contents = set(new.files.values())
     for file, content in batch.files.items() if batch.key is None else ():
         if not (file in new.files or content in contents or (inside is not None and inside.fullmatch(file))):
             raise MomentsError(
-                f"the state {state!r} has {file!r} in one sum with files of this log, and a sum cannot be taken apart: pass all files that "
+                f"the state {path!r} has {file!r} in one sum with files of this log, and a sum cannot be taken apart: pass all files that "
                 "were added together, or make a new state from the logs."
             )
-    if k < known.first_apart:
+    if k < state.first_apart:
         raise MomentsError(
-            f"{batch} cannot be replaced any more: the state {state!r} keeps only its last {len(known.recent)} batches apart. Make a new "
+            f"{batch} cannot be replaced any more: the state {path!r} keeps only its last {len(state.recent)} batches apart. Make a new "
             "state from the logs."
         )
 
 
-def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewards) -> None:
-    """Refuse copies: compressed, converted or written with other line endings, they have other bytes but the same moments."""
-    for k, moments in enumerate(known.recent, known.first_apart):
-        if k not in outdated and all(map(_is_copy, moments, today)):
-            raise MomentsError(
-                f"{job.batch} has the same numbers as {known.batches[k]} in the state {str(job.place)!r}: it looks like a copy "
-                "(compressed, converted, or with other line ends), whose rows would count twice.",
-                do="If these are other rows after all, give them a key with `batch=`.",
-            )
-
-
-def _copied(job: Addition, known: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
+def _look_alike(job: Addition, state: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
     """Another batch that seems to have the same rows, if there is one: a key says that rows are new, and may be wrong."""
     # one file may have all days, each of them a batch
     contents = set() if "'any day'" in str(job.question["where"]) else set(job.batch.files.values())
-    for k, batch in enumerate(known.batches):
+    for k, batch in enumerate(state.batches):
         if k in outdated:
             continue
-        apart = known.recent[k - known.first_apart] if k >= known.first_apart else None
+        apart = state.recent[k - state.first_apart] if k >= state.first_apart else None
         if contents & set(batch.files.values()) or (apart is not None and all(map(_is_copy, apart, today))):
             return batch
     return None
@@ -588,8 +544,8 @@ def new_files(path: str | PathLike[str], log: object) -> list[Path]:
         raise OptionError(
             "only files can be told apart as new or known.", do="Pass `batch=`, a key of this part of the log."
         )
-    known = states.load(path)
-    contents = {content for batch in known.batches for content in batch.files.values()} if known else set()
+    state = states.load(path)
+    contents = {content for batch in state.batches for content in batch.files.values()} if state else set()
     return [file for file in sorted(paths) if str(_fingerprint(file)[0]) not in contents]
 
 
@@ -600,12 +556,12 @@ def _is_copy(first: LogMoments, second: LogMoments) -> bool:
     ends = ((first.reward_min, second.reward_min), (first.reward_max, second.reward_max))
     if not all(np.array_equal(a, b, equal_nan=True) for a, b in ends):
         return False
-    return all(_is_equal(moments, second.moments[key]) for key, moments in first.moments.items())
-
-
-def _is_equal(first: Moments, second: Moments) -> bool:
-    if first.columns != second.columns or not np.array_equal(first.n, second.n):
-        return False
-    moved = second.recenter(first.center)
-    pairs = ((first.mean, moved.mean), (first.scatter, moved.scatter))
-    return all(np.allclose(a, b, rtol=1e-9, atol=1e-9 * float(np.abs(a).max(initial=0.0))) for a, b in pairs)
+    for key, moments in first.moments.items():
+        others = second.moments[key]
+        if moments.columns != others.columns or not np.array_equal(moments.n, others.n):
+            return False
+        others = others.recenter(moments.center)
+        for a, b in ((moments.mean, others.mean), (moments.scatter, others.scatter)):
+            if not np.allclose(a, b, rtol=1e-9, atol=1e-9 * float(np.abs(a).max(initial=0.0))):
+                return False
+    return True

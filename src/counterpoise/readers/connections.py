@@ -26,8 +26,8 @@ Native = Any  # a table or a connection of DuckDB or ibis: libraries that need n
 
 # -- What an SQL text may be, as a parser says before anything runs: a query that only reads, or one expression ---------
 
-Tree = Any  # of sqlglot or of DuckDB's own parser
-Parse = Callable[[str], list[Tree]]
+SyntaxTree = Any  # of sqlglot or of DuckDB's own parser
+Parse = Callable[[str], list[SyntaxTree]]
 
 _READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 
@@ -35,7 +35,12 @@ _READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE
 def check_query(query: str, dialect: object) -> None:
     """Refuse a query that is not one statement, or does anything but read."""
     if dialect == "duckdb":
-        reads = _duckdb_reads(query)
+        try:
+            with _duckdb_parser() as parse:
+                trees = parse(query)
+        except ValueError as error:
+            raise not_one_query(first_line(error)) from error
+        reads = len(trees) == 1 and all(node["type"] in _READING for node in _nodes(trees[0]) if _is_query(node))
     else:
         import sqlglot
 
@@ -71,7 +76,7 @@ def not_one(part: str, text: str) -> ColumnError:
     return ColumnError(f"{argument_of(part, text)} must be one {_what(part)}, not a statement.")
 
 
-def tree_of(part: str, text: str, dialect: object) -> Tree:
+def tree_of(part: str, text: str, dialect: object) -> SyntaxTree:
     """The tree of a text that is one condition or expression in a dialect.
 
     It is one if it stands for one column both with brackets around it and without: `true LIMIT 7` fails with them, and `a) AS x, (b`
@@ -85,12 +90,19 @@ def tree_of(part: str, text: str, dialect: object) -> Tree:
             statements = _statements(sqlglot, f"SELECT {column}\n", dialect)
         except sqlglot.errors.SqlglotError as error:
             raise ColumnError(
-                f"{argument_of(part, text)} is not an SQL {_what(part)} that {_name(dialect)} understands: "
-                f"{first_line(error)}."
+                f"{argument_of(part, text)} is not an SQL {_what(part)} that "
+                f"{getattr(dialect, '__name__', dialect or 'SQL')} understands: {first_line(error)}."
             ) from error
-        if len(statements) != 1 or not _is_one_column(sqlglot.exp, statements[0]):
+        if len(statements) != 1 or not isinstance(statements[0], sqlglot.exp.Select):
             raise not_one(part, text)
-        trees.append(statements[0].expressions[0])
+        clauses, selected = {name for name, value in statements[0].args.items() if value}, statements[0].expressions
+        if (
+            clauses != {"expressions"}
+            or len(selected) != 1
+            or isinstance(selected[0], sqlglot.exp.Alias | sqlglot.exp.Star)
+        ):
+            raise not_one(part, text)
+        trees.append(selected[0])
     if not _reads(sqlglot.exp, [trees[0].parent_select]):
         raise not_one(part, text)
     if trees[0].find(sqlglot.exp.Query, sqlglot.exp.Table) is not None:
@@ -107,31 +119,20 @@ def _looks_elsewhere(part: str, text: str) -> ColumnError:
     )
 
 
-def _name(dialect: object) -> str:
-    return str(getattr(dialect, "__name__", dialect or "SQL"))
-
-
 def _what(part: str) -> str:
     return "condition" if part == "where" else "expression"
 
 
-def _statements(sqlglot: ModuleType, text: str, dialect: object) -> list[Tree]:
+def _statements(sqlglot: ModuleType, text: str, dialect: object) -> list[SyntaxTree]:
     statements = sqlglot.parse(text, read=dialect)
     return [tree for tree in statements if tree is not None and not isinstance(tree, sqlglot.exp.Semicolon)]
 
 
-def _reads(exp: ModuleType, statements: list[Tree]) -> bool:
+def _reads(exp: ModuleType, statements: list[SyntaxTree]) -> bool:
     if len(statements) != 1 or not isinstance(statements[0], exp.Query | exp.Values):
         return False
     writing = (exp.DML, exp.DDL, exp.Command, exp.Copy, exp.Into, exp.Lock)
     return statements[0].find(*writing) is None
-
-
-def _is_one_column(exp: ModuleType, tree: Tree) -> bool:
-    clauses = {name for name, value in tree.args.items() if value}
-    if not isinstance(tree, exp.Select) or clauses != {"expressions"} or len(tree.expressions) != 1:
-        return False
-    return not isinstance(tree.expressions[0], exp.Alias | exp.Star)
 
 
 @contextmanager
@@ -139,7 +140,7 @@ def _duckdb_parser() -> Iterator[Parse]:
     """DuckDB's own parser: a text's statements as trees, or a ValueError for anything but a SELECT; the connection is ours."""
     import duckdb
 
-    def parse(text: str) -> list[Tree]:
+    def parse(text: str) -> list[SyntaxTree]:
         answer = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
         tree = json.loads(str(answer[0] if answer else "{}"))
         if tree.get("error", True):
@@ -148,15 +149,6 @@ def _duckdb_parser() -> Iterator[Parse]:
 
     with duckdb.connect() as connection:
         yield parse
-
-
-def _duckdb_reads(query: str) -> bool:
-    try:
-        with _duckdb_parser() as parse:
-            trees = parse(query)
-    except ValueError as error:
-        raise not_one_query(first_line(error)) from error
-    return len(trees) == 1 and all(node["type"] in _READING for node in _nodes(trees[0]) if _is_query(node))
 
 
 def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
@@ -224,23 +216,23 @@ def query_table(backend: Native, query: str) -> Native:
     import psycopg
 
     text = query.strip().rstrip("; \t\r\n")
-    whole = f"SELECT * FROM (\n{text}\n) AS counterpoise_query"
+    bracketed = f"SELECT * FROM (\n{text}\n) AS counterpoise_query"
     try:
         _columns_of(backend, text)  # also without our brackets: a text that closes them is not a query
     except psycopg.errors.SyntaxError as error:
         raise not_one_query(first_line(error)) from None
     try:
-        columns = _columns_of(backend, whole)
+        columns = _columns_of(backend, bracketed)
     except psycopg.Error as error:
         raise not_one_query(first_line(error)) from None
     names = [name for name, _ in columns]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ColumnError(f"every column needs a name of its own; the query gives {twice!r} twice. Rename one with AS.")
-    return backend.sql(whole, schema=dict(columns))
+    return backend.sql(bracketed, schema=dict(columns))
 
 
-def computed(native: Native, expressions: Mapping[str, str], where: str | None) -> Native:
+def add_columns(native: Native, expressions: Mapping[str, str], where: str | None) -> Native:
     """The rows that meet the condition, with further columns: name → expression."""
     backend = native.get_backend()
     rows = f"FROM ({backend.compile(native)}) AS counterpoise_log"
@@ -292,7 +284,7 @@ FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS t (oid, modifier, place) OR
 ONLY_DUCKDB = "`external_access=` only works with DuckDB files that counterpoise opens; leave it out for this log."
 TABLE_AND_QUERY = "`table=` and `query=`"
 CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
-Table = str | Sequence[str] | None
+TableName = str | Sequence[str] | None
 LISTED = 20  # tables that an error lists
 
 
@@ -318,12 +310,12 @@ def check_no_database(log: Log) -> None:
 
 def ask(log: Log, work: Callable[[Native], T]) -> T:
     """What `work` makes of the log's native table or query, in the time that the log allows."""
-    with opened(log) as client:
+    with connection_to(log) as client:
         return client(lambda: work(relation(client.place, log.table, log.query)))
 
 
 @contextmanager
-def opened(log: Log) -> Iterator[Client]:
+def connection_to(log: Log) -> Iterator[Client]:
     """How to ask the connection to a log: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
 
     Whatever a driver raises becomes an error that says what to do and never contains the password.
@@ -339,22 +331,19 @@ def opened(log: Log) -> Iterator[Client]:
         raise
     except Exception as last:
         error = last
+        # a cursor that went away with the statement's savepoint: whatever ended that is the error
         while type(error).__name__ == "InvalidCursorName" and isinstance(error.__context__, Exception):
-            error = (
-                error.__context__
-            )  # a cursor that went away with the statement's savepoint; whatever ended that is the error
+            error = error.__context__
         # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
         raise _no_answer(error, secrets_of(str(data)) if is_ours else [], is_ours) from None
     finally:
         if client is not None and is_ours:
-            client.answer.add_done_callback(
-                lambda _: _close(client.place)
-            )  # at once, unless a statement is left behind
 
+            def close(_: object) -> None:
+                with suppress(Exception):  # a connection that is lost cannot be closed
+                    client.place.close() if is_of(client.place, "duckdb") else client.place.disconnect()
 
-def _close(connection: Native) -> None:
-    with suppress(Exception):  # a connection that is lost cannot be closed
-        connection.close() if is_of(connection, "duckdb") else connection.disconnect()
+            client.answer.add_done_callback(close)  # at once, unless a statement is left behind
 
 
 # -- Asking in such a way that the end of the time and Ctrl-C are noticed -----------------------------------------------
@@ -380,9 +369,7 @@ class Client:
         self._is_apart = name == "duckdb" or (name == "sqlite" and is_ours)
         connection = getattr(backend, "con", backend)
         self._stop: Any = getattr(connection, "interrupt", None) or getattr(connection, "cancel", None)
-        if (
-            self._stop is None and name == "duckdb"
-        ):  # a relation; before DuckDB 2, of the usual connection as far as it tells
+        if self._stop is None and name == "duckdb":  # a relation; before DuckDB 2, of the usual connection, it seems
             import duckdb
 
             self._stop = getattr(backend, "_con", duckdb).interrupt
@@ -393,7 +380,7 @@ class Client:
         """What `work` returns."""
         if self._is_apart:
             return self._apart(work)
-        return work() if self._seconds is None else self._watched(work)
+        return work() if self._seconds is None else self._in_time(work)
 
     def _apart(self, work: Callable[[], T]) -> T:
         answer: Future[T] = Future()
@@ -411,7 +398,7 @@ class Client:
             while not answer.done() and (left := until - monotonic()) > 0:
                 wait(
                     [answer], min(left, AGAIN)
-                )  # Ctrl-C may reach another thread, and is noticed when this one wakes up
+                )  # Ctrl-C may reach another thread: it is noticed when this one wakes up
         except BaseException:
             self._end()
             raise
@@ -420,7 +407,7 @@ class Client:
             raise self._too_long()
         return answer.result()
 
-    def _watched(self, work: Callable[[], T]) -> T:
+    def _in_time(self, work: Callable[[], T]) -> T:
         self.answer, is_late = Future(), Event()
 
         def watch() -> None:
@@ -459,7 +446,35 @@ class Client:
 def _open_ours(place: str, external_access: bool) -> Native:
     """Our own connection, or an error that says why there is none."""
     try:
-        return _connect(place, external_access)
+        if (file := _duckdb_file(place)) is not None:
+            if not Path(file).exists():  # duckdb would make an empty one
+                raise LogError(f"no file {file!r}. Check the path.")
+            import duckdb
+
+            opened = duckdb.connect(file, read_only=True, config={"enable_external_access": external_access})
+            opened.execute("SET TimeZone = 'UTC'")  # in which days begin at midnight UTC; ibis does so itself
+            return opened
+        kind, _, rest = place.partition("://")
+        kind = kind.lower()  # as ibis reads it: DuckDB:// is no way around what a DuckDB file may reach
+        if kind in CLOUD:
+            raise OptionError(
+                f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log."
+            )
+        try:
+            import ibis
+        except ImportError as error:
+            raise OptionError(f"a {kind}:// log needs ibis: pip install 'counterpoise[postgres]'.") from error
+        if kind in ("postgres", "postgresql"):
+            return connect(f"postgresql://{rest}")
+        if kind == "sqlite":
+            import sqlite3
+
+            return ibis.sqlite.from_connection(
+                sqlite3.connect(
+                    f"file:{quote(rest)}?mode=ro", uri=True, check_same_thread=False
+                )  # one thread at a time
+            )
+        return ibis.connect(place)
     except CounterpoiseError:
         raise
     except Exception as error:
@@ -482,34 +497,6 @@ def _no_answer(error: Exception, secrets: Sequence[str], is_ours: bool) -> LogEr
     )
 
 
-def _connect(place: str, external_access: bool) -> Native:
-    if (file := _duckdb_file(place)) is not None:
-        if not Path(file).exists():  # duckdb would make an empty one
-            raise LogError(f"no file {file!r}. Check the path.")
-        import duckdb
-
-        opened = duckdb.connect(file, read_only=True, config={"enable_external_access": external_access})
-        opened.execute("SET TimeZone = 'UTC'")  # in which days begin at midnight UTC; ibis does so itself
-        return opened
-    kind, _, rest = place.partition("://")
-    kind = kind.lower()  # as ibis reads it: DuckDB:// is no way around what a DuckDB file may reach
-    if kind in CLOUD:
-        raise OptionError(f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log.")
-    try:
-        import ibis
-    except ImportError as error:
-        raise OptionError(f"a {kind}:// log needs ibis: pip install 'counterpoise[postgres]'.") from error
-    if kind in ("postgres", "postgresql"):
-        return connect(f"postgresql://{rest}")
-    if kind == "sqlite":
-        import sqlite3
-
-        return ibis.sqlite.from_connection(
-            sqlite3.connect(f"file:{quote(rest)}?mode=ro", uri=True, check_same_thread=False)  # one thread at a time
-        )
-    return ibis.connect(place)
-
-
 def _duckdb_file(place: str) -> str | None:
     """The file that a DuckDB address names; an address of MotherDuck is not a file."""
     kind, is_address, rest = place.partition("://")
@@ -518,14 +505,19 @@ def _duckdb_file(place: str) -> str | None:
     return None if is_address else place
 
 
-def relation(log: Native, table: Table, query: str | None) -> Native:
+def relation(log: Native, table: TableName, query: str | None) -> Native:
     """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
     if table is not None and query is not None:
         raise OptionError("pass `table=` or `query=`, not both.")
     if not hasattr(log, "table") or _is_table(log):
         if table is not None or query is not None:
             raise OptionError(f"this log is already a table; {TABLE_AND_QUERY} are for connections, files and URLs.")
-        return _native(log)
+        backend = log.get_backend() if is_of(log, "ibis") else None
+        if backend is None or backend.name != "duckdb":
+            return log
+        # DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows
+        backend._run_pre_execute_hooks(log)  # as ibis does: until then, a memtable is not a DuckDB table
+        return backend.con.sql(backend.compile(log))
     if is_of(log, "ibis") and log.name == "duckdb":
         log = log.con
     if query is not None:
@@ -535,9 +527,14 @@ def relation(log: Native, table: Table, query: str | None) -> Native:
         raise OptionError("name the log's table with `table=`, or select it with `query=`.", found=_tables(log))
     path = [table] if isinstance(table, str) else list(table)
     try:
-        if is_of(log, "duckdb"):
-            return _duckdb_table(log, path)
-        return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+        if not is_of(log, "duckdb"):
+            return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+        # DuckDB would also accept a file, or a Python variable of the caller, with that name; and we ask in SQL, because before
+        # version 2 its `table` finds neither views nor names with a quote in them
+        tables = log.sql("SELECT table_name FROM information_schema.tables").fetchall()
+        if path[-1].lower() not in {name.lower() for (name,) in tables}:
+            raise LookupError(path[-1])
+        return log.sql("SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in path))
     except Exception as error:
         if type(error).__name__ not in ("LookupError", "CatalogException", "TableNotFound"):  # ours, DuckDB's and ibis'
             raise
@@ -564,28 +561,6 @@ def _tables(log: Native) -> str:
     listed = [f"`table={(path[0] if len(path) == 1 else path)!r}`" for path in paths[:LISTED]]
     more = f" and {len(paths) - LISTED:,} more" if len(paths) > LISTED else ""
     return f"It has {', '.join(listed)}{more}." if listed else ""
-
-
-def _native(table: Native) -> Native:
-    """A table as it is, except that a DuckDB table in ibis becomes DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
-    if not is_of(table, "ibis"):
-        return table
-    backend = table.get_backend()
-    if backend.name != "duckdb":
-        return table
-    backend._run_pre_execute_hooks(table)  # as ibis does: until then, a memtable is not a DuckDB table
-    return backend.con.sql(backend.compile(table))
-
-
-def _duckdb_table(connection: Native, path: Sequence[str]) -> Native:
-    """A table or view that really exists: DuckDB would also accept a file, or a Python variable of the caller, with that name.
-
-    We ask in SQL, because before version 2 DuckDB's `table` finds neither views nor names with a quote in them.
-    """
-    there = connection.sql("SELECT table_name FROM information_schema.tables").fetchall()
-    if path[-1].lower() not in {name.lower() for (name,) in there}:
-        raise LookupError(path[-1])
-    return connection.sql("SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in path))
 
 
 def database_of(native: Native) -> str:

@@ -13,7 +13,15 @@ from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
 from counterpoise.readers import connections as postgres
-from counterpoise.readers.connections import Native, check_expressions, database_of, dialect_of, is_of, opened, relation
+from counterpoise.readers.connections import (
+    Native,
+    check_expressions,
+    connection_to,
+    database_of,
+    dialect_of,
+    is_of,
+    relation,
+)
 
 BATCH = 1_000_000
 # text as a number, as `groups.integer_ids` does it
@@ -35,13 +43,15 @@ def batches(question: Question) -> Generator[pl.DataFrame, None, None]:
             # already a number: Arrow does not take every id, such as a UUID
             fetched[str(question.log.cluster)] = names[CLUSTER]
         rows = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
-        return fetched, iter(_record_batches(rows))
+        if not is_of(rows, "duckdb"):
+            return fetched, iter(rows.to_pyarrow_batches(chunk_size=BATCH))
+        has_reader = hasattr(type(rows), "to_arrow_reader")  # its name since DuckDB 1.5
+        return fetched, iter(rows.to_arrow_reader(BATCH) if has_reader else rows.fetch_arrow_reader(BATCH))
 
-    with opened(question.log) as client:
+    with connection_to(question.log) as client:
         fetched, rows = client(lambda: begun(relation(client.place, question.log.table, question.log.query)))
-        while (
-            batch := client(lambda: next(rows, None))
-        ) is not None:  # each by itself: what we do meanwhile takes no database
+        # each by itself: what we do meanwhile takes no database
+        while (batch := client(lambda: next(rows, None))) is not None:
             piece = pl.DataFrame(pl.from_arrow(batch))
             yield piece.select(pl.col(name).alias(column) for column, name in fetched.items())
 
@@ -50,28 +60,41 @@ def complete(native: Native, question: Question) -> tuple[LazyRows, dict[str, st
     """The rows that meet the condition, with a column for every expression and deterministic target, and their names."""
     available = list(native.columns)
     check_distinct(available, any_case=is_of(native, "duckdb"))
-    native, names = _with_columns(_with_fewer_digits(native, question), question, available)
+    if is_of(
+        native, "ibis"
+    ):  # decimals of more than 38 digits, which narwhals lacks: labels as text, numbers as floats
+        labels = {column for _, column in question.others} - question.number_columns
+        wide = [name for name, dtype in native.schema().items() if dtype.is_decimal() and (dtype.precision or 0) > 38]
+        cast = {name: native[name].cast("string" if name in labels else "float64") for name in wide}
+        native = native.mutate(**cast) if cast else native
+    native, names = _with_columns(native, question, available)
     frame = nw.from_native(native)
     frame = frame.lazy() if isinstance(frame, nw.DataFrame) else frame
     return with_actions(frame, question, names)
 
 
 def _with_columns(native: Native, question: Question, available: Sequence[str]) -> tuple[Native, dict[str, str]]:
+    """The rows that meet the condition, with a column for every expression and every text that must be a number, and their names."""
+    where = question.log.where
     texts = {column: part for part, column in question.columns if not has_column(part, column, available)}
-    check_expressions(texts | ({} if question.log.where is None else {question.log.where: "where"}), dialect_of(native))
+    check_expressions(texts | ({} if where is None else {where: "where"}), dialect_of(native))
     names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
     try:
         if database_of(native) == "sqlite":
-            _check_one_per_row(native, texts)
-        if names or question.log.where is not None:
-            native = _without_nan(native, [*texts, *([] if question.log.where is None else [question.log.where])])
-            native = _compute(
-                "counterpoise_log", native, {name: text for text, name in names.items()}, question.log.where
-            )
+            # it allows sums next to plain columns, and returns a row of them even for an empty log
+            for text, part in texts.items():
+                rows = native.alias("counterpoise_rows").sql(
+                    f"SELECT COUNT(*) AS n FROM (SELECT ({text}\n) FROM counterpoise_rows WHERE 1 = 0) AS counterpoise_made"
+                )
+                if rows.to_pyarrow()["n"][0].as_py():
+                    raise adds_up(part, text)
+        if names or where is not None:
+            native = _without_nan(native, [*texts, *([] if where is None else [where])])
+            native = _compute("counterpoise_log", native, {name: text for text, name in names.items()}, where)
     except CounterpoiseError:
         raise
     except Exception as error:
-        raise cannot_compute([*texts, question.log.where], error, available) from error
+        raise cannot_compute([*texts, where], error, available) from error
     if question.log.cluster is not None:
         column = names.get(question.log.cluster, question.log.cluster)
         dtype = nw.from_native(native).collect_schema()[column]
@@ -108,30 +131,10 @@ def _without_nan(native: Native, texts: Sequence[str]) -> Native:
     return frame.with_columns(*(nw.when(~nw.col(x).is_nan()).then(nw.col(x)).alias(x) for x in used)).to_native()
 
 
-def _check_one_per_row(native: Native, texts: Mapping[str, str]) -> None:
-    """Check that no expression aggregates rows, which SQLite allows next to plain columns, returning a row even for an empty log."""
-    for text, part in texts.items():
-        rows = native.alias("counterpoise_rows").sql(
-            f"SELECT COUNT(*) AS n FROM (SELECT ({text}\n) FROM counterpoise_rows WHERE 1 = 0) AS counterpoise_made"
-        )
-        if rows.to_pyarrow()["n"][0].as_py():
-            raise adds_up(part, text)
-
-
-def _with_fewer_digits(native: Native, question: Question) -> Native:
-    """Decimals of more than 38 digits as something narwhals can hold: labels and ids as text, numbers as floats."""
-    if not is_of(native, "ibis"):
-        return native
-    labels = {column for _, column in question.others} - question.number_columns
-    wide = [name for name, dtype in native.schema().items() if dtype.is_decimal() and (dtype.precision or 0) > 38]
-    cast = {name: native[name].cast("string" if name in labels else "float64") for name in wide}
-    return native.mutate(**cast) if cast else native
-
-
 def _compute(step: str, native: Native, expressions: Mapping[str, str], where: str | None = None) -> Native:
     """The rows that meet the condition, with further columns: name → expression; every step needs its own name."""
     if database_of(native) == "postgres":
-        return postgres.computed(native, expressions, where)
+        return postgres.add_columns(native, expressions, where)
     computed = "".join(f', ({text}\n) AS "{name}"' for name, text in expressions.items())
     if is_of(native, "duckdb"):
         kept = native if where is None else native.filter(f"({where}\n)")
@@ -150,11 +153,3 @@ def fence(rows: LazyRows, question: Question) -> LazyRows:
         len(question.numbers) > 4 or question.lists is not None or question.groups > 1 or bool(question.smoothings)
     )
     return rows.head(2**62) if is_long and database_of(rows.to_native()) in ("postgres", "sqlite") else rows
-
-
-def _record_batches(native: Native) -> Native:
-    if not is_of(native, "duckdb"):
-        return native.to_pyarrow_batches(chunk_size=BATCH)
-    if hasattr(type(native), "to_arrow_reader"):
-        return native.to_arrow_reader(BATCH)
-    return native.fetch_arrow_reader(BATCH)  # its name before DuckDB 1.5

@@ -22,10 +22,9 @@ import polars as pl
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.addresses import looks_like_address, without_password
 from counterpoise.log.expressions import column, columns
+from counterpoise.log.parts import Paths
 
 # -- Which files a path, folder, glob or list of them stands for -------------------------------------------------------
-
-Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 def is_paths(log: object) -> TypeGuard[Paths]:
@@ -41,11 +40,13 @@ def files_of(log: Paths) -> list[Path]:
     paths = [path for name in names for path in _expand(Path(name))]
     for path in paths:
         if path.is_symlink() and not path.exists():
-            raise _dangling(path)
+            raise LogError(
+                f"the link {path_text(path)!r} leads to {path_text(path.readlink())!r}, which does not exist. Fix the link, or remove it."
+            )
         try:
             path.open("rb").close()
         except OSError as error:
-            raise LogError(f"cannot read {shown(path)!r}: {error.strerror}. Check its permissions.") from error
+            raise LogError(f"cannot read {path_text(path)!r}: {error.strerror}. Check its permissions.") from error
     return paths
 
 
@@ -54,11 +55,11 @@ def check_once(files: Sequence[Path]) -> None:
     resolved: set[Path] = set()
     for path in files:
         if path.resolve() in resolved:
-            raise OptionError(f"the file {shown(path)!r} is given twice: its rows would count twice. Name it once.")
+            raise OptionError(f"the file {path_text(path)!r} is given twice: its rows would count twice. Name it once.")
         resolved.add(path.resolve())
 
 
-def shown(path: Path) -> str:
+def path_text(path: Path) -> str:
     """A path for messages, as the user wrote it, even in an ASCII locale."""
     return os.fsencode(path).decode("utf-8", "replace")
 
@@ -71,37 +72,34 @@ def engine_name(path: Path) -> str:
     try:
         return os.fsencode(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise OptionError(f"the name of the file {shown(path)!r} is not valid UTF-8. Rename it.") from error
+        raise OptionError(f"the name of the file {path_text(path)!r} is not valid UTF-8. Rename it.") from error
 
 
 def _expand(path: Path) -> list[Path]:
     if path.is_dir():
         inside = sorted(_inside(path))
         if not inside:
-            raise LogError(f"the folder {shown(path)!r} has no files in it.")
+            raise LogError(f"the folder {path_text(path)!r} has no files in it.")
         return inside
     if path.exists() or path.is_symlink():
         return [path]
-    is_pattern = any(sign in str(path) for sign in "*?[")
-    files = (_below(path) if "**" in path.parts else _matches(path)) if is_pattern else []
-    if files:
-        return files
+    if any(sign in str(path) for sign in "*?["):
+        if files := _matches(path):
+            return files
+        if not looks_like_address(str(path)):
+            raise LogError(f"no file matches {path_text(path)!r} in {path_text(Path.cwd())!r}.")
     if looks_like_address(str(path)):
         raise OptionError(
             f"{without_password(str(path))!r} looks like the address of a database, and there is no such file.",
             do="Write an address as postgresql://user:…@host/database, and name the log with `table=` or `query=`.",
         )
-    if is_pattern:
-        raise LogError(f"no file matches {shown(path)!r} in {shown(Path.cwd())!r}.")
-    raise LogError(f"no file {shown(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
+    raise LogError(f"no file {path_text(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
 
 
 def _matches(pattern: Path) -> list[Path]:
-    return [file for name in sorted(glob.glob(str(pattern))) for file in _expand(Path(name))]
-
-
-def _below(pattern: Path) -> list[Path]:
-    """What a pattern with '**' matches; Python's own search would follow links in circles until the system stops it."""
+    """What a pattern matches; one with '**' would have Python's own search follow links in circles until the system stops it."""
+    if "**" not in pattern.parts:
+        return [file for name in sorted(glob.glob(str(pattern))) for file in _expand(Path(name))]
     first = pattern.parts.index("**")
     root, wanted = Path(*pattern.parts[:first]), pattern.parts[first:]
     folders = [Path(name) for name in sorted(glob.glob(str(root)))] if root.parts else [root]
@@ -134,26 +132,17 @@ def _inside(folder: Path) -> Iterator[Path]:
             if real in visited:
                 continue
             visited.add(real)
-            for entry in _entries(place):
+            try:
+                entries = sorted(place.iterdir())
+            except OSError as error:
+                raise LogError(f"cannot read {path_text(place)!r}: {error.strerror}. Check its permissions.") from error
+            for entry in entries:
                 name = entry.relative_to(folder)
                 if entry.is_dir():
                     if not _is_hidden(name / "any file"):
                         (links if entry.is_symlink() else below).append(entry)
                 elif not _is_hidden(name) and (entry.is_file() or entry.is_symlink()):
                     yield entry
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError as error:
-        raise LogError(f"cannot read {shown(folder)!r}: {error.strerror}. Check its permissions.") from error
-
-
-def _dangling(link: Path) -> LogError:
-    return LogError(
-        f"the link {shown(link)!r} leads to {shown(link.readlink())!r}, which does not exist. Fix the link, or remove it."
-    )
 
 
 def _is_hidden(path: Path) -> bool:
@@ -242,9 +231,9 @@ def _scan(
     alike = groupby(range(len(files)), key=lambda k: (list(schemas[k]), folders[k], signs[k]))
     for _, group in alike:
         k, *more = group
-        made = [pl.lit(series[k], series.dtype).alias(name) for name, series in values.items()]
+        constants = [pl.lit(series[k], series.dtype).alias(name) for name, series in values.items()]
         opened = _open([files[j] for j in (k, *more)], kind, types, inferred)
-        parts.append(opened.select(columns(types)).with_columns(made))
+        parts.append(opened.select(columns(types)).with_columns(constants))
     return pl.concat(parts)
 
 
@@ -256,7 +245,7 @@ def _open(
     hive: Mapping[str, pl.DataType] | None = None,
 ) -> pl.LazyFrame:
     names = [engine_name(path) for path in files]
-    known = {name: dtype for name, dtype in (types or {}).items() if dtype != pl.Null}
+    overrides = {name: dtype for name, dtype in (types or {}).items() if dtype != pl.Null}
     match kind:
         case "parquet":
             return pl.scan_parquet(names, glob=False, hive_partitioning=bool(hive), hive_schema=hive or None)
@@ -271,12 +260,12 @@ def _open(
                 glob=False,
                 separator=separator,
                 decimal_comma=decimal_comma,
-                schema_overrides=known,
+                schema_overrides=overrides,
                 infer_schema_length=inferred,
-                with_column_names=partial(_unquoted, header) if has_quotes else None,
+                with_column_names=partial(_unquote, header) if has_quotes else None,
             )
         case _:
-            return pl.scan_ndjson(_escape(names), schema_overrides=known, infer_schema_length=inferred)
+            return pl.scan_ndjson(_escape(names), schema_overrides=overrides, infer_schema_length=inferred)
 
 
 def _signs(path: Path, kind: str) -> tuple[str, bool]:
@@ -296,10 +285,10 @@ def _signs_of(path: Path, stamp: tuple[int, ...] | None) -> tuple[str, bool]:
         rows = [row for row in csv.reader(texts, delimiter=";") if row]
     except csv.Error:  # a field that is too long, or a null byte
         return ",", False
-    whole = rows[:-1] if len(texts) == INFERRED else rows  # the last may be cut within a quoted field
-    if len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in whole):
+    complete = rows[:-1] if len(texts) == INFERRED else rows  # the last may be cut within a quoted field
+    if len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in complete):
         return ",", False
-    fields = list(zip(*whole[1:], strict=True))
+    fields = list(zip(*complete[1:], strict=True))
     has_point = any(_POINT.fullmatch(cell) for cells in fields for cell in cells)
     numbers = [cells for cells in fields if all(_COMMA.fullmatch(cell) for cell in cells if cell)]
     return ";", not has_point and any("," in cell for cells in numbers for cell in cells)
@@ -328,7 +317,7 @@ def _header(path: Path, separator: str, stamp: tuple[int, ...] | None) -> tuple[
     return tuple(name or "" for name in row)
 
 
-def _unquoted(header: Sequence[str], names: Sequence[str]) -> list[str]:
+def _unquote(header: Sequence[str], names: Sequence[str]) -> list[str]:
     """The names that polars found, those with quotes in them as the header's row has them."""
     return [true if '""' in name else name for name, true in zip(names, header, strict=True)]
 
@@ -345,43 +334,37 @@ def _schema(path: Path, inferred: int | None) -> pl.Schema:
         opened = _open([path], kind, inferred=inferred)
         schema = opened.collect_schema()
         if kind in ("csv", "tsv"):
-            _check_header(path, kind)
+            separator, _ = _signs(path, kind)
+            names = [
+                name for name in _header(path, separator, stamp_of(path)) if name
+            ]  # spreadsheets leave some unnamed
+            name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+            if count > 1:  # polars would rename the second
+                raise ColumnError(f"{path_text(path)!r} has {count} columns called {name!r}. {_RENAME}")
+            # columns without any value (all of them, if there are no rows), which CSV calls text
             rows = opened if inferred is None else opened.head(inferred)
-            schema.update(_empty_columns(rows) | _long_numbers(path, kind, schema, inferred))
+            is_empty = rows.select(pl.col(pl.String)).select(pl.all().is_null().all())
+            empty = is_empty.collect(engine="streaming").to_dict(as_series=False)
+            long = _long_numbers(path, kind, schema, inferred)
+            schema.update({name: pl.Null() for name, value in empty.items() if value == [True]} | long)
     except pl.exceptions.DuplicateError as error:
-        raise ColumnError(f"cannot read {shown(path)!r}: {first_line(error)}. {_RENAME}") from error
+        raise ColumnError(f"cannot read {path_text(path)!r}: {first_line(error)}. {_RENAME}") from error
     except UNREADABLE as error:
-        raise damaged(path, error) from error
+        raise damage_error(path, error) from error
     check_keys([path], INFERRED)
     return schema
 
 
-def _empty_columns(rows: pl.LazyFrame) -> dict[str, pl.DataType]:
-    """The columns without any value (all of them, if there are no rows); CSV calls them text."""
-    texts = rows.select(pl.col(pl.String))
-    empty = texts.select(pl.all().is_null().all()).collect(engine="streaming").to_dict(as_series=False)
-    return {name: pl.Null() for name, is_empty in empty.items() if is_empty == [True]}
-
-
 def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None) -> dict[str, pl.DataType]:
     """The columns of whole numbers too large for any integer type, which CSV takes for integers all the same; they are text."""
-    whole = [name for name, dtype in schema.items() if dtype == pl.Int128]
-    if not whole:
+    names = [name for name, dtype in schema.items() if dtype == pl.Int128]
+    if not names:
         return {}
-    texts = _open([path], kind, dict.fromkeys(whole, pl.String()), inferred).select(columns(whole))
+    texts = _open([path], kind, dict.fromkeys(names, pl.String()), inferred).select(columns(names))
     rows = texts if inferred is None else texts.head(inferred)
-    lost = (column(name).cast(pl.Int128, strict=False).null_count() > column(name).null_count() for name in whole)
+    lost = (column(name).cast(pl.Int128, strict=False).null_count() > column(name).null_count() for name in names)
     losses = rows.select(lost).collect(engine="streaming").row(0, named=True)
     return {name: pl.String() for name, is_lost in losses.items() if is_lost}
-
-
-def _check_header(path: Path, kind: str) -> None:
-    """Check that no two columns of a CSV file have the same name, because polars would rename the second."""
-    separator, _ = _signs(path, kind)
-    names = [name for name in _header(path, separator, stamp_of(path)) if name]  # spreadsheets leave columns unnamed
-    name, count = next(iter(Counter(names).most_common(1)), ("", 0))
-    if count > 1:
-        raise ColumnError(f"{shown(path)!r} has {count} columns called {name!r}. {_RENAME}")
 
 
 def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
@@ -393,21 +376,18 @@ def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
         if _format(path) != "json lines":
             continue
         try:
-            lines = _suspicious_lines(path, rows)
+            wide = len(_open([path], "json lines").collect_schema())
+            # one column: no line of JSON has a control character
+            lines = scan_texts(engine_name(path), separator="\x01", quote_char=None, new_columns=["line"])
+            lines = lines.with_row_index("row") if rows is None else lines.with_row_index("row").head(rows)
+            is_odd = (pl.col("row") < 100) | (pl.col("line").str.count_matches(r'"\s*:') > wide)
+            suspicious = lines.filter(is_odd).head(CHECKED).collect(engine="streaming")
         except UNREADABLE as error:
-            raise damaged(path, error) from error
-        for row, line in lines.rows():
+            raise damage_error(path, error) from error
+        for row, line in suspicious.rows():
             twice = _repeated_key(line)
             if twice is not None:
-                raise ColumnError(f"{shown(path)!r} has the key {twice!r} twice in line {row + 1:,}. {_RENAME}")
-
-
-def _suspicious_lines(path: Path, rows: int | None) -> pl.DataFrame:
-    wide = len(_open([path], "json lines").collect_schema())
-    # one column: no line of JSON has a control character
-    lines = scan_texts(engine_name(path), separator="\x01", quote_char=None, new_columns=["line"]).with_row_index("row")
-    is_odd = (pl.col("row") < 100) | (pl.col("line").str.count_matches(r'"\s*:') > wide)
-    return (lines if rows is None else lines.head(rows)).filter(is_odd).head(CHECKED).collect(engine="streaming")
+                raise ColumnError(f"{path_text(path)!r} has the key {twice!r} twice in line {row + 1:,}. {_RENAME}")
 
 
 def _repeated_key(line: str | None) -> str | None:
@@ -484,32 +464,31 @@ def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> 
             expected = pl.lit(value, pl.String).cast(own.collect_schema()[name], strict=False)
             agrees = own.select(column(name).eq_missing(expected).all()).collect(engine="streaming").item()
         except UNREADABLE as error:
-            raise damaged(path, error) from error
+            raise damage_error(path, error) from error
         if not agrees:
             raise LogError(
-                f"the folder of {shown(path)!r} says {name}={value}, but the file has a column {name!r} of its own with other values. "
+                f"the folder of {path_text(path)!r} says {name}={value}, but the file has a column {name!r} of its own with other values. "
                 "Rename the folder or the column."
             )
 
 
-def damaged(path: Path, error: BaseException) -> LogError:
+def damage_error(path: Path, error: BaseException) -> LogError:
     """The error for a file that is truncated, corrupt, or in another format than its name says."""
     said, advice = first_line(error), "The file is damaged or incomplete: write it again, or leave it out"
     if said.startswith("InvalidNumber"):  # JSON, where 39 digits are too many
         advice = "If it is a whole number too long for any integer, write it as text"
-    return LogError(f"cannot read {shown(path)!r}: {said}. {advice}.")
+    return LogError(f"cannot read {path_text(path)!r}: {said}. {advice}.")
 
 
 def find_damaged(files: Sequence[Path]) -> LogError | None:
     """The error for the first file that cannot be read to its end; we look for it only after reading all of them has failed."""
     for path in files:
         try:
-            for _ in _open([path], _format(path), inferred=None).collect_batches(
-                chunk_size=1_000_000, engine="streaming"
-            ):
+            rows = _open([path], _format(path), inferred=None)
+            for _ in rows.collect_batches(chunk_size=1_000_000, engine="streaming"):
                 pass
         except UNREADABLE as error:
-            return damaged(path, error)
+            return damage_error(path, error)
     return None
 
 
@@ -523,22 +502,18 @@ def _format(path: Path) -> str:
     for ending in sorted(FORMATS, key=len, reverse=True):
         if name.endswith(ending):
             return FORMATS[ending]
-    raise OptionError(f"cannot tell the format of {shown(path)!r}; known endings are {', '.join(FORMATS)}.")
+    raise OptionError(f"cannot tell the format of {path_text(path)!r}; known endings are {', '.join(FORMATS)}.")
 
 
 def _difference(first: Path, mine: Mapping[str, object], second: Path, theirs: Mapping[str, object]) -> str:
     """What two files disagree about."""
     only = [name for name in mine if name not in theirs] + [name for name in theirs if name not in mine]
-    said = (
-        f"column {only[0]!r} is in one of them only"
-        if only
-        else next(
-            f"column {name!r} is {mine[name]} in the one and {theirs[name]} in the other"
-            for name in mine
-            if mine[name] != theirs[name]
-        )
-    )
-    return f"the files {shown(first)!r} and {shown(second)!r} differ: {said}. Write them alike, or evaluate them separately."
+    if only:
+        said = f"column {only[0]!r} is in one of them only"
+    else:
+        name = next(name for name in mine if mine[name] != theirs[name])
+        said = f"column {name!r} is {mine[name]} in the one and {theirs[name]} in the other"
+    return f"the files {path_text(first)!r} and {path_text(second)!r} differ: {said}. Write them alike, or evaluate them separately."
 
 
 class ParquetFiles:
@@ -564,7 +539,7 @@ class ParquetFiles:
         except (*UNREADABLE, LogError) as error:
             if not self.are_untouched():
                 raise self.changed() from error
-            raise LogError(f"cannot read {self._named()} any longer: {first_line(error)}.") from error
+            raise LogError(f"cannot read {self._names()} any longer: {first_line(error)}.") from error
         if frame.height != min(rows, self.rows - start):
             raise self.changed()
         return frame
@@ -576,11 +551,11 @@ class ParquetFiles:
     def changed(self) -> LogError:
         """The error for rows that are not the same as before."""
         return LogError(
-            f"{self._named()} changed while it was being trained on, and every epoch must see the rows that were checked at the start.",
+            f"{self._names()} changed while it was being trained on, and every epoch must see the rows that were checked at the start.",
             do="Start again, on files that nobody writes to in the meantime.",
         )
 
-    def _named(self) -> str:
+    def _names(self) -> str:
         touched = [path for path, stamp in self._stamps.items() if stamp_of(path) != stamp] or list(self._stamps)
         return repr(str(touched[0])) + (f" (and {len(touched) - 1:,} more)" if len(touched) > 1 else "")
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import narwhals as nw
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.expressions import check_digits, columns, plan
@@ -46,12 +45,12 @@ def completed(
 
 
 def with_policies(
-    whole: Iterable[pl.DataFrame], question: Question, report: Report | None = None
+    rows: Iterable[pl.DataFrame], question: Question, report: Report | None = None
 ) -> Iterator[pl.DataFrame]:
     """The batches with a column for every policy and for a reward model, in pieces small enough for them."""
     first_row = 0
     is_whole = any(is_ranker(target.source) for target in question.policies)
-    for batch in [pl.concat(whole)] if is_whole else whole:  # a ranking policy needs all rows of a list
+    for batch in [pl.concat(rows)] if is_whole else rows:  # a ranking policy needs all rows of a list
         for piece in batch.iter_slices(BATCH) if question.needs_python and not is_whole else (batch,):
             frame = piece
             if question.needs_python and frame.height:
@@ -76,13 +75,16 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
     """
     if isinstance(log, Mapping):
         wanted = plan(question, list(log), number)
-        yield wanted.complete(from_arrays(log, question, wanted.read), question)
+        lists = {target.source_column for target in question.tables}
+        if question.learning is not None:
+            lists |= {name for name in (*question.log.context, question.log.candidates) if name is not None}
+        yield wanted.complete(side_by_side(log, wanted.read, question.number_columns, lists), question)
         return
     frame = as_narwhals(log)
     if isinstance(log, pl.LazyFrame):
         # expressions first: one that looks at several rows must see all of them, not just a batch
-        whole = selected(log, question, number)
-        yield from whole.collect_batches(chunk_size=BATCH, engine="streaming", maintain_order=True)
+        rows = selected(log, question, number)
+        yield from rows.collect_batches(chunk_size=BATCH, engine="streaming", maintain_order=True)
         return
     wanted = plan(question, frame.collect_schema().names(), number)
     if isinstance(log, pl.DataFrame):
@@ -137,18 +139,10 @@ def series_of(values: nw.Series[IntoSeriesT], *, is_number: bool, is_label: bool
         raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {verbatim(error)}") from error
 
 
-def from_arrays(arrays: Mapping[str, object], question: Question, names: Sequence[str]) -> pl.DataFrame:
-    """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
-    lists = {target.source_column for target in question.tables}
-    if question.learning is not None:
-        lists |= {name for name in (*question.log.context, question.log.candidates) if name is not None}
-    return side_by_side(arrays, names, question.number_columns, lists)
-
-
 def side_by_side(
     arrays: Mapping[str, object], names: Sequence[str], numbers: Collection[str | None], lists: Collection[str] = ()
 ) -> pl.DataFrame:
-    """Some of the arrays as the columns of a frame; `numbers` are those that must be numbers, and `lists` those of lists."""
+    """Some of the arrays as the columns of a frame, without copying floats; `numbers` must be numbers, and `lists` have lists."""
     series = {
         name: from_table(name, arrays[name])
         if name in lists
@@ -157,9 +151,8 @@ def side_by_side(
     }
     lengths = {name: column.len() for name, column in series.items()}
     if len(set(lengths.values())) > 1:
-        raise LogError(
-            "all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + "."
-        )
+        texts = ", ".join(f"{name}: {length:,}" for name, length in lengths.items())
+        raise LogError(f"all columns must have the same length; found {texts}.")
     return pl.DataFrame(series)
 
 
@@ -187,19 +180,19 @@ def from_array(name: str, values: object, *, is_number: bool) -> pl.Series:
     if isinstance(values, np.ma.MaskedArray):
         array = values.data.copy() if array.dtype.kind in "mM" else values.data.astype(object)
         array[np.ma.getmaskarray(values)] = None
-    if array.dtype.kind == "T" or (array.dtype.kind == "U" and isinstance(values, list | tuple) and not is_number):
+    entries = values if isinstance(values, list | tuple) and not is_number else None
+    if array.dtype.kind == "T" or (array.dtype.kind == "U" and entries is not None):
         array = np.array(values, dtype=object)  # as text, a list's NaN and None would become 'nan' and 'None'
-    if array.dtype.kind == "f" and not is_number and isinstance(values, list | tuple):
-        array = _whole(values, array)
+    if array.dtype.kind == "f" and entries is not None and all(isinstance(value, int) for value in entries):
+        array = np.array(values, dtype=object)  # ids too large for any integer type: rounded, they would collide
     if is_number and array.dtype.kind in "cmM":
         what = "complex numbers" if array.dtype.kind == "c" else "points or spans of time"
         raise ColumnError(f"column {name!r} must hold numbers, but holds {what}. Pass a column of real numbers.")
     if array.dtype.kind == "O" and is_number:
-        return pl.Series(
-            name, [_as_number(name, row, value) for row, value in enumerate(array.tolist())], dtype=pl.Float64
-        )
+        numbers = [_as_number(name, row, value) for row, value in enumerate(array.tolist())]
+        return pl.Series(name, numbers, dtype=pl.Float64)
     if array.dtype.kind == "O":
-        return _series_of_objects(name, [None if _is_null(value) else value for value in array.tolist()])
+        return _series_of_objects(name, array.tolist())
     if array.dtype.kind in "mM" and (unit := _TIMES.get(array.dtype.kind + np.datetime_data(array.dtype)[0])):
         return pl.Series(name, array.astype(unit))
     if array.dtype.kind in "USVcmM":
@@ -207,11 +200,6 @@ def from_array(name: str, values: object, *, is_number: bool) -> pl.Series:
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
         array = array.astype(np.float64)
     return pl.Series(name, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
-
-
-def _whole(values: Sequence[object], array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Whole numbers that only fit in a float, kept exactly as they are, because rounded ids would collide."""
-    return np.array(values, dtype=object) if all(isinstance(value, int) for value in values) else array
 
 
 # NumPy's kind and unit of time → what polars takes; spans of months and of nothing in particular are left as text
@@ -238,22 +226,20 @@ _NESTED = (list, tuple, set, frozenset, np.ndarray)
 _NULLS = ("NAType", "NaTType")  # pandas' nulls, without importing pandas
 
 
-def _is_null(value: object) -> bool:
-    if value is None or type(value).__name__ in _NULLS:
-        return True
-    return not isinstance(value, np.ndarray) and bool(value != value)
-
-
 def _series_of_objects(name: str, values: list[object]) -> pl.Series:
     """Python objects as their own type if they share one, and otherwise as text; arrays become lists."""
-    values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+    for k, value in enumerate(values):
+        if isinstance(value, np.ndarray):
+            values[k] = value.tolist()
+        elif type(value).__name__ in _NULLS or value != value:
+            values[k] = None
     is_whole = all(value is None or type(value) is int for value in values)
     try:
         if is_whole and any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
             return pl.Series(name, values, dtype=pl.Int128)
-        made = pl.Series(name, values)
-        if made.dtype != pl.Object:  # polars' name for what it does not know
-            return made
+        series = pl.Series(name, values)
+        if series.dtype != pl.Object:  # polars' name for what it does not know
+            return series
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         pass
     return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)

@@ -22,7 +22,7 @@ from polars.datatypes import DataTypeClass
 from counterpoise.errors import LogError, OptionError, first_line
 from counterpoise.log.expressions import column
 from counterpoise.log.log import OWN
-from counterpoise.readers.files import UNREADABLE, check_once, shown
+from counterpoise.readers.files import UNREADABLE, check_once, path_text
 
 BATCH = 8 * 2**20  # bytes of text that are decoded at a time
 SHAPED = 1000  # first records, which say what else there is to read
@@ -43,7 +43,7 @@ class LineOfFile:
     line: int
 
     def __str__(self) -> str:
-        return f"line {self.line:,} of {shown(self.path)!r}"
+        return f"line {self.line:,} of {path_text(self.path)!r}"
 
 
 @dataclass
@@ -94,13 +94,13 @@ def convert(files: Sequence[Path], layout: Layout) -> Records:
     first = list(islice((record for path in files for record in _objects(path)), SHAPED))
     if not first:
         raise LogError(
-            f"none of the first lines of {shown(files[0])!r} is a JSON object.", do="Check the path and `format=`."
+            f"none of the first lines of {path_text(files[0])!r} is a JSON object.", do="Check the path and `format=`."
         )
     fields = {**layout.beside(first), **layout.fields}
     records, folder = Records(), Path(tempfile.mkdtemp(dir=_folder()))
     for path in files:
         for numbers, lines in _batches(path):
-            frame, odd = _decoded(lines, fields, layout.fields)
+            frame, odd = _decode(lines, fields, layout.fields)
             for k, (kind, why) in odd.items():
                 records.count(kind, path, numbers[k], why)
             rows, reasons = layout.rows(frame.with_columns(pl.Series(LINE, numbers, pl.Int64)))
@@ -118,22 +118,21 @@ def convert(files: Sequence[Path], layout: Layout) -> Records:
 def _batches(path: Path) -> Iterator[tuple[list[int], list[str]]]:
     """The lines of a file that are not blank, with their numbers; bytes that are not UTF-8 make a line that is not JSON."""
     number = count(1)
-    with _opened(path) as file:
+    with _open_text(path) as file:
         while lines := file.readlines(BATCH):
-            numbered = [(next(number), line.strip()) for line in lines]
-            whole = [(k, _text(line)) for k, line in numbered if line]
-            if whole:
-                yield [k for k, _ in whole], [line for _, line in whole]
+            texts: dict[int, str] = {}
+            for line in lines:
+                k = next(number)
+                try:
+                    texts[k] = line.strip().decode("utf-8")
+                except UnicodeDecodeError:
+                    texts[k] = "\ufffd"
+            texts = {k: text for k, text in texts.items() if text}
+            if texts:
+                yield list(texts), list(texts.values())
 
 
-def _text(line: bytes) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return "\ufffd"
-
-
-def _opened(path: Path) -> BufferedIOBase:
+def _open_text(path: Path) -> BufferedIOBase:
     is_compressed = path.name.lower().endswith(".gz")
     return gzip.GzipFile(path, "rb") if is_compressed else path.open("rb")
 
@@ -141,7 +140,7 @@ def _opened(path: Path) -> BufferedIOBase:
 def _objects(path: Path) -> Iterator[dict[str, object]]:
     """The JSON objects in the first lines of a file; other lines are passed over here, and counted later."""
     try:
-        with _opened(path) as file:
+        with _open_text(path) as file:
             for line in islice(file, 10 * SHAPED):
                 try:
                     record = json.loads(line)
@@ -150,13 +149,13 @@ def _objects(path: Path) -> Iterator[dict[str, object]]:
                 if isinstance(record, dict):
                     yield record
     except (OSError, EOFError) as error:
-        raise LogError(f"cannot read {shown(path)!r}: {first_line(error)}.") from error
+        raise LogError(f"cannot read {path_text(path)!r}: {first_line(error)}.") from error
 
 
 # -- Decoding ---------------------------------------------------------------------------------------------------------
 
 
-def _decoded(lines: list[str], fields: Fields, least: Fields) -> tuple[pl.DataFrame, dict[int, tuple[str, str]]]:
+def _decode(lines: list[str], fields: Fields, least: Fields) -> tuple[pl.DataFrame, dict[int, tuple[str, str]]]:
     """One row for each line: its fields, or at least those of the decision, or nulls; and which lines have less, and why."""
     null = pl.DataFrame({name: pl.Series(name, [None], dtype) for name, dtype in fields.items()})
     pieces: list[pl.DataFrame] = []
@@ -187,9 +186,14 @@ def _frame(lines: list[str], fields: Fields) -> tuple[pl.DataFrame | None, str]:
     if any(_is_deep(line) for line in lines):
         return None, f"it has more than {NESTED} brackets inside each other"
     # polars reads the lines as one array, so that two halves of an object are one, and a line with a comma may be two: numbers tell
-    numbered = pl.Series([_numbered(k, line) for k, line in enumerate(lines)], dtype=pl.String)
+    rests = (line[1:].lstrip() for line in lines)
+    numbered = [f'{{"{LINE}":{k}{"" if rest == "}" else ","}{rest}' for k, rest in enumerate(rests)]
     try:
-        decoded = numbered.str.json_decode(pl.Struct({LINE: pl.Int64(), **fields})).struct.unnest()
+        decoded = (
+            pl.Series(numbered, dtype=pl.String)
+            .str.json_decode(pl.Struct({LINE: pl.Int64(), **fields}))
+            .struct.unnest()
+        )
     except UNREADABLE as error:
         return None, first_line(error).removeprefix("error deserializing JSON: ")
     numbers = decoded.get_column(LINE)
@@ -211,12 +215,6 @@ def _is_deep(line: str) -> bool:
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
     return deepest > NESTED
-
-
-def _numbered(k: int, line: str) -> str:
-    """An object with its number as the first field."""
-    rest = line[1:].lstrip()
-    return f'{{"{LINE}":{k}{"" if rest == "}" else ","}{rest}'
 
 
 # -- What else a record has -------------------------------------------------------------------------------------------
@@ -255,11 +253,11 @@ def flat(expression: pl.Expr, dtype: Type, prefix: str) -> dict[str, pl.Expr]:
     """
     if not isinstance(dtype, pl.Struct):
         return {prefix: expression}
-    made: dict[str, pl.Expr] = {}
+    columns: dict[str, pl.Expr] = {}
     for part in dtype.fields:
         for name, inner in flat(expression.struct.field(part.name), part.dtype, f"{prefix}_{part.name}").items():
-            made[f"{name}_" if name in made else name] = inner
-    return made
+            columns[f"{name}_" if name in columns else name] = inner
+    return columns
 
 
 # -- Files that live as long as we do ---------------------------------------------------------------------------------

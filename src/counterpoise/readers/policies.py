@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.log.expressions import columns, of_64_bits
@@ -42,15 +42,15 @@ def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int
 def add_policies(frame: pl.DataFrame, question: Question, batch: str, first_row: int = 0) -> pl.DataFrame:
     """The batch with a column for every policy; `batch` is what an error calls it."""
     # a row without an action is bad, so no policy needs to see it
-    known = frame.get_column(str(question.log.action)).is_not_null()
-    shown = frame if known.all() else frame.filter(known)
+    has_action = frame.get_column(str(question.log.action)).is_not_null()
+    shown = frame if has_action.all() else frame.filter(has_action)
     columns = []
     for target in question.policies:
         values = np.full(frame.height, np.nan)
         if isinstance(target.source, CrossFitted):
             values = target.source.step.greedy(frame, question, batch, first_row)
         elif shown.height:
-            values[known.to_numpy()] = probabilities(target.source, shown, question, target.name, batch)
+            values[has_action.to_numpy()] = probabilities(target.source, shown, question, target.name, batch)
         columns.append(pl.Series(target.column, values).fill_nan(None))
     return frame.with_columns(columns)
 
@@ -65,14 +65,26 @@ def probabilities(policy: object, frame: pl.DataFrame, question: Question, name:
     elif hasattr(policy, "propensity") and callable(policy.propensity):  # without computing those of all other actions
         actions = frame.get_column(str(question.log.action)).to_numpy()
         values = policy.propensity(_context(policy, frame, question), actions, **_candidates(policy, frame, question))
-    elif callable(policy) and not has_table(policy):
-        values = _of_callable(policy, frame, question)
+    elif callable(policy) and not has_table(policy):  # it sees an Arrow record batch
+        names = list(dict.fromkeys([*question.log.context, str(question.log.action)]))
+        try:
+            table = frame.select(columns(names)).rechunk().to_arrow()
+        except ImportError as error:
+            raise OptionError(
+                "a policy that is a function is given Arrow record batches, for which pyarrow is missing: pip install pyarrow. "
+                "One with a method predict_proba does without."
+            ) from error
+        values = policy(table.combine_chunks().to_batches()[0])
     else:
-        values = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
-    return checked(values, frame, name, batch, may_be_nan=is_ranker(policy))
+        values = logged_probabilities(
+            table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy()
+        )
+    return check_probabilities(values, frame, name, batch, may_be_nan=is_ranker(policy))
 
 
-def checked(returned: object, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False) -> Floats:
+def check_probabilities(
+    returned: object, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False
+) -> Floats:
     """What a policy returned for the logged actions of one batch: one probability per row, or an error."""
     try:
         values = np.asarray(returned, dtype=np.float64)
@@ -93,19 +105,6 @@ def checked(returned: object, frame: pl.DataFrame, name: str, batch: str, *, may
     return values
 
 
-def _of_callable(policy: Callable[..., object], frame: pl.DataFrame, question: Question) -> object:
-    """The probabilities from a callable, which sees an Arrow record batch with its context and the logged action."""
-    names = list(dict.fromkeys([*question.log.context, str(question.log.action)]))
-    try:
-        table = frame.select(columns(names)).rechunk().to_arrow()
-    except ImportError as error:
-        raise OptionError(
-            "a policy that is a function is given Arrow record batches, for which pyarrow is missing: pip install pyarrow. "
-            "One with a method predict_proba does without."
-        ) from error
-    return policy(table.combine_chunks().to_batches()[0])
-
-
 def _of_ranker(policy: Ranker, frame: pl.DataFrame, question: Question) -> Floats:
     """The probabilities of the rows of lists, of the kind that the log's propensities are; nan for rows without a place in a list."""
     lists = question.lists
@@ -116,8 +115,8 @@ def _of_ranker(policy: Ranker, frame: pl.DataFrame, question: Question) -> Float
         )
     probability = np.full(frame.height, np.nan)
     rank = frame.get_column(lists.position).cast(pl.Float64, strict=False) - lists.first
-    whole = frame.get_column(lists.slate).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)
-    kept = np.flatnonzero(whole.fill_null(False).to_numpy())
+    is_placed = frame.get_column(lists.slate).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)
+    kept = np.flatnonzero(is_placed.fill_null(False).to_numpy())
     if not len(kept):
         return probability
     shown = frame[kept]
@@ -149,10 +148,27 @@ def has_table(policy: object) -> bool:
 def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> ActionTable:
     """The probabilities of all actions, for the rows of a frame."""
     if isinstance(policy, Probabilities):
-        return _check_sums(_of_lists(policy, frame, question), f"the lists of probabilities in {policy.column!r}")
+        lists = _lists(frame, policy.column)
+        width, items = lists.shape[1], question.log.items
+        ids = np.arange(width) if items is None else item_ids(items, str(question.log.action)).to_numpy()
+        if len(ids) != width:
+            raise ColumnError(
+                f"column {policy.column!r} has lists of {width:,} probabilities, and the items are {len(ids):,}: give one for each item."
+            )
+        return _check_sums(ActionTable(ids, lists), f"the lists of probabilities in {policy.column!r}")
     table = policy.predict_proba(_context(policy, frame, question), **_candidates(policy, frame, question))
-    actions = frame.get_column(str(question.log.action)).to_numpy()
-    classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered_actions(table, actions)
+    if hasattr(policy, "classes_"):
+        classes = np.asarray(policy.classes_)
+    else:  # its columns are the actions, numbered from 0
+        actions = frame.get_column(str(question.log.action)).to_numpy()
+        count = np.shape(table)[1] if np.ndim(table) == 2 else 0
+        classes = np.arange(count)
+        other = actions[~np.isin(actions, classes)]
+        if count and len(other):
+            raise OptionError(
+                f"the policy has no classes_, so that the {count} columns of its predict_proba are the actions 0 to {count - 1}; the "
+                f"log has the action {other[0]!r}. Give the policy classes_, the actions in the order of its columns."
+            )
     if np.shape(table) != (frame.height, len(classes)):
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
@@ -185,19 +201,24 @@ def _context(policy: object, frame: pl.DataFrame, question: Question) -> object:
     context = frame.select(columns(question.log.context))
     if getattr(policy, "encoding_", None) is not None:
         return context  # it knows what to make of every column
-    # a classifier fitted on a frame wants names, one fitted on an array warns of them
-    return _with_names(context) if hasattr(policy, "feature_names_in_") else _array(context)
-
-
-def _array(context: pl.DataFrame) -> NDArray[np.generic]:
-    """The contexts as one array, for policies that don't use names."""
-    times = [column for column in context.columns if context.schema[column].is_temporal()]
-    if times and len(context.columns) > 1:
-        raise ColumnError(
-            f"the policy takes contexts as an array, in which the times of {times[0]!r} cannot be next to other columns.",
-            do="Make them numbers, with an expression in `context=`.",
-        )
-    return context.to_numpy()
+    if not hasattr(policy, "feature_names_in_"):  # a classifier fitted on an array warns of names
+        times = [column for column in context.columns if context.schema[column].is_temporal()]
+        if times and len(context.columns) > 1:
+            raise ColumnError(
+                f"the policy takes contexts as an array, in which the times of {times[0]!r} cannot be next to other columns.",
+                do="Make them numbers, with an expression in `context=`.",
+            )
+        return context.to_numpy()
+    # one fitted on a frame wants names that scikit-learn can read: before 1.9 that means pandas, because polars has dropped the protocol
+    # that it asks for
+    sklearn = sys.modules.get("sklearn")
+    if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
+        return context
+    try:
+        pandas = import_module("pandas")
+    except ImportError:  # the classifier was fitted elsewhere; it answers, and warns
+        return context
+    return pandas.DataFrame({column.name: column.to_numpy() for column in context})
 
 
 def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict[str, pl.Series]:
@@ -211,18 +232,6 @@ def _candidates(policy: object, frame: pl.DataFrame, question: Question) -> dict
             do="Name theirs with `candidates=`.",
         )
     return {} if column is None else {"candidates": frame.get_column(column)}
-
-
-def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) -> ActionTable:
-    """The lists of a column as a table; all must be of one length."""
-    table = _lists(frame, policy.column)
-    width = table.shape[1]
-    items = None if question.log.items is None else item_ids(question.log.items, str(question.log.action)).to_numpy()
-    if items is not None and len(items) != width:
-        raise ColumnError(
-            f"column {policy.column!r} has lists of {width:,} probabilities, and the items are {len(items):,}: give one for each item."
-        )
-    return ActionTable(np.arange(width) if items is None else items, table)
 
 
 def _lists(frame: pl.DataFrame, column: str) -> Floats:
@@ -257,7 +266,9 @@ def item_ids(items: object, action: str) -> pl.Series:
     return frame.get_column(action if action in frame.columns else frame.columns[0])
 
 
-def chosen(table: ActionTable, actions: NDArray[np.generic], rows: NDArray[np.int64] | None = None) -> Floats:
+def logged_probabilities(
+    table: ActionTable, actions: NDArray[np.generic], rows: NDArray[np.int64] | None = None
+) -> Floats:
     """The probability of the logged action among all; a policy never takes an action that it does not know.
 
     `rows` says which row of the table each action belongs to, if they do not go one by one.
@@ -283,24 +294,24 @@ def _places(actions: NDArray[np.generic], classes: NDArray[np.generic]) -> NDArr
 def _of_groups(policy: ActionGroup, frame: pl.DataFrame, question: Question) -> Floats:
     """The target's probability of the logged action's group, times that of the action in its group under the logging policy."""
     groups = policy.groups or ()
-    known = np.asarray(list(groups) if isinstance(groups, Mapping) else range(len(groups)))
+    ids = np.asarray(list(groups) if isinstance(groups, Mapping) else range(len(groups)))
     labels = list(groups.values()) if isinstance(groups, Mapping) else list(groups)
     number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
     group = np.array([number[label] for label in labels])
     actions = frame.get_column(str(question.log.action)).to_numpy()
-    place = _places(actions, known)
-    other = actions[known[place] != actions]
+    place = _places(actions, ids)
+    other = actions[ids[place] != actions]
     if len(other):
         raise OptionError(f"groups has no group for the logged action {other[0]!r}: map every action to its group.")
-    logging = _of_all(frame, policy.propensity, len(known))
+    logging = _of_all(frame, policy.propensity, len(ids))
     if isinstance(policy.target, str):
-        target = _of_all(frame, policy.target, len(known))
+        target = _of_all(frame, policy.target, len(ids))
     else:
         table = table_of(policy.target, frame, question)
-        classes = table.actions if hasattr(policy.target, "classes_") else known
-        target = np.zeros((frame.height, len(known)))
-        at = _places(classes, known)
-        target[:, at[known[at] == classes]] = table.probabilities[:, known[at] == classes]
+        classes = table.actions if hasattr(policy.target, "classes_") else ids
+        target = np.zeros((frame.height, len(ids)))
+        at = _places(classes, ids)
+        target[:, at[ids[at] == classes]] = table.probabilities[:, ids[at] == classes]
     same = group == group[place][:, None]  # the actions of the logged one's group
     row = np.arange(frame.height)
     of_group = (logging * same).sum(axis=1)
@@ -319,37 +330,15 @@ def _of_all(frame: pl.DataFrame, column: str, actions: int) -> Floats:
     return table
 
 
-def _numbered_actions(table: ArrayLike, actions: NDArray[np.generic]) -> NDArray[np.int64]:
-    """The actions of a policy that does not name them: the columns of its table, numbered from 0."""
-    count = np.shape(table)[1] if np.ndim(table) == 2 else 0
-    other = actions[~np.isin(actions, np.arange(count))]
-    if count and len(other):
-        raise OptionError(
-            f"the policy has no classes_, so that the {count} columns of its predict_proba are the actions 0 to {count - 1}; the "
-            f"log has the action {other[0]!r}. Give the policy classes_, the actions in the order of its columns."
-        )
-    return np.arange(count)
-
-
-def check_context(known: Sequence[str], columns: Sequence[str]) -> None:
+def check_context(learned_from: Sequence[str], columns: Sequence[str]) -> None:
     """Check that a policy gets the columns it was learned from, in their order: it sees an array, in which any number fits anywhere."""
-    if tuple(columns) != tuple(known):
+    if tuple(columns) != tuple(learned_from):
         advice = (
-            "Pass them in that order" if sorted(columns) == sorted(known) else "Pass those, or rename the log's columns"
+            "Pass them in that order"
+            if sorted(columns) == sorted(learned_from)
+            else "Pass those, or rename the log's columns"
         )
         raise OptionError(
-            f"the policy was learned from the columns {', '.join(map(repr, known))}; context names "
+            f"the policy was learned from the columns {', '.join(map(repr, learned_from))}; context names "
             f"{', '.join(map(repr, columns))}. {advice}."
         )
-
-
-def _with_names(context: pl.DataFrame) -> object:
-    """A frame whose names scikit-learn can read: before 1.9 that means pandas, because polars has dropped the protocol it asks for."""
-    sklearn = sys.modules.get("sklearn")
-    if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
-        return context
-    try:
-        pandas = import_module("pandas")
-    except ImportError:  # the classifier was fitted elsewhere; it answers, and warns
-        return context
-    return pandas.DataFrame({column.name: column.to_numpy() for column in context})

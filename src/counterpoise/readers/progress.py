@@ -36,20 +36,20 @@ def progress_bar(
         if line is None:
             yield None
             return
-        whole = total() if callable(total) else total
+        count = total() if callable(total) else total
         done, began = 0, time.perf_counter()
 
         def report(rows: int) -> None:
             nonlocal done
             done += rows
-            if whole is not None:
-                line(f"{doing}: {done:,} of {whole:,} {what}")
+            if count is not None:
+                line(f"{doing}: {done:,} of {count:,} {what}")
                 return
             elapsed = time.perf_counter() - began
             rate = f", {done / elapsed:,.0f} {what}/s" if elapsed > 0 else ""
             line(f"{doing}: {done:,} {what}{rate}")
 
-        if whole is not None:
+        if count is not None:
             report(0)
         yield report
 
@@ -75,8 +75,8 @@ def progress_line(wanted: bool | None, doing: str) -> Iterator[Callable[[str], N
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     outer = _bar.get()
-    made = Progress(*columns, console=Console(stderr=True), transient=is_terminal)
-    with made if outer is None else nullcontext(outer) as bar:
+    new = Progress(*columns, console=Console(stderr=True), transient=is_terminal)
+    with new if outer is None else nullcontext(outer) as bar:
         token, task = _bar.set(bar), bar.add_task(doing)
         try:
             yield lambda text: bar.update(task, description=text)
@@ -130,7 +130,7 @@ _lines: ContextVar[_Lines | None] = ContextVar("_lines", default=None)
 
 
 @contextmanager
-def told_in_lines() -> Iterator[None]:
+def lines_of_progress() -> Iterator[None]:
     """While a command runs, say on standard error every ten seconds what it does, if that is not a terminal."""
     if sys.stderr is None or sys.stderr.isatty() or _lines.get() is not None:
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Unpack
 
@@ -13,15 +13,15 @@ from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.log import Log
-from counterpoise.log.parts import Frame, LogFields
+from counterpoise.log.parts import Frame, LogFields, Paths
 from counterpoise.readers import files, formats
 
 __all__ = ["eppo", "growthbook", "obp", "open_bandit", "router", "to_obp", "vowpal_wabbit"]
 
-Feedback = Mapping[str, Any]
+BanditFeedback = Mapping[str, Any]
 
 
-def vowpal_wabbit(paths: files.Paths, **parts: Unpack[LogFields]) -> Log:
+def vowpal_wabbit(paths: Paths, **parts: Unpack[LogFields]) -> Log:
     """Vowpal Wabbit's decision-service JSON (``.dsjson``, also compressed), as the Personalizer and the decision service wrote it.
 
     A row is a decision: `reward` is minus ``_label_cost``, `propensity` is ``_label_probability``, `action` the number of the chosen
@@ -36,7 +36,7 @@ def vowpal_wabbit(paths: files.Paths, **parts: Unpack[LogFields]) -> Log:
     return _of_files(paths, "vowpal-wabbit", parts)
 
 
-def router(paths: files.Paths, **parts: Unpack[LogFields]) -> Log:
+def router(paths: Paths, **parts: Unpack[LogFields]) -> Log:
     """A router's JSON lines: which models it could have asked, with which probabilities, and what came of the one it chose.
 
     ``{"candidates": ["small", "large"], "probabilities": [0.7, 0.3], "chosen": "large", "quality": 0.9, "cost": 0.02, "latency": 1.4}``
@@ -47,32 +47,30 @@ def router(paths: files.Paths, **parts: Unpack[LogFields]) -> Log:
     return _of_files(paths, "router", parts)
 
 
-def open_bandit(folder: files.Paths, **parts: Unpack[LogFields]) -> Log:
+def open_bandit(folder: Paths, **parts: Unpack[LogFields]) -> Log:
     """A campaign of the Open Bandit Dataset: the folder with its log, such as ``random/all``, and ``item_context.csv`` beside it."""
     return _of_files(folder, "open-bandit", parts)
 
 
-def eppo(events: Frame | files.Paths, outcomes: Frame | files.Paths | None = None, **parts: Unpack[LogFields]) -> Log:
+def eppo(events: Frame | Paths, outcomes: Frame | Paths | None = None, **parts: Unpack[LogFields]) -> Log:
     """Eppo's bandit events, as its logger gets them: subject, action, actionProbability, and attributes of both.
 
     With `outcomes` (subject, a reward and, if subjects come back, a timestamp), every outcome belongs to the subject's last action
     before it, and actions without an outcome have the reward 0.
     """
-    return _of_table(events, outcomes, "eppo", formats.eppo_rows, formats.eppo_parts, parts)
+    return _of_table(events, outcomes, "eppo", parts)
 
 
-def growthbook(
-    exposures: Frame | files.Paths, outcomes: Frame | files.Paths | None = None, **parts: Unpack[LogFields]
-) -> Log:
+def growthbook(exposures: Frame | Paths, outcomes: Frame | Paths | None = None, **parts: Unpack[LogFields]) -> Log:
     """The exposures of a GrowthBook bandit: variation_id, variation_weights, a user's id, experiment_id and timestamp.
 
     The propensity is the weight of the variation. Of a user's exposures to an experiment the first counts: later ones repeat its
     variation. `outcomes` are joined by the user's id, as for `eppo`.
     """
-    return _of_table(exposures, outcomes, "growthbook", formats.growthbook_rows, formats.growthbook_parts, parts)
+    return _of_table(exposures, outcomes, "growthbook", parts)
 
 
-def obp(bandit_feedback: Feedback | str | PathLike[str], **parts: Unpack[LogFields]) -> Log:
+def obp(bandit_feedback: BanditFeedback | str | PathLike[str], **parts: Unpack[LogFields]) -> Log:
     """The `bandit_feedback` of the Open Bandit Pipeline: its dict, or a ``.npz`` file with the same arrays.
 
     With a `model`, ``action_context`` is what it knows about the actions, the log's `items`.
@@ -93,7 +91,7 @@ def obp(bandit_feedback: Feedback | str | PathLike[str], **parts: Unpack[LogFiel
     └────────┴────────┴────────────┘
     """
     if isinstance(bandit_feedback, str | PathLike):
-        feedback: Feedback = formats.load_obp(files.files_of(bandit_feedback)[0])
+        feedback: BanditFeedback = formats.load_obp(files.files_of(bandit_feedback)[0])
     elif isinstance(bandit_feedback, Mapping):
         feedback = bandit_feedback
     else:
@@ -103,7 +101,7 @@ def obp(bandit_feedback: Feedback | str | PathLike[str], **parts: Unpack[LogFiel
     frame = formats.obp_frame(feedback)
     items = formats.obp_items(feedback) if parts.get("model") is not None else None
     own = formats.obp_parts(frame) | ({} if items is None else {"items": items})
-    return Log(frame, **_merged(own, parts))
+    return Log(frame, **_merge(own, parts))
 
 
 def to_obp(log: Log, *, n_actions: int | None = None, action_context: ArrayLike | None = None) -> dict[str, Any]:
@@ -159,39 +157,31 @@ def to_obp(log: Log, *, n_actions: int | None = None, action_context: ArrayLike 
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _merged(own: Mapping[str, object], parts: Mapping[str, object]) -> Any:
+def _merge(own: Mapping[str, object], parts: Mapping[str, object]) -> Any:
     """A format's own parts, but for those that were given."""
     return {**own, **{name: value for name, value in parts.items() if value is not None}}
 
 
-def _of_files(paths: files.Paths, kind: str, parts: Mapping[str, object]) -> Log:
+def _of_files(paths: Paths, kind: str, parts: Mapping[str, object]) -> Log:
     """The log of some files; a part that this version does not know, `keep`, is refused when it is asked about."""
-    own = {
-        name: value for name, value in formats.opened(paths, kind).parts.items() if name in LogFields.__annotations__
-    }
-    log = Log(paths, **_merged({**own, "format": kind}, parts))
+    annotations = LogFields.__annotations__
+    own = {name: value for name, value in formats.opened(paths, kind).parts.items() if name in annotations}
+    log = Log(paths, **_merge({**own, "format": kind}, parts))
     formats.check(log)
     return log
 
 
-def _of_table(
-    data: Frame | files.Paths,
-    outcomes: Frame | files.Paths | None,
-    kind: str,
-    rows: Callable[[pl.LazyFrame], pl.LazyFrame],
-    own: Callable[[pl.LazyFrame], dict[str, object]],
-    parts: Mapping[str, object],
-) -> Log:
+def _of_table(data: Frame | Paths, outcomes: Frame | Paths | None, kind: str, parts: Mapping[str, object]) -> Log:
     """The log of a table of events, and of their outcomes if they are in another one."""
     if outcomes is None and files.is_paths(data):
         return _of_files(data, kind, parts)
-    events = rows(_frame(data))
+    table = formats.TABLES[kind]
+    events = table.rows(_frame(data))
     if outcomes is not None:
-        made = own(events)
         reward = str(parts.get("reward") or "reward")
-        events = _with_outcomes(events, _frame(outcomes), str(made.get("cluster")), reward)
+        events = _with_outcomes(events, _frame(outcomes), str(table.parts(events).get("cluster")), reward)
         parts = {**parts, "reward": reward}
-    return Log(events, **_merged(own(events), parts))
+    return Log(events, **_merge(table.parts(events), parts))
 
 
 def _frame(data: Any) -> pl.LazyFrame:
@@ -211,13 +201,13 @@ def _frame(data: Any) -> pl.LazyFrame:
 
 def _with_outcomes(events: pl.LazyFrame, outcomes: pl.LazyFrame, who: str, reward: str) -> pl.LazyFrame:
     """Events with the sum of the rewards that belong to each."""
-    schema, known = outcomes.collect_schema(), events.collect_schema()
+    schema, schema_of_events = outcomes.collect_schema(), events.collect_schema()
     for name in (who, reward):
         if name not in schema:
             raise ColumnError(f"the outcomes have no column {name!r}; they have {', '.join(map(repr, schema))}.")
-    if reward in known:
+    if reward in schema_of_events:
         raise ColumnError(f"the events have a column {reward!r} of their own: leave out the outcomes, or rename it.")
-    if "timestamp" not in schema or "timestamp" not in known:
+    if "timestamp" not in schema or "timestamp" not in schema_of_events:
         repeated = events.select(pl.col(who).is_duplicated().sum()).collect(engine="streaming").item()
         if repeated:
             raise LogError(
@@ -228,7 +218,7 @@ def _with_outcomes(events: pl.LazyFrame, outcomes: pl.LazyFrame, who: str, rewar
         return events.join(total, on=who, how="left", maintain_order="left").with_columns(pl.col(reward).fill_null(0))
     number = "counterpoise event"
     numbered = events.with_row_index(number)
-    moments = numbered.select(who, number, timestamp=_time("timestamp", known)).sort("timestamp")
+    moments = numbered.select(who, number, timestamp=_time("timestamp", schema_of_events)).sort("timestamp")
     late = outcomes.select(who, reward, timestamp=_time("timestamp", schema)).sort("timestamp")
     joined = late.join_asof(moments, on="timestamp", by=who, strategy="backward", check_sortedness=False)
     total = joined.filter(pl.col(number).is_not_null()).group_by(number).agg(pl.col(reward).sum())
@@ -242,11 +232,7 @@ def _time(name: str, schema: pl.Schema) -> pl.Expr:
     if schema[name] == pl.String:
         column = column.str.to_datetime(time_unit="us", time_zone="UTC", strict=False)
     elif schema[name].is_temporal():
-        kind = schema[name]
-        column = column.cast(pl.Datetime("us", kind.time_zone if isinstance(kind, pl.Datetime) else None))
-        column = (
-            column.dt.convert_time_zone("UTC")
-            if getattr(kind, "time_zone", None)
-            else column.dt.replace_time_zone("UTC")
-        )
+        zone = getattr(schema[name], "time_zone", None)
+        column = column.cast(pl.Datetime("us", zone))
+        column = column.dt.convert_time_zone("UTC") if zone else column.dt.replace_time_zone("UTC")
     return column

@@ -39,13 +39,8 @@ def batches(question: Question, limit: int | None = None) -> Generator[pl.DataFr
 
 
 def complete(question: Question) -> tuple[LazyRows, dict[str, str]]:
-    """The rows that the condition lets through, with every column that a question names, and under which names."""
-    native, names = _select(question.log.data, question)
-    return with_actions(nw.from_native(native), question, names)
-
-
-def _select(log: DataFrame, question: Question) -> tuple[DataFrame, dict[str, str]]:
-    """The columns we need, under names that need no quoting, and which is which."""
+    """The rows that the condition lets through, with every column that a question names, and under which names: those need no quoting."""
+    log: DataFrame = question.log.data
     functions = _functions(log)
     available = list(log.columns)
     check_distinct(available)
@@ -80,7 +75,7 @@ def _select(log: DataFrame, question: Question) -> tuple[DataFrame, dict[str, st
         if expressions or question.log.where is not None:
             raise cannot_compute([*expressions, question.log.where], error, available) from None
         raise
-    return native, names
+    return with_actions(nw.from_native(native), question, names)
 
 
 def _checksum(functions: ModuleType, value: Column) -> Column:
@@ -107,10 +102,7 @@ def errors_told() -> Iterator[None]:
     except CounterpoiseError:
         raise
     except Exception as error:
-        raise LogError(f"Spark did not answer: {type(error).__name__}: {_reason(error)}.") from error
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong: the line of an executor's stack trace that says so, which is the last of its kind."""
-    said = [line.strip() for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
-    return f"{first_line(error)} {said[-1]}" if said else first_line(error)
+        # the line of an executor's stack trace that says what went wrong is the last of its kind
+        reasons = [line.strip() for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
+        reason = " ".join([first_line(error), *reasons[-1:]])
+        raise LogError(f"Spark did not answer: {type(error).__name__}: {reason}.") from error

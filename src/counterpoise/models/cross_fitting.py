@@ -1,14 +1,60 @@
-"""How well models predict rows they have not seen: the quality of reward and propensity models."""
+"""Cross-fitting: the fold of every row, by its identity and never its content, and how well models predict rows they have not seen."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import nan
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from counterpoise.errors import OptionError
+from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.moments import Floats
+from counterpoise.readers.batches import identity
+
+FOLD = "counterpoise fold"
+
+
+class HasFolds(Protocol):
+    """Which model to fit, and on how many folds."""
+
+    @property
+    def folds(self) -> int:
+        """How many."""
+
+
+M = TypeVar("M", bound=HasFolds)
+
+
+@dataclass(frozen=True)
+class CrossFit(Generic[M]):
+    """A model whose fits have each seen all folds but one, and predict that one, as readers and engines see it."""
+
+    model: M  # a `Reward` or a `Propensity`
+    identity: tuple[str, ...]  # the columns that tell rows apart; none if row numbers do
+
+    @property
+    def described(self) -> str:
+        """What it is, as text that stays the same from day to day."""
+        text = identity(self.model)
+        if text is None:
+            raise OptionError(
+                "the model has something in it that cannot be looked at (a connection or a lock, say), so that a state could not tell it "
+                "from another model.",
+                do="Pass one of scikit-learn's own.",
+            )
+        return text
+
+    def folds(self, frame: pl.DataFrame, first_row: int) -> NDArray[np.int64]:
+        """The fold of every row of a batch."""
+        return folds_of(row_ids(frame, self.identity, first_row), self.model.folds)
+
+
+# -- how good models are, out of fold -----------------------------------------------------------------------------------
+
 
 BINS = 10
 
@@ -39,12 +85,9 @@ class Quality:
     calibration: tuple[Bin, ...] = ()
 
     def __str__(self) -> str:
-        loss = (
-            ""
-            if np.isnan(self.log_loss)
-            else f", log loss {self.log_loss:.3g} (of the mean {self.log_loss_of_mean:.3g})"
-        )
-        return f"{self.model}, fitted on {self.rows:,} rows in {self.folds} folds; out of fold R² {self.r2:.3g}{loss}"
+        text = f"{self.model}, fitted on {self.rows:,} rows in {self.folds} folds; out of fold R² {self.r2:.3g}"
+        losses = f", log loss {self.log_loss:.3g} (of the mean {self.log_loss_of_mean:.3g})"
+        return text if np.isnan(self.log_loss) else text + losses
 
 
 def quality_of(model: str, folds: int, rewards: Floats, predictions: Floats) -> Quality:
@@ -59,18 +102,15 @@ def quality_of(model: str, folds: int, rewards: Floats, predictions: Floats) -> 
         return Quality(model, len(rewards), folds, r2)
     mean = np.full(len(rewards), rewards.mean())
     losses = (log_loss(rewards, predictions), log_loss(rewards, mean))
-    return Quality(model, len(rewards), folds, r2, *losses, _calibration(rewards, predictions))
+    parts = np.array_split(np.argsort(predictions, kind="stable"), BINS)
+    bins = (Bin(len(k), float(predictions[k].mean()), float(rewards[k].mean())) for k in parts if len(k))
+    return Quality(model, len(rewards), folds, r2, *losses, tuple(bins))
 
 
 def log_loss(rewards: Floats, predictions: Floats) -> float:
     """The mean of −log of the probability that was given to what happened."""
     p = np.clip(predictions, 1e-15, 1 - 1e-15)
     return float(-(rewards * np.log(p) + (1 - rewards) * np.log1p(-p)).mean())
-
-
-def _calibration(rewards: Floats, predictions: Floats) -> tuple[Bin, ...]:
-    parts = np.array_split(np.argsort(predictions, kind="stable"), BINS)
-    return tuple(Bin(len(k), float(predictions[k].mean()), float(rewards[k].mean())) for k in parts if len(k))
 
 
 # -- propensity models -------------------------------------------------------------------------------------------------
@@ -104,9 +144,7 @@ class PropensityQuality:
     effective_rows: float
     quantiles: tuple[tuple[float, float], ...]
     calibration: tuple[Bin, ...]
-    error_by: str = (
-        "scores"  # "scores": the fit's effect is in the errors; "known": they take the propensities as known
-    )
+    error_by: str = "scores"  # the fit's effect is in the errors; or "known": they take the propensities as known
 
     def __str__(self) -> str:
         return (
@@ -131,7 +169,19 @@ def calibration_of(table: Floats, codes: NDArray[np.int64]) -> tuple[Bin, ...]:
     return tuple(Bin(int(n), float(p[k] / n), float(o[k] / n)) for k, n in enumerate(count) if n)
 
 
-def effective_rows(propensities: Floats) -> float:
-    """(Σ 1/p)² / Σ 1/p²: what rows are worth to a policy that chooses every action equally often."""
-    w = 1.0 / propensities
-    return float(np.square(w.sum()) / np.square(w).sum())
+def propensity_quality_of(
+    table: Floats, codes: NDArray[np.int64], shares: Floats, least: float, **others: Any
+) -> PropensityQuality:
+    """The quality of calibrated probabilities of all actions, for rows that the model has not seen."""
+    p = table[np.arange(len(codes)), codes]
+    kept = np.clip(p, least, 1.0)
+    w = 1.0 / kept
+    return PropensityQuality(
+        raised=int((p < least).sum()),
+        log_loss=float(-np.log(kept).mean()),
+        log_loss_of_shares=float(-np.log(shares[codes]).mean()),
+        effective_rows=float(np.square(w.sum()) / np.square(w).sum()),
+        quantiles=tuple((q, float(np.quantile(kept, q))) for q in QUANTILES),
+        calibration=calibration_of(table, codes),
+        **others,
+    )
