@@ -86,11 +86,11 @@ def doctor(
     """
     parts = typed.arguments()
     chosen = typed_targets((), parts.pop("target_action"), (), parts.pop("always"))
-    columns: str | list[str] | dict[str, str] | None = distribution or None
-    if distribution and all("=" in column for column in distribution):
-        columns = {action: name for action, _, name in (column.partition("=") for column in distribution)}
-    elif distribution and len(distribution) == 1:
-        columns = distribution[0]
+    columns: str | list[str] | dict[str, str] | None = probabilities or None
+    if probabilities and all("=" in column for column in probabilities):
+        columns = {action: name for action, _, name in (column.partition("=") for column in probabilities)}
+    elif probabilities and len(probabilities) == 1:
+        columns = probabilities[0]
     examination = cp.doctor(
         typed.data,
         **parts,
