@@ -15,13 +15,8 @@ from typing import Annotated, Literal, NoReturn, ParamSpec, Protocol, TypedDict,
 
 from numpy.typing import ArrayLike
 
-<<<<<<< HEAD
 from counterpoise.errors import ColumnError, warn_of_old_name
-from counterpoise.log.kinds import KINDS, refused_parts
-=======
-from counterpoise.errors import ColumnError
 from counterpoise.log.kinds import KINDS, RowKind, refused_parts
->>>>>>> kinds
 
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
