@@ -487,6 +487,8 @@ KINDS = {
     ),
     "episodes without ids": Advice("Pass episode=", {"step": "place"}, {"episode": "list"}, log=lists),
     "episodes without an order": Advice("Pass step=", {"episode": "list"}, {"step": "place"}, log=lists),
+    "a ratio with a model": Advice("leave out model=", {"per": "amount", "model": "ridge", **CONTEXT}),
+    "a distribution of ratios": Advice("leave out per=", {"per": "amount"}, ask=cp.distribution),
     "loggers": Advice("with logger=", LOGGERS | {"logger": None}, {"logger": "who"}),
     "loggers that were not named": Advice(
         "with where=",
@@ -923,7 +925,7 @@ def texts(tree: ast.AST):
         if isinstance(node, ast.JoinedStr):
             yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs | inner:
-            yield node.value
+            yield re.sub(r"\{\w+\}", "…", node.value)  # a kind of rows leaves to others what is filled in
 
 
 def is_said(text: str, said: str) -> bool:

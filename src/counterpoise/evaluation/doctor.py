@@ -611,7 +611,7 @@ def broken_rules(patient: Patient) -> Iterator[Caveat]:
         "reward": "If no reward means 0, write 0; if a reward is not known yet, leave its row out until it is.",
     }
     for problem in patient.problems:
-        cause = "" if problem.rule.is_of_lists else causes.get(problem.rule.part, "")
+        cause = "" if problem.rule.unit != "row" else causes.get(problem.rule.part, "")
         yield Caveat("invalid-rows", problem.said, {"rows": problem.count}, do=cause, about=problem.rule.column)
 
 
@@ -632,7 +632,7 @@ def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
         yield replace(caveat, unusual_severity="note" if of is None else "look", about=position)
     if of is None:
         return
-    if not any(problem.rule.is_of_lists for problem in patient.problems):
+    if not any(problem.rule.unit != "row" for problem in patient.problems):
         missing, repeated = faults_of(sample, position, of)
         for count, what in (
             (missing, "lack a position above their last"),

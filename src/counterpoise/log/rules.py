@@ -45,8 +45,7 @@ class Rule:
     shows: str
     advice: str
     target: str | None = None  # the internal name of the one target it is about
-    is_of_lists: bool = False  # whether it is judged list by list, and shows the list's id
-    unit: str = "list"  # or what else rows are made into
+    unit: str = "row"  # or what rows are made into, which is then judged, and shows its id
     if_whole: str = ""  # what else may be wrong where the first value is a whole number above 1
 
 
@@ -63,7 +62,7 @@ class Problem:
     def said(self) -> str:
         """The problem in words, and what to do, in the markup of messages."""
         rule = self.rule
-        if rule.is_of_lists:
+        if rule.unit != "row":
             lists = f"{self.count:,} {rule.unit}s do" if self.count > 1 else f"1 {rule.unit} does"
             said = f"{rule.part} {rule.column!r} must {rule.expected}: {lists} not; one is {rule.unit} {self.value!r}."
             return f"{said} {rule.advice}"
@@ -193,7 +192,7 @@ def list_rules(question: Question, targets: Sequence[str] | None = None) -> list
     of_rows = rules_of(question.of_rows, targets)
     broken = [nw.col(fault_of(rule, question)) for rule in of_rows]
     rules = [
-        replace(rule, holds=count == 0, shows=LIST, is_of_lists=True, unit=lists.unit)
+        replace(rule, holds=count == 0, shows=LIST, unit=lists.unit)
         for rule, count in zip(of_rows, broken, strict=True)
     ]
     bad = broken[0]
@@ -204,7 +203,7 @@ def list_rules(question: Question, targets: Sequence[str] | None = None) -> list
         complete = nw.when(nw.col(LENGTH) == n).then(nw.lit(2.0**n - 1.0)).otherwise(complete)
     # judged only where every row has a position
     holds = (nw.col(BITS) == complete) | (bad > 0)
-    of_list: dict[str, Any] = {"shows": LIST, "is_of_lists": True, "unit": lists.unit}
+    of_list: dict[str, Any] = {"shows": LIST, "unit": lists.unit}
     place, along = (lists.place_part, "in") if lists.is_of_episodes else (lists.place_part, "down")
     expected = f"run {lists.first}, {lists.first + 1}, … {along} every {lists.unit}, with none missing or twice"
     advice = _WHOLE_EPISODES if lists.is_of_episodes else _WHOLE
@@ -318,7 +317,7 @@ def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
 
 
 def _counted(problems: Sequence[Problem]) -> str:
-    return next((f"{problem.rule.unit}s" for problem in problems if problem.rule.is_of_lists), "rows")
+    return next((f"{problem.rule.unit}s" for problem in problems if problem.rule.unit != "row"), "rows")
 
 
 FINITE = "be a finite number"
