@@ -132,10 +132,11 @@ class Counted:
         )
         expression = f"({sql_name(column)} * {self.draws} + 1) / {self.draws + 1}"
         rounded = "; if they were rounded, log all digits" if may_be_rounded else ""
-        do = (
-            "Compute them instead, such as with cp.propensities.thompson_beta. If they were counted and that is no longer possible, pass "
-            f"{_as_propensity(expression, is_array)}{rounded}."
-        )
+        do = "Compute them instead, such as with cp.propensities.thompson_beta. If they were counted and that is no longer possible, "
+        if is_array:  # of which no expression is computed
+            do += f"pass an array of {verbatim(expression)} as propensity{rounded}."
+        else:
+            do += f"pass `propensity={expression!r}`{rounded}."
         return Caveat(COUNTED, text, {"draws": self.draws, "excess": self.excess}, do)
 
 
@@ -523,8 +524,8 @@ def about_densities(
     scale = f"/ {10 ** (math.ceil(math.log10(highest)) + 1)}"  # with room for rows that were not looked at
     shown = {target: f"{sql_name(source)} {scale}" for target, source in targets.items()}
     made = f"{sql_name(named)} {scale}"
-    do = f"pass {_as_propensity(made, is_array)} and `target={shown!r}`."
-    do = f"Only ratios of densities count, so give all of them in another unit: {do}"
+    how = _as_propensity(made, is_array)
+    do = f"Only ratios of densities count, so give all of them in another unit: pass {how} and `target={shown!r}`."
     return Caveat(MISREAD, said, do=do)
 
 
