@@ -381,7 +381,18 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     fatal = of_each(_fatal)
     if fatal:
         return Verdict(tuple(fatal))
-    own = [*_of_difference(policies, carrying, differing), *_equal_rewards(shared), *_of_log(shared)]
+    own = []
+    is_none = differing <= 1e-24  # rounding: the policies agree on every row
+    if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
+        text = "The policies agree on every row of this log. If they differ at all, it is on rows that the log does not have."
+        own.append(Caveat("policies-agree", text))
+    elif not is_none and carrying < FEW_DIFFERING and not shared.has_equal_rewards:
+        text = (
+            f"About {below(carrying, FEW_DIFFERING)} rows carry the difference; {FEW_DIFFERING} or more are needed for ok: the policies "
+            "differ on too few rows, or on too few with the outcome that matters."
+        )
+        own.append(Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_DIFFERING}))
+    own += [*_equal_rewards(shared), *_of_log(shared)]
     return Verdict(
         (
             *of_each(_of_weights),
@@ -508,20 +519,6 @@ def _of_evidence(diagnostics: Diagnostics) -> Iterator[Caveat]:
             why = f"a few rows have most of the weight{heavy}, and rows not seen yet could move it."
         text = f"About {below(carrying, FEW_CARRYING)} rows carry this answer; {FEW_CARRYING} or more are needed for ok: {why}"
         yield Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_CARRYING})
-
-
-def _of_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Iterator[Caveat]:
-    """What is wrong with the rows that carry a difference."""
-    is_none = differing <= 1e-24  # rounding: the policies agree on every row
-    if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
-        text = "The policies agree on every row of this log. If they differ at all, it is on rows that the log does not have."
-        yield Caveat("policies-agree", text)
-    elif not is_none and carrying < FEW_DIFFERING and not next(iter(policies.values())).has_equal_rewards:
-        text = (
-            f"About {below(carrying, FEW_DIFFERING)} rows carry the difference; {FEW_DIFFERING} or more are needed for ok: the policies "
-            "differ on too few rows, or on too few with the outcome that matters."
-        )
-        yield Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_DIFFERING})
 
 
 def _equal_rewards(diagnostics: Diagnostics) -> Iterator[Caveat]:

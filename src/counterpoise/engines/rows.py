@@ -47,26 +47,22 @@ def over_good_rows(
     # columns that rule out no row are not read
     clusters = [] if question.log.cluster is None else ["cluster"]
     bare = question.slim(keep=("models", "controls", *clusters))
-    return engine_of(bare.log).over_rows(bare, lambda batches: work(_good(batches, bare, number, cluster)), number)
 
+    def good(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:  # under the question's own names, as float64
+        first_row = 0
+        for batch in batches:
+            frame = prepare(batch, bare, first_row)
+            if number is not None:
+                known = batch.get_column(number) if number in batch.columns else None  # rows of a database have none
+                row = pl.int_range(first_row, first_row + batch.height) if known is None else known
+                frame = frame.with_columns(row.alias(number))
+            if cluster is not None:
+                frame = frame.with_columns(integer_ids(batch.get_column(str(bare.log.cluster))).alias(cluster))
+            first_row += batch.height
+            extra = [name for name in (number, cluster) if name is not None]
+            yield good_rows(frame, bare).select(*extra, pl.col(*bare.numbers).cast(pl.Float64))
 
-def _good(
-    batches: Iterable[pl.DataFrame], question: Question, number: str | None, cluster: str | None
-) -> Iterator[pl.DataFrame]:
-    """The good rows of every batch, under the question's own names, as float64."""
-    first_row = 0
-    for batch in batches:
-        frame = prepare(batch, question, first_row)
-        if number is not None:
-            known = batch.get_column(number) if number in batch.columns else None  # rows of a database have none
-            row = pl.int_range(first_row, first_row + batch.height) if known is None else known
-            frame = frame.with_columns(row.alias(number))
-        if cluster is not None:
-            frame = frame.with_columns(integer_ids(batch.get_column(str(question.log.cluster))).alias(cluster))
-        first_row += batch.height
-        good = good_rows(frame, question)
-        extra = [name for name in (number, cluster) if name is not None]
-        yield good.select(*extra, pl.col(*question.numbers).cast(pl.Float64))
+    return engine_of(bare.log).over_rows(bare, lambda batches: work(good(batches)), number)
 
 
 def rows(question: Question, take: Take, beside: Sequence[str] = ()) -> pl.DataFrame:
