@@ -133,7 +133,7 @@ def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
 
 def _refused(kinds: Sequence[RowKind]) -> set[str]:
     """The estimators that rows of these kinds do not go with."""
-    return {name for name in ESTIMATORS if any(f"estimator={name!r}" in kind.conflicts for kind in kinds)}
+    return {name for kind in kinds for name in ESTIMATORS if f"estimator={name!r}" in kind.conflicts}
 
 
 def check_differences(method: Method) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
 
 import numpy as np
@@ -134,17 +134,17 @@ class View:
     @cached_property
     def carrying(self) -> Floats:
         """How many rows carry the variance, in every place: at most as many as they are worth."""
-        twice = [[kind.counted_twice(self, end) for kind in self.kinds] for end in self.ends]
-        low, high = (prod(factors, start=np.ones(len(self.places))) for factors in twice)
+        if not self.kinds:
+            return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
+        low, high = (prod(kind.counted_twice(self, end) for kind in self.kinds) for end in self.ends)
         carrying = carrying_rows(self.excess, self.rewards, self.ends, (low, high)) * self.labeled
         return np.asarray(np.minimum(carrying, self._worth) / prod(kind.uneven(self) for kind in self.kinds))
 
     @cached_property
     def _worth(self) -> Floats:
         """How many rows that count alike they are worth, in every place; infinite where they do."""
-        return np.min(
-            [np.full(len(self.places), math.inf), *(kind.worth(self.together) for kind in self.kinds)], axis=0
-        )
+        worth = np.full(len(self.places), math.inf)
+        return reduce(np.minimum, (kind.worth(self.together) for kind in self.kinds), worth)
 
     @cached_property
     def effective(self) -> Floats | None:
@@ -180,8 +180,9 @@ class View:
 
     def rewards_around(self, baseline: Floats) -> tuple[Floats, Floats]:
         """The usual rewards; where rows do not count alike, as near to a baseline as those with such rewards are lighter than others."""
-        low, high = ([kind.lighter(self, end) for kind in self.kinds] for end in self.ends[::-1])
-        below, above = (prod(factors, start=np.ones(len(self.places))) for factors in (low, high))
+        if not self.kinds:
+            return self.usual_rewards
+        below, above = (prod(kind.lighter(self, end) for kind in self.kinds) for end in self.ends[::-1])
         least, most = self.usual_rewards
         return baseline + below * (least - baseline), baseline + above * (most - baseline)
 

@@ -153,8 +153,9 @@ class Log:
             data = arrays
         for field in fields(self):
             object.__setattr__(self, field.name, normal.get(field.name, field.default))
-        for part in known_parts().keys() - PARTS.keys():
-            object.__setattr__(self, part, normal.get(part))
+        if (known := known_parts()) is not PARTS:
+            for part in known.keys() - PARTS.keys():
+                object.__setattr__(self, part, normal.get(part))
         object.__setattr__(self, "data", data)
         _check(self)
 

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NoReturn, ParamSpec, Protocol, TypedDict,
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError
-from counterpoise.log.kinds import KINDS, refused_parts
+from counterpoise.log.kinds import KINDS, RowKind, refused_parts
 
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
@@ -330,9 +330,15 @@ MODELS = (*FITTING, *PREDICTIONS)
 
 def known_parts() -> dict[str, Part]:
     """The parts of a log, and those of kinds of rows of one's own, each of which is a column."""
-    return PARTS | {
-        part: Part(f"a column of {type(kind).__name__}") for kind in KINDS for part in kind.parts if part not in PARTS
+    return _with_those_of(tuple(KINDS))
+
+
+@lru_cache
+def _with_those_of(kinds: tuple[RowKind, ...]) -> dict[str, Part]:
+    own = {
+        part: Part(f"a column of {type(kind).__name__}") for kind in kinds for part in kind.parts if part not in PARTS
     }
+    return PARTS | own if own else PARTS
 
 
 # what an argument is called in other libraries, or in everyday language

@@ -344,16 +344,11 @@ class Question:
                 raise OptionError(f"`control=` maps a column to its known mean; that of {name!r} is {mean!r}.")
         if self.features:
             check_features(self.features)
-        own = {
-            *ROW,
-            *MODEL,
-            SQUARE,
-            *(kind.mark for kind in KINDS),
-            *(name for kind in self.kinds for name in kind.columns),
-        }
-        reserved = {name for name in self.control if name in own or name.startswith(CONTEXT)}
-        if reserved:
-            raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
+        if self.control:
+            own = {*ROW, *MODEL, SQUARE, *(kind.mark for kind in KINDS)}.union(*(kind.columns for kind in self.kinds))
+            reserved = {name for name in self.control if name in own or name.startswith(CONTEXT)}
+            if reserved:
+                raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if self.smoothings and getattr(self.weight, "by_position", False):
@@ -466,12 +461,12 @@ class Question:
         numbers = (number for kind in self.kinds for number in kind.numbers)
         return [(number, parts[number.part]) for number in numbers if parts[number.part] is not None]
 
-    @property
+    @cached_property
     def known(self) -> str | None:
         """The column of a query that is 1 where the reward is known; None if it always is."""
         return next((kind.known for kind in self.kinds if kind.known), None)
 
-    @property
+    @cached_property
     def kept_with(self) -> str | None:
         """The column of a query with the probability that a row is there; None if none are missing."""
         return next((kind.kept_with for kind in self.kinds if kind.kept_with), None)

@@ -25,12 +25,12 @@ KINDS: list[RowKind] = [OfLoggers(), ListRows(), Episodes(), RatioOfSums(), Labe
 
 def kinds_of(log: Any) -> tuple[RowKind, ...]:
     """The kinds of the rows of a log: none, if they are plain."""
-    return tuple(kind for kind in KINDS if kind.is_of(log))
+    return tuple([kind for kind in KINDS if kind.is_of(log)])
 
 
 def kinds_in(columns: Container[str]) -> tuple[RowKind, ...]:
     """The kinds of rows whose moments have these columns."""
-    return tuple(kind for kind in KINDS if kind.mark in columns)
+    return tuple([kind for kind in KINDS if kind.mark in columns])
 
 
 def chance_kept(log: Any) -> str | None:
@@ -67,8 +67,8 @@ def reduced(moments: Moments, like: Moments | None = None, *, rows: int | None =
 
 def stands_for(moments: Moments) -> Floats:
     """How many rows there were, on average, for each that is there; 1 where none were left out."""
-    counts = count_form(moments)
-    return np.ones(moments.shape) if counts is None else np.asarray((moments.mean * counts).sum(axis=-1))
+    count = next((kind.count for kind in kinds_in(moments.columns) if kind.count), None)
+    return np.ones(moments.shape) if count is None else moments.average(count)
 
 
 def count_form(moments: Moments) -> Floats | None:
@@ -79,7 +79,8 @@ def count_form(moments: Moments) -> Floats | None:
 
 def share_known(moments: Moments) -> Floats:
     """The share of the rows that would do, were their rewards known, as much as those whose reward is; 1 where all are."""
-    return prod((kind.share_known(moments) for kind in kinds_in(moments.columns)), start=np.ones(moments.shape))
+    kinds = kinds_in(moments.columns)
+    return np.asarray(prod(kind.share_known(moments) for kind in kinds)) if kinds else np.ones(moments.shape)
 
 
 def with_rewards(moments: Moments) -> Moments:
