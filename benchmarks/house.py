@@ -154,6 +154,13 @@ class Module:
         return [node.name for node in self.nodes if isinstance(node, ast.ClassDef)]
 
     @cached_property
+    def types(self) -> list[str]:
+        """The names of its types: classes, and what else at the top of a module is written like one."""
+        targets = [target for node in self.tree.body if isinstance(node, ast.Assign) for target in node.targets]
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        return [*self.classes, *(name for name in names if re.fullmatch(r"_?[A-Z]\w*[a-z]\w*", name))]
+
+    @cached_property
     def statements(self) -> list[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
         """Import statements, whether they stand in a function, and whether they are for types alone."""
         conditions = [
@@ -396,6 +403,9 @@ def figures(modules: dict[str, Module]) -> Iterator[Figure]:
     classes = Counter(name for module in all_modules for name in module.classes)
     twice = sorted(name for name, count in classes.items() if count > 1)
     yield Figure("class names used twice", len(twice), (", ".join(twice),))
+    types = Counter(name.lstrip("_") for module in all_modules for name in set(module.types))
+    again = sorted(name for name, count in types.items() if count > 1)
+    yield Figure("type names used twice", len(again), (", ".join(again),))
     yield Figure("Any per 1,000 lines", round(1000 * sum(module.uses("Any") for module in all_modules) / lines, 1))
     yield Figure("casts", sum(module.uses("cast") for module in all_modules))
     comments = [comment for module in all_modules for comment in module.comments]

@@ -402,7 +402,7 @@ class Process:
         """The value with our baseline, beside plain per-decision importance sampling."""
         log = self.draw(random, size)
         result = cp.evaluate(
-            log, reward="reward", propensity="p", target="new", episode="episode", step="step", gamma=self.gamma,
+            log, reward="reward", propensity="p", target="new", episode="episode", step="step", discount_factor=self.gamma,
             cluster="user" if self.users else None, estimator=["beta_ips", "ips"], progress=False,
         )  # fmt: skip
         return Answer(result["new", "beta_ips"], result.verdict().verdict, result["new", "ips"].value)

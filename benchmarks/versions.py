@@ -491,7 +491,9 @@ def _single(way: Mapping[str, Any]) -> dict[str, Any]:
 def list_questions() -> dict[str, tuple[str, dict[str, Any]]]:
     """What is asked about lists."""
     from counterpoise import weights
+    from counterpoise.log.parts import PARTS
 
+    factor = "discount_factor" if "discount_factor" in PARTS else "gamma"  # until 0.3
     lists = {"reward": "reward", "slate": "query", "position": "rank"}
     at = lists | {"propensity": "at", "target": "new at", "propensity_of": "item_at_position"}
     given = lists | {"propensity": "given", "target": "new given", "propensity_of": "item_given_above"}
@@ -509,7 +511,7 @@ def list_questions() -> dict[str, tuple[str, dict[str, Any]]]:
     }
     asked = {f"{name}{how}": ("evaluate", way | parts) for name, way in kinds.items() for how, parts in more.items()}
     steps = {"reward": "reward", "propensity": "given", "target": "new given", "episode": "query", "step": "rank"}
-    kinds |= {"episodes": steps, "episodes, discounted": steps | {"gamma": 0.9}}
+    kinds |= {"episodes": steps, "episodes, discounted": steps | {factor: 0.9}}
     kinds |= {"episodes by trajectory": steps | {"weight": weights.Trajectory()}}
     asked |= {
         f"{name}{how}": ("evaluate", kinds[name] | more[how]) for name in list(kinds)[-3:] for how in list(more)[:3]
@@ -651,11 +653,14 @@ def differences(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any,
         yield place, old, new
 
 
+NEW_NAMES = {"Ratio()": "Importance()"}  # of what 0.3 called otherwise
+
+
 def is_same(old: Any, new: Any) -> bool:
     """Whether two values are equal, or as near as rounding leaves them."""
     if isinstance(old, float | int) and isinstance(new, float | int) and not isinstance(old, bool):
         return old == new or (old != old and new != new) or math.isclose(old, new, rel_tol=SAME, abs_tol=SAME / 100)
-    return bool(old == new)
+    return bool(old == new) or (isinstance(old, str) and NEW_NAMES.get(old) == new)
 
 
 @SUITE.experiment("answers", worlds=["clicks"], sources=["parquet"], only="plain")

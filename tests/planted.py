@@ -123,7 +123,7 @@ QUESTIONS = {
         "target": "new",
         "episode": "id - id % 3",
         "step": "id % 3",
-        "gamma": 0.9,
+        "discount_factor": 0.9,
         "done": "case when id % 3 = 2 then 1 else 0 end",
     },
     "many": BASE | {"target": {f"blend {k}": f"(new * {k} + old * {12 - k}) / 12.0" for k in range(12)}},

@@ -519,9 +519,9 @@ KINDS = {
         ),
     ),
     "labels": Advice("Pass observed=", {"proxy": "q"}, {"observed": "labeled"}),
-    "the doctor's distribution": Advice(
+    "the doctor's probabilities": Advice(
         "with action=COLUMN",
-        {"distribution": ["half", "half", "half"]},
+        {"probabilities": ["half", "half", "half"]},
         {"action": "took"},
         ask=cp.doctor,
         log=lambda: shop(took="a").select("r", "p", "t", "half", "took"),

@@ -93,3 +93,10 @@ def test_a_figure_above_its_limit_is_not_kept(house, monkeypatch):
     assert house.Figure("casts", 3).is_kept
     assert not house.Figure("casts", 4).is_kept
     assert house.Figure("never limited", 10**9).is_kept
+
+
+def test_types_of_one_name_are_counted_whether_they_are_classes_or_aliases(small):
+    files = {"a.py": '"""A."""\nclass Part:\n    pass\n', "b.py": '"""B."""\n_Part = str | int\nLIMIT = P = 3\n'}
+    found = small(files | {"c.py": '"""C."""\nfrom counterpoise.a import Part\nP = Other = int\n'})
+    assert found["type names used twice"].value == 1
+    assert found["type names used twice"].parts == ("Part",)

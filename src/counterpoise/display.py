@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import import_module
 from types import ModuleType
-from typing import cast, overload
+from typing import TYPE_CHECKING, cast, overload
 
 from counterpoise.errors import OptionError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # -- Numbers, and names from a log -------------------------------------------------------------------------------------
 
@@ -337,9 +340,11 @@ class Table:
         """All columns of all rows as plain values, for frames and documents."""
         return [{name: cell_value(cell) for name, cell in row.items()} for row in self.rows]
 
-    def whole(self) -> Table:
-        """The table with all of its columns shown under their own names."""
-        return replace(self, shown=(), titles={})
+    def frame(self) -> pl.DataFrame:
+        """All columns of all rows as a polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.records(), infer_schema_length=None)
 
     def first(self, limit: int | None) -> Table:
         """The first rows, if there are more than there is room for."""
@@ -416,6 +421,21 @@ class Display:
 
     def _repr_html_(self) -> str:
         return cast(str, above().card(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FullAnswer(Display):
+    """An answer with nothing left out, as `--all` prints it."""
+
+    answer: Display
+
+    def blocks(self, *, rows: int | None = None) -> Iterator[Block]:
+        """The blocks of the answer, with every row of its tables."""
+        return self.answer.blocks(rows=None)
+
+    def document(self) -> dict[str, object]:
+        """That of the answer."""
+        return self.answer.document()
 
 
 def above() -> ModuleType:

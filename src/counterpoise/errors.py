@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import ClassVar, Self
@@ -127,6 +128,8 @@ class CounterpoiseError(Exception):
         self.what, self.where, self.found, self.do, self.suggestion = what, where, found, do, suggestion
         super().__init__(self.render())
 
+    __str__ = Exception.__str__  # a KeyError's is the repr of its text
+
     @property
     def parts(self) -> tuple[str, ...]:
         """What, where, found, suggestion and do, in the order in which they are read."""
@@ -141,15 +144,15 @@ class CounterpoiseError(Exception):
         return partial(type(self), self.what, **named), ()
 
 
-class ColumnError(CounterpoiseError):
+class ColumnError(CounterpoiseError, KeyError):
     """A column is missing, misspelled or of the wrong type: name another column, or cast it."""
 
 
-class LogError(CounterpoiseError):
+class LogError(CounterpoiseError, ValueError):
     """The rows themselves are wrong: fix the logger, or drop those rows."""
 
 
-class OptionError(CounterpoiseError):
+class OptionError(CounterpoiseError, ValueError):
     """An argument makes no sense: change the call."""
 
 
@@ -169,6 +172,20 @@ class StateWarning(UserWarning):
 
 class RecordWarning(UserWarning):
     """Records of another tool's log that make no row, or not all of one: which, and why."""
+
+
+class OldNameWarning(FutureWarning):
+    """A name that works for one more version: change it to the new one, which the warning says."""
+
+
+def warn_of_old_name(old: str, new: str, *, depth: int = 3) -> None:
+    """Warn, `depth` calls up, that something has a new name."""
+    warnings.warn(renaming(old, new), OldNameWarning, stacklevel=depth)
+
+
+def renaming(old: str, new: str) -> str:
+    """What is said about an old name, on the command line too."""
+    return f"{old} is now called {new}; the old name works until version 0.5."
 
 
 class TrainingError(CounterpoiseError):

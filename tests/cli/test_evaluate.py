@@ -441,7 +441,7 @@ def test_a_weight_by_its_name(tmp_path, typed, weight):
         return
     assert found["ladder"] == result.ladder().to_dicts()
     assert sum(rung["chosen"] for rung in found["ladder"]) == 1
-    assert (found["ladder"][0]["weight"], found["ladder"][0]["constant"]) == ("Ratio()", None)
+    assert (found["ladder"][0]["weight"], found["ladder"][0]["constant"]) == ("Importance()", None)
     assert len(different["ladder"]) == len(found["ladder"])
     assert all(rung.weight in said.stdout for rung in result.ladders["pi_new"].rungs)
     html = page.read_text(encoding="utf-8")

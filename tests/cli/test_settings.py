@@ -425,3 +425,52 @@ def test_a_file_that_is_found_replaces_nothing_but_reports(folder):
     assert (found.exit_code, "must end in .html" in found.stderr) == (2, True)
     assert Path("README.md").read_text() == "mine"
     assert invoke("evaluate", "--html", "README.md").exit_code == 0
+
+
+STEPS = pl.DataFrame(
+    {"r": [1.0, 0.0] * 300, "p": [0.5] * 600, "t": [0.6, 0.4] * 300, "q": [0.5] * 600, "a": [0, 1] * 300}
+    | {"game": [k // 2 for k in range(600)], "move": [0, 1] * 300}
+)
+EPISODES = 'log = "steps.parquet"\nreward = "r"\npropensity = "p"\ntarget = ["t"]\nepisode = "game"\nstep = "move"\n'
+WARNING = "is now called {}; the old name works until version 0.5."
+
+
+@pytest.mark.parametrize("typed", [("--gamma", "0.5"), ("--gamma=0.5",)])
+def test_an_old_option_means_the_new_one_and_warns_once(folder, typed):
+    STEPS.write_parquet("steps.parquet")
+    settings(EPISODES)
+    new, _ = answer("--discount-factor", "0.5")
+    old, said = answer(*typed)
+    assert old["estimates"] == new["estimates"] != answer()[0]["estimates"]
+    assert said.count(WARNING.format("--discount-factor")) == 1
+    assert "Warning: --gamma is" in said
+
+
+@pytest.mark.parametrize("where", ["", "[evaluate]\n"])
+def test_an_old_key_of_the_file_means_the_new_one_and_warns_once(folder, where):
+    STEPS.write_parquet("steps.parquet")
+    settings(f"{EPISODES}{where}discount-factor = 0.5\n")
+    new, quiet = answer()
+    settings(f"{EPISODES}{where}gamma = 0.5\n")
+    old, said = answer()
+    assert old["estimates"] == new["estimates"]
+    assert "Warning" not in quiet
+    assert said.count(WARNING.format("'discount_factor'")) == 1
+
+
+def test_an_old_word_is_only_an_option_where_options_are_and_gamma_keeps_its_meaning_in_sensitivity(folder):
+    STEPS.write_parquet("steps.parquet")
+    parts = ("--reward", "r", "--propensity", "p", "--target", "t")
+    found = invoke("sensitivity", "steps.parquet", *parts, "--gamma", "1.5", "--json")
+    assert [bounds["gamma"] for bounds in json.loads(found.stdout)["bounds"]] == [1.5]
+    assert "Warning" not in found.stderr
+    missing = invoke("evaluate", *parts, "--", "--gamma")
+    assert missing.exit_code == 2
+    assert "now called" not in missing.stderr
+    old, new = (
+        invoke("doctor", "steps.parquet", option, "q", "--action", "a")
+        for option in ("--distribution", "--probabilities")
+    )
+    assert old.stdout == new.stdout
+    assert WARNING.format("--probabilities") in old.stderr
+    assert WARNING.format("--probabilities") not in new.stderr

@@ -9,7 +9,7 @@ import pytest
 import counterpoise as cp
 from counterpoise.engines import compiled, memory, registry, streaming
 from counterpoise.readers import frames
-from counterpoise.weights import WEIGHTS, Balanced, Odds, Own, Ratio, Slope, Weight
+from counterpoise.weights import WEIGHTS, Balanced, Importance, Odds, Own, Slope, Weight
 from counterpoise.weights.lists import EPISODE_WEIGHTS, LIST_WEIGHTS, ListWeight
 
 
@@ -23,7 +23,7 @@ class Halfway(Weight):
 
 
 OF_ROWS = {
-    "ratio": Ratio(),
+    "ratio": Importance(),
     "own": Own(),
     "balanced": Balanced(("a", "b"), ("p", "q"), "who"),
     "odds": Odds(2.0),
@@ -202,5 +202,5 @@ def test_every_engine_is_taken(monkeypatch, tmp_path):
         with monkeypatch.context() as patched:
             for (module, limit), value in limits.items():
                 patched.setattr(module, limit, value)
-            cp.evaluate(place(rows(), tmp_path), **question_of(Ratio()))
+            cp.evaluate(place(rows(), tmp_path), **question_of(Importance()))
         assert taken == names, engine

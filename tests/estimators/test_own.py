@@ -179,7 +179,7 @@ def test_a_difference_of_ones_own_reads_as_one(monkeypatch, tmp_path):
     both = cp.evaluate(log, **QUESTION, estimator=["gain", "snips"])
     assert read(both).primary == "snips"
     assert read(both).estimators == ("snips",)
-    table = next(line for line in str(both.table()).splitlines() if " gain " in line)
+    table = next(line for line in str(both.summary()).splitlines() if " gain " in line)
     assert " +0." in table
     found = invoke("evaluate", log, "--target", "pi_new", "--estimator", "gain").stdout
     expected = invoke("evaluate", log, "--target", "pi_new", "--estimator", "lift").stdout

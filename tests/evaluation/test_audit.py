@@ -163,18 +163,18 @@ def test_a_distribution_in_columns_or_by_action_is_one_in_a_list():
     names = [f"q{k}" for k in range(10)]
     wide = log.with_columns(log["q"].arr.get(k).alias(name) for k, name in enumerate(names)).drop("q")
     asked = cp.doctor(log).audit.calibration
-    listed = cp.doctor(wide, distribution=names).audit.calibration
+    listed = cp.doctor(wide, probabilities=names).audit.calibration
     word = wide.with_columns(action=pl.lit("item ") + pl.col("action").cast(pl.String))
-    by_action = cp.doctor(word, distribution={f"item {k}": name for k, name in enumerate(names)}).audit.calibration
+    by_action = cp.doctor(word, probabilities={f"item {k}": name for k, name in enumerate(names)}).audit.calibration
     assert asked.column == "q"
     assert cp.doctor(wide).audit.calibration is None
     assert listed.chi_square == by_action.chi_square == pytest.approx(asked.chi_square, rel=1e-12)
     with refuses(cp.CounterpoiseError):
-        cp.doctor(word, distribution=names)
+        cp.doctor(word, probabilities=names)
     broken = log.with_columns(pl.when(pl.int_range(pl.len()) < 7).then(None).otherwise("q").alias("q"))
     assert any(
         "in 7 rows the probabilities of all actions" in one.message
-        for one in cp.doctor(broken, distribution="q").findings
+        for one in cp.doctor(broken, probabilities="q").findings
     )
 
 
@@ -279,11 +279,11 @@ def test_bad_rows_and_missing_values_are_left_out():
 
 def test_a_column_that_is_not_there_is_an_error():
     log = shelf(np.random.default_rng(10), 100)
-    for asked in ({"segment": "land"}, {"day": "land"}, {"distribution": "land"}, {"distribution": {0: "land"}}):
+    for asked in ({"segment": "land"}, {"day": "land"}, {"probabilities": "land"}, {"probabilities": {0: "land"}}):
         with refuses(cp.CounterpoiseError):
             cp.doctor(log, **asked)
     with refuses(cp.CounterpoiseError):
-        cp.doctor(log, distribution="country")
+        cp.doctor(log, probabilities="country")
 
 
 def test_the_command_line_prints_the_audit(tmp_path):
@@ -300,7 +300,7 @@ def test_the_command_line_prints_the_audit(tmp_path):
     pl.read_parquet(tmp_path / "log.parquet").with_columns(
         pl.col("q").arr.get(k).alias(f"q{k}") for k in range(10)
     ).drop("q").write_parquet(tmp_path / "wide.parquet")
-    wide = [word for k in range(10) for word in ("--distribution", f"{k}=q{k}")]
+    wide = [word for k in range(10) for word in ("--probabilities", f"{k}=q{k}")]
     again = json.loads(invoke("doctor", str(tmp_path / "wide.parquet"), *wide, "--cluster", "user", "--json").stdout)[
         "audit"
     ]

@@ -94,7 +94,7 @@ def test_ips_is_a_loop_over_decisions(gamma: float) -> None:
     log = a_log()
     _, weighted, rewards = looped(log, gamma)
     for one in (log, mixed(log), a_log(first=0)):
-        found = cp.evaluate(one, **PARTS, gamma=gamma)
+        found = cp.evaluate(one, **PARTS, discount_factor=gamma)
         assert found.n == 300
         assert found["new", "ips"].value == pytest.approx(weighted.sum(axis=1).mean(), rel=1e-12)
         assert found["new", "ips"].stderr == pytest.approx(weighted.sum(axis=1).std() / np.sqrt(300), rel=1e-12)
@@ -105,7 +105,7 @@ def test_ips_is_a_loop_over_decisions(gamma: float) -> None:
 def test_baselines_mix_ips_and_snips_for_the_least_variance(gamma: float) -> None:
     excess, weighted, rewards = looped(a_log(), gamma)
     v = weighted.mean(axis=0) / (1.0 + excess.mean(axis=0))
-    found = cp.evaluate(a_log(), **PARTS, gamma=gamma)
+    found = cp.evaluate(a_log(), **PARTS, discount_factor=gamma)
     assert found["new", "snips"].value == pytest.approx(v.sum(), rel=1e-12)
     total, flat = weighted.sum(axis=1), np.ones(MOST)
     expected = shared(excess, total, [v, flat])
@@ -153,7 +153,7 @@ def test_episodes_that_end_because_of_what_was_chosen_are_estimated_without_bias
 
 def test_the_whole_product_weighs_the_whole_return() -> None:
     excess, _, rewards = looped(a_log(), 0.8)
-    found = cp.evaluate(mixed(a_log()), **PARTS, gamma=0.8, weight=Trajectory())
+    found = cp.evaluate(mixed(a_log()), **PARTS, discount_factor=0.8, weight=Trajectory())
     whole = (1.0 + excess[:, -1]) * rewards.sum(axis=1)
     assert found["new", "ips"].value == pytest.approx(whole.mean(), rel=1e-12)
     assert found["new", "snips"].value == pytest.approx(whole.mean() / (1.0 + excess[:, -1]).mean(), rel=1e-12)
@@ -166,7 +166,7 @@ def numbers_of(result: Any) -> dict[Any, tuple[float, float]]:
 @pytest.mark.parametrize("weight", [PerDecision(), Trajectory()], ids=["per decision", "trajectory"])
 def test_every_source_gives_the_numbers_of_memory(weight: Any, tmp_path: Any) -> None:
     log = a_log().with_columns(done=pl.when(pl.col("game") % 10 == 0).then(0.0).otherwise("done"))
-    more = {"gamma": 0.9, "done": "done", "segment": "country", "cluster": "user", "weight": weight}
+    more = {"discount_factor": 0.9, "done": "done", "segment": "country", "cluster": "user", "weight": weight}
     wanted = cp.evaluate(log, **PARTS, **more)
     log.write_parquet(tmp_path / "in order.parquet", row_group_size=70)
     mixed(log).write_parquet(tmp_path / "mixed.parquet", row_group_size=70)
@@ -197,7 +197,7 @@ def test_postgresql_agrees(postgres: str) -> None:
     try:
         for more in (
             {"segment": "country", "cluster": "user"},
-            {"gamma": 0.9, "done": "done"},
+            {"discount_factor": 0.9, "done": "done"},
             {"weight": Trajectory()},
         ):
             found = numbers_of(cp.evaluate(postgres, **PARTS, table="episodes", **more))
@@ -211,8 +211,10 @@ def test_postgresql_agrees(postgres: str) -> None:
 def test_parts_may_be_arrays() -> None:
     log = a_log()
     arrays = {part: log[column].to_numpy() for part, column in PARTS.items()}
-    found = cp.evaluate(**arrays, done=log["done"].to_numpy(), gamma=0.8)["target", "beta_ips"]
-    assert found.value == pytest.approx(cp.evaluate(log, **PARTS, gamma=0.8)["new", "beta_ips"].value, rel=1e-12)
+    found = cp.evaluate(**arrays, done=log["done"].to_numpy(), discount_factor=0.8)["target", "beta_ips"]
+    assert found.value == pytest.approx(
+        cp.evaluate(log, **PARTS, discount_factor=0.8)["new", "beta_ips"].value, rel=1e-12
+    )
 
 
 def test_days_whose_episodes_are_of_other_lengths_add_up(tmp_path: Any) -> None:
@@ -270,9 +272,9 @@ def test_episodes_that_were_cut_off_are_counted() -> None:
 REFUSED = {
     "no episode": ({"episode": None}, OptionError, "`?step=`? is about episodes"),
     "no step": ({"step": None}, OptionError, "not in which order"),
-    "gamma": ({"gamma": 1.5}, OptionError, "gamma=1.5 must be a number above 0 and at most 1"),
+    "a discount factor": ({"discount_factor": 1.5}, OptionError, "discount_factor=1.5 must be a number above 0 and at most 1"),
     "lists, too": ({"slate": "user"}, OptionError, "slate= is about lists"),
-    "a discount": ({"discount": "dcg"}, OptionError, "Of episodes, it is gamma="),
+    "a discount": ({"discount": "dcg"}, OptionError, "Of episodes, it is discount_factor="),
     "a weight of lists": ({"weight": Cascade()}, OptionError, "episodes take the weight per_decision or trajectory"),
     "a baseline": ({"baseline": ["action"]}, OptionError, "does not work with episodes yet"),
     "a model": ({"model": "auto", "action": "action", "context": ["user"]}, OptionError, "does not work with episodes yet"),
@@ -380,7 +382,9 @@ def test_whatever_is_said_of_episodes_counts_episodes(tmp_path: Any) -> None:
 def test_the_command_line_evaluates_episodes(tmp_path: Any) -> None:
     log, path = a_log(), str(tmp_path / "log.parquet")
     log.write_parquet(path)
-    options = "--reward r --propensity p --episode game --step move --gamma 0.8 --done done --target new --json"
+    options = (
+        "--reward r --propensity p --episode game --step move --discount-factor 0.8 --done done --target new --json"
+    )
     for weight, kind in (
         ([], PerDecision()),
         (["--weight", "per-decision"], PerDecision()),
@@ -388,7 +392,7 @@ def test_the_command_line_evaluates_episodes(tmp_path: Any) -> None:
     ):
         answer = json.loads(invoke("evaluate", path, *options.split(), *weight).stdout)
         values = {one["estimator"]: one["value"] for one in answer["estimates"]}
-        wanted = cp.evaluate(log, **PARTS, gamma=0.8, weight=kind)["new", "beta_ips"].value
+        wanted = cp.evaluate(log, **PARTS, discount_factor=0.8, weight=kind)["new", "beta_ips"].value
         assert values["beta_ips"] == pytest.approx(wanted, rel=1e-9)
 
 

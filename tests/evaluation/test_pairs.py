@@ -77,7 +77,7 @@ KINDS = {
     "lists": {"slate": "list", "position": "place", "propensity_of": "item_given_above"},
     "lists by position": {"slate": "list", "position": "place", "propensity_of": "item_at_position", "discount": "dcg"},
     "episodes": {"episode": "list", "step": "place"},
-    "episodes cut off": {"episode": "list", "step": "place", "done": "last", "gamma": 0.9},
+    "episodes cut off": {"episode": "list", "step": "place", "done": "last", "discount_factor": 0.9},
     "bounds": {"reward_bounds": (0, 1)},
     "costs": {"reward": "cost", "minimize": "cost"},
     "perhaps costs": {"reward": "cost"},
@@ -130,7 +130,7 @@ VERBS = {
     "compare": cp.compare,
     "rank": cp.rank,
     "plan": about_one(cp.plan, difference=0.1),
-    "sensitivity": lambda log, gamma=None, **parts: cp.sensitivity(log, **parts),  # whose gamma is another
+    "sensitivity": cp.sensitivity,
     "distribution": about_one(cp.distribution),
     "doctor": cp.doctor,
     "watch": about_one(cp.watch, day="day"),
@@ -157,6 +157,8 @@ ALWAYS = {
     "dictionary": lambda answer, _: answer.to_dict(),
     "pickle": lambda answer, _: str(pickle.loads(pickle.dumps(answer))),
     "table": lambda answer, _: answer.table(),
+    "summary": lambda answer, _: str(answer.summary()),
+    "conf_int": lambda answer, _: answer.conf_int(),
     "report": lambda answer, folder: answer.report(folder / "page.html"),
     "plots": plots_of,
 }
@@ -168,7 +170,8 @@ SOMETIMES = {
     "loggers": lambda answer, _: answer.loggers(),
     "ladder": lambda answer, _: answer.ladder(),
     "worth": lambda answer, _: answer.worth(),
-    "per": lambda answer, _: str(answer.per("visit")),
+    "p_value": lambda answer, _: answer.p_value(answer.targets[0]),
+    "with_unit": lambda answer, _: str(answer.with_unit("visit")),
     "moments": lambda answer, _: str(cp.evaluate(answer.moments)),
 }
 
@@ -195,7 +198,7 @@ def asked(verb, **parts):
 def failures_of(answer, folder):
     """What cannot be had from an answer, with the error."""
     for name, get in (ALWAYS | SOMETIMES).items():
-        if name in ("table", "report", *SOMETIMES) and not hasattr(answer, name):
+        if name in ("table", "summary", "conf_int", "report", *SOMETIMES) and not hasattr(answer, name):
             continue
         try:
             with warnings.catch_warnings(action="ignore"):

@@ -105,7 +105,7 @@ CELLS = {
     "minimize": (PLAIN | {"reward": "cost"}, None, "cost"),
     "episode": (EPISODES, "list", "query"),
     "step": (EPISODES, "place", "4 - place"),
-    "gamma": (EPISODES, None, 0.5),
+    "discount_factor": (EPISODES, None, 0.5),
     "done": (EPISODES, None, "over"),
     "where": (PLAIN, None, "x > 0"),
     "table": (PLAIN, "one", "two"),

@@ -269,7 +269,7 @@ def test_an_error_that_two_rows_carry_is_not_printed():
     assert result.diagnostics().effective_sample_size < 7
     for text in (repr(result), result._repr_html_()):
         assert "±" not in text
-    assert str(result.table().cells.cells()[0][3]) == ""
+    assert str(result.cells(result.estimates).cells()[0][3]) == ""
     assert result.table()["stderr"][0] > 0  # a number for those who compute with it
     many = cp.evaluate(shop(), **asked("ratio"))
     assert "±" in repr(many)

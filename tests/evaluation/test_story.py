@@ -142,7 +142,7 @@ def test_what_ran_may_be_nothing():
 
 def test_the_log_and_the_unit_are_named(tmp_path):
     shop().write_parquet(tmp_path / "clicks.parquet")
-    story = story_of(cp.evaluate(tmp_path / "clicks.parquet", **PARTS, target="good").per("visit"))
+    story = story_of(cp.evaluate(tmp_path / "clicks.parquet", **PARTS, target="good").with_unit("visit"))
     assert plain(story.asked()) == "click per visit, had good run instead of what ran · clicks.parquet · 4,000 visits"
     assert "per 100 visits" in plain(story.sentence())
     money = shop().with_columns(click=pl.col("click") * 20)

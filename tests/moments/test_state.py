@@ -177,7 +177,7 @@ def test_states_of_policies(tmp_path):
         )
     expected = cp.evaluate(log, **planted.POLICY | {"key": None}, target={"clf": policy})
     assert result["clf", "snips"].value == pytest.approx(expected["clf", "snips"].value, rel=1e-12)
-    assert isinstance(pl.DataFrame(result.table()), pl.DataFrame)
+    assert type(result.table()) is pl.DataFrame
 
 
 @pytest.mark.once
@@ -503,7 +503,7 @@ CRAFTED = {
     "too many zeros": put(10**6, *FIRST, "tails", 0, "zeros"),
     "rewards upside down": put([1e9], "recent", 0, "reward_min"),
     "a segment that is a list": put([[["DE"]]], "recent", 0, "segments"),
-    "a weight that is a text": put("Ratio()", "recent", 0, "weight"),
+    "a weight that is a text": put("Importance()", "recent", 0, "weight"),
     "a weight of some mean": put(1, "recent", 0, "weight", "mean_is_one"),
     "unknown entry": put(1, "surprise"),
     "unknown entry inside": put(1, *FIRST, "surprise"),
@@ -699,7 +699,38 @@ def test_a_state_from_before_moments_knew_their_weight_is_read(tmp_path, weight)
     assert again.n == 120
     raw = json.loads(result.moments.to_json())
     del raw["weight"]
-    assert cp.LogMoments.from_json(json.dumps(raw)).weight.how == "Ratio()"
+    assert cp.LogMoments.from_json(json.dumps(raw)).weight.how == "Importance()"
+
+
+def test_a_state_with_the_names_of_0_3_is_read_and_grows(tmp_path):
+    state = tmp_path / "state.json"
+    steps = {"reward": "r", "propensity": "p", "target": "t", "episode": "game", "step": "move", "discount_factor": 0.9}
+    g = np.random.default_rng(0)
+    log = {
+        "r": g.random(60),
+        "p": np.full(60, 0.5),
+        "t": g.uniform(0.3, 0.7, 60),
+        "game": np.arange(60) // 3,
+        "move": np.arange(60) % 3,
+    }
+    for asked, rows in ((SHORT, planted.a_log(50, bad=False)), (steps, log)):
+        state.unlink(missing_ok=True)
+        result = cp.evaluate(rows, **asked, state=state, batch="a")
+
+        def as_it_was(raw):
+            text = json.dumps(raw).replace('"discount_factor"', '"gamma"').replace("Importance()", "Ratio()")
+            raw.clear()
+            raw.update(json.loads(text))
+
+        crafted(state, as_it_was)
+        assert b"Importance" not in state.read_bytes()
+        again = cp.evaluate(rows, **asked, state=state, batch="b")
+        assert again.moments.weight == result.moments.weight
+        assert again.n == 2 * result.n
+        assert b"Ratio()" not in state.read_bytes()
+        assert b'"gamma"' not in state.read_bytes()
+    old = result.moments.to_json().replace("Importance()", "Ratio()")
+    assert cp.LogMoments.from_json(old).weight == result.moments.weight
 
 
 def two_rewards(rows):

@@ -63,7 +63,7 @@ LISTED = MODELED | {"target": {"new": cp.Probabilities("lists")}, "items": ITEMS
 GROUPS = {0: "x", 1: "y", 2: "y"}
 
 
-class Doubled(cp.weights.Ratio):
+class Doubled(cp.weights.Importance):
     """A weight of one's own."""
 
     def weight(self, target, propensity):
@@ -124,7 +124,7 @@ REFUSED = {
     "episode, no more": (EPISODES, {"episode": None, "step": None}),
     "episode, as lists": (EPISODES, LISTS | {"episode": None, "step": None}),
     "step": (EPISODES, {"step": "rank"}),
-    "gamma": (EPISODES, {"gamma": 0.9}),
+    "discount_factor": (EPISODES, {"discount_factor": 0.9}),
     "done": (EPISODES, {"done": "over"}),
     "where": (BASE, {"where": "x > 0"}),
     "groups": (BASE | {"groups": 10}, {"groups": 20}),

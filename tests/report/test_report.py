@@ -161,7 +161,7 @@ def part(page, pattern):
 
 def test_the_first_screen_says_what_the_story_says():
     result, _ = ordinary()
-    page, story = render(result, unit="visit"), story_of(result.per("visit"))
+    page, story = render(result, unit="visit"), story_of(result.with_unit("visit"))
     best = story.best
     size, low, high = (percent_change(x, best.relative.stderr) for x in (best.relative.value, *best.relative.interval))
     ran, value = story.amount(*story.reading.logged_digits), story.amount(best.value.value, best.value.stderr)
@@ -481,7 +481,7 @@ def test_the_first_sentence_is_the_same_wherever_people_read_it(name, tmp_path):
         visits(log)
         targets = [text.partition("=")[::2] for text in ASKED[name] if text not in ("--target", "--segment", "country")]
         result = cp.evaluate(log, **parts, target={target: source or target for target, source in targets})
-    result = result.per("visit")
+    result = result.with_unit("visit")
     said, known = bare(str(story_of(result).sentence())), story_of(result).known_part()
     assert str(result).splitlines()[2] == said
     assert part(result._repr_html_(), r"<p[^>]*>.*?</p><p[^>]*>(.*?)</p>") == said

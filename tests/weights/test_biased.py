@@ -17,8 +17,8 @@ from counterpoise.weights import (
     ExponentialSmoothing,
     Harmonic,
     ImplicitExploration,
+    Importance,
     Own,
-    Ratio,
     Shrink,
     Slope,
     Switch,
@@ -125,7 +125,7 @@ def test_wherever_the_log_lives_the_estimate_is_a_plain_loop(source, log, kind, 
 @pytest.mark.parametrize("kind", FORMULAS)
 def test_the_constant_that_changes_nothing_is_the_importance_weight(log, kind):
     at = {Clip: 1e9, Shrink: 1e18, Switch: 1e9}.get(kind, kind.unbiased_at)
-    plain, same = (cp.evaluate(log, **PARTS, target="t", weight=one) for one in (Ratio(), kind(at)))
+    plain, same = (cp.evaluate(log, **PARTS, target="t", weight=one) for one in (Importance(), kind(at)))
     values = {key: one.value for key, one in plain.estimates.items()}
     # the mean weight of this log is far from 1, and then a lift has the baseline of the value
     values["t", "lift", None] = values["t", "beta_ips", None] - log["r"].mean()
@@ -297,7 +297,7 @@ def test_ladders_begin_with_the_least_biased():
     assert Slope(ExponentialSmoothing, [0.5, 0.9]).constants == (0.9, 0.5)
     for kind in WEIGHTS.values():
         assert Slope(kind).constants == kind.ladder
-        assert Slope(kind).rungs[0] == Ratio()
+        assert Slope(kind).rungs[0] == Importance()
 
 
 def test_weights_by_their_names():

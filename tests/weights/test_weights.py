@@ -9,7 +9,7 @@ from messages import refuses
 
 import counterpoise as cp
 from counterpoise.report import render
-from counterpoise.weights import Clip, Own, Ratio
+from counterpoise.weights import Clip, Importance, Own
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_only_plain_weights_are_held_to_a_mean_of_one(log):
     assert "should be 1" not in str(cp.evaluate(log, reward="r", propensity="p", target="t", weight=Clip(1)).verdict())
     found = cp.evaluate(log, reward="r", propensity="p", target="t", weight=Clip(1)).verdict()
     assert (found.verdict, "bias" in str(found)) == ("caution", True)
-    assert Ratio().mean_is_one
+    assert Importance().mean_is_one
     assert not Clip(3).mean_is_one
     assert (Own().may_be_negative, Own().needs_propensity) == (True, False)
 
@@ -138,7 +138,7 @@ def test_moments_remember_their_weight_and_are_judged_by_it(log, tmp_path, way):
 
 
 def test_a_weight_of_ones_own_is_remembered_too(log):
-    class Softened(Ratio):
+    class Softened(Importance):
         mean_is_one = False
 
         def __init__(self, power):

@@ -84,7 +84,7 @@ def ab_test(
         propensity=pairs("propensity", propensity),
         shares=numbers("shares", pairs("shares", shares)),
     )
-    test = test if typed["unit"] is None else test.per(typed["unit"])
+    test = test if typed["unit"] is None else test.with_unit(typed["unit"])
     if html is not None:
         test.report(html, command=command_line(), title=title)
     show(typed, test)

@@ -126,7 +126,7 @@ def compare(
 def _answer(verb: Callable[..., Result], typed: Typed, question: dict[str, Any]) -> Result:
     """The answer about a log, in the unit of its readers."""
     result = _answered(verb, typed, question)
-    return result if typed["unit"] is None else result.per(typed["unit"])
+    return result if typed["unit"] is None else result.with_unit(typed["unit"])
 
 
 def _answered(verb: Callable[..., Result], typed: Typed, question: dict[str, Any]) -> Result:

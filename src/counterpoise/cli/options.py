@@ -94,7 +94,7 @@ METAVARS = {
     "reward_bounds": "LOW HIGH",
     "minimize": "REWARD",
     "propensity_of": "MEANING",
-    "gamma": "NUMBER",
+    "discount_factor": "NUMBER",
     "control": "COLUMN=MEAN",
 }  # for parts that are not columns
 KINDS: dict[str, object] = {
@@ -102,7 +102,7 @@ KINDS: dict[str, object] = {
     "minimize": MANY,
     "model_value": MANY,
     "control": MANY,
-    "gamma": float | None,
+    "discount_factor": float | None,
     "timeout": float | None,
 }
 MORE = {

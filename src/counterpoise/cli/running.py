@@ -20,7 +20,16 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 from counterpoise.cli.wording import options_are, written
-from counterpoise.errors import CounterpoiseError, OptionError, RecordWarning, StateWarning, first_line, masked, render
+from counterpoise.errors import (
+    CounterpoiseError,
+    OldNameWarning,
+    OptionError,
+    RecordWarning,
+    StateWarning,
+    first_line,
+    masked,
+    render,
+)
 from counterpoise.readers.progress import told_in_lines
 from counterpoise.whole_files import unfinished, whole_file
 
@@ -32,7 +41,7 @@ CRASHED = 70  # EX_SOFTWARE of sysexits.h: not the user's mistake but ours
 TRACEBACK = "COUNTERPOISE_TRACEBACK"
 MESSAGE = "Interrupted; nothing was left half-written."
 STOPPING = "\nStopping with what there is so far; press Ctrl-C again to end at once.\n"
-SAID = (StateWarning, RecordWarning)  # warnings that are printed as sentences
+SAID = (StateWarning, RecordWarning, OldNameWarning)  # warnings that are printed as sentences
 PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 
 

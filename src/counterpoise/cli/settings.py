@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from functools import wraps
 from inspect import Parameter, signature
@@ -26,9 +26,9 @@ import counterpoise as cp
 from counterpoise.cli.options import FIRST, OUTPUT, PANELS, PYTHON_ONLY, SHARED, Typed, takes
 from counterpoise.cli.running import check_free, ends_at_once, writing
 from counterpoise.cli.wording import written
-from counterpoise.errors import CounterpoiseError, OptionError, masked
+from counterpoise.errors import CounterpoiseError, OptionError, masked, renaming
 from counterpoise.log.addresses import forgetting_password, looks_like_address, without_password
-from counterpoise.log.parts import OTHER_WORDS, PARTS, ids_among
+from counterpoise.log.parts import OTHER_WORDS, PARTS, ids_among, new_name
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.doctor import Examination
@@ -122,6 +122,7 @@ class Command(TyperCommand):
         params = {param.name: param for param in self.params}
         if "config" not in params or ctx.resilient_parsing:
             return super().parse_args(ctx, args)
+        args = list(_in_new_words(args, params))
         opts, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         typed = {name for name, value in opts.items() if _is_typed(value)}
         if "help" in typed:
@@ -135,6 +136,20 @@ class Command(TyperCommand):
         ends = ["--"] if places and args[-1:] != ["--"] else []
         _added.set((*options, *ends, *places))
         return super().parse_args(ctx, [*options, *args, *ends, *places])
+
+
+def _in_new_words(args: list[str], params: Collection[str]) -> Iterator[str]:
+    """What was typed, with an option that has a new name under that name; behind -- there are no options."""
+    ends = args.index("--") if "--" in args else len(args)
+    for place, word in enumerate(args):
+        option, is_set, value = word.partition("=")
+        new = new_name(option.removeprefix("--").replace("-", "_"), params) if option.startswith("--") else None
+        if new is None or place >= ends:
+            yield word
+            continue
+        renamed = f"--{new.replace('_', '-')}"
+        print(f"Warning: {renaming(option, renamed)}", file=sys.stderr)
+        yield f"{renamed}{is_set}{value}"
 
 
 def _rank(param: Click) -> int:
@@ -206,13 +221,24 @@ def _settings(path: Path, root: Click, command: str) -> tuple[dict[str, object],
     for name, table in tables.items():
         if name not in commands:
             raise _unknown(path, name, [*known, *commands], f"[{name}]")
-        _check(path, table, [param.name for param in commands[name].params], commands, f" of [{name}]")
-    top = {name: value for name, value in document.items() if name not in tables}
+        options = [str(param.name) for param in commands[name].params]
+        tables[name] = _keys_in_new_words(path, table, options)
+        _check(path, tables[name], options, commands, f" of [{name}]")
+    top = _keys_in_new_words(path, {key: value for key, value in document.items() if key not in tables}, known)
     _check(path, top, known, commands, "")
     common, own = (
         {name.replace("-", "_"): value for name, value in part.items()} for part in (top, tables.get(command, {}))
     )
     return common, own
+
+
+def _keys_in_new_words(path: Path, keys: Mapping[str, object], known: Collection[str]) -> dict[str, object]:
+    """Keys of the file, those that have a new name under that name."""
+    renamed = {key: new_name(key.replace("-", "_"), known) for key in keys}
+    for old, new in renamed.items():
+        if new is not None:
+            print(f"Warning: in {str(path)!r}, {renaming(repr(old), repr(new))}", file=sys.stderr)
+    return {renamed[key] or key: value for key, value in keys.items()}
 
 
 def _commands(group: Click, before: str = "") -> Iterator[tuple[str, Click]]:

@@ -73,7 +73,7 @@ def show(
         result: Result = cp.compare(state=file, **how)
     else:
         result = cp.evaluate(state=file, estimator=estimator, **how)
-    result = result if typed["unit"] is None else result.per(typed["unit"])
+    result = result if typed["unit"] is None else result.with_unit(typed["unit"])
     if not typed["json"]:
         show_blocks(console(), _contents(file, known, summaries.by_batch(known, SHOWN)))
         show_result(typed, result)

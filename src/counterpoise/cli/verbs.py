@@ -49,7 +49,7 @@ def doctor(
             rich_help_panel=ANSWERED,
         ),
     ] = None,
-    distribution: Annotated[
+    probabilities: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COLUMN",
@@ -76,12 +76,12 @@ def doctor(
         target={**{column: column for column in target or ()}, **chosen},
         segment=segment or (),
         day=day,
-        distribution=_distribution(distribution),
+        probabilities=_probabilities(probabilities),
     )
     show(typed, examination)
 
 
-def _distribution(columns: list[str] | None) -> str | list[str] | dict[str, str] | None:
+def _probabilities(columns: list[str] | None) -> str | list[str] | dict[str, str] | None:
     """One list column, a column for each action, or columns by action."""
     if not columns:
         return None

@@ -23,7 +23,7 @@ from counterpoise.log.question import PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.moments import Floats
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
-from counterpoise.weights import Ratio
+from counterpoise.weights import Importance
 
 SHORTEST = 5_000_000  # rows of arrays; loading the compiled loop takes longer than a shorter log
 WIDE = 16  # columns; more of them at once would take too much memory
@@ -40,7 +40,7 @@ def answers(question: Question) -> bool:
     more = (question.segment, question.model_value, question.control, question.smoothings, question.features)
     is_known = all(kind.is_compiled for kind in question.kinds)
     is_plain = question.groups == 1 and is_known and not any(more)
-    return is_plain and type(question.weight) is Ratio and _loop() is not None
+    return is_plain and type(question.weight) is Importance and _loop() is not None
 
 
 def is_started() -> bool:

@@ -90,7 +90,7 @@ def lists_of(log: Log) -> Lists:
         int(low),
         int(high),
         unit,
-        float(log.gamma or 1.0),
+        float(log.discount_factor or 1.0),
         log.done,
     )
     if lists.depth > 1:

@@ -240,7 +240,7 @@ def _sum(terms: Sequence[Term]) -> Term:
 
 def _counts(rank: nw.Expr, lists: Lists) -> nw.Expr:
     """How much rewards count at each rank if no column says so."""
-    if lists.discount is None and lists.gamma == 1.0:
+    if lists.discount is None and lists.discount_factor == 1.0:
         return rank * 0.0 + 1.0
     counts = nw.lit(lists.counts(lists.depth))
     for k in range(1, lists.depth):

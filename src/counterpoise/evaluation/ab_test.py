@@ -36,7 +36,7 @@ from counterpoise.display import (
     signed,
 )
 from counterpoise.engines.registry import columns_of
-from counterpoise.errors import LogError, OptionError, in_units, verbatim
+from counterpoise.errors import LogError, OptionError, in_units, verbatim, warn_of_old_name
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
 from counterpoise.evaluation.asking import features_of, groups_of
@@ -47,7 +47,6 @@ from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_
 from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.story import Decision
-from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import UNKNOWN, normal_quantile
@@ -138,11 +137,16 @@ class ABTest(Display):
         False  # whether less is better; None if nobody said, and the reward's name sounds like a cost
     )
     log: str = ""  # a short name of where the rows are
-    unit: str = "row"  # what a row is to its readers: see `per`
+    unit: str = "row"  # what a row is to its readers: see `with_unit`
+
+    def with_unit(self, unit: str) -> ABTest:
+        """The same test for readers to whom a row is a `unit`: ``print(test.with_unit("visit"))`` counts visits."""
+        return replace(self, unit=checked_unit(unit))
 
     def per(self, unit: str) -> ABTest:
-        """The same test for readers to whom a row is a `unit`: ``print(test.per("visit"))`` counts visits."""
-        return replace(self, unit=checked_unit(unit))
+        """What `with_unit` was called until 0.4."""
+        warn_of_old_name("per()", "with_unit()")
+        return self.with_unit(unit)
 
     def __getitem__(self, key: str | tuple[str, str]) -> Effect:
         arm, method = key if isinstance(key, tuple) else (key, None)
@@ -236,7 +240,7 @@ class ABTest(Display):
 
     def table(self) -> pl.DataFrame:
         """One row per arm and method."""
-        return frame(self.cells())
+        return self.cells().frame()
 
     def cells(self) -> Table:
         """The effects, one row per arm and method."""

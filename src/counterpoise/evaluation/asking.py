@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import product
 from numbers import Integral
 from os import PathLike
-from typing import Any
 
 import polars as pl
 import polars.selectors as cs
@@ -95,12 +94,17 @@ def question_of(
     is_estimated = isinstance(log.propensity, Unlogged) or log.propensity == MODEL
     if is_estimated:
         _check_estimated(log, target, against)
-    sums: dict[str, Any] = {"groups": groups_of(log, wanted=wants_groups), "smoothings": smoothings}
-    if log.baseline:
-        sums["features"] = features_of(log, how)
-    if log.list_id is not None:
-        sums["lists"] = lists_of(log)
-    question = ask(log, target, weight=how, against=against, segment=segment, **sums)
+    question = ask(
+        log,
+        target,
+        weight=how,
+        against=against,
+        segment=segment,
+        groups=groups_of(log, wanted=wants_groups),
+        smoothings=smoothings,
+        features=features_of(log, how),
+        lists=None if log.list_id is None else lists_of(log),
+    )
     check_own_names(log, *(name for _, name in question.columns))
     if log.cross_fit:
         check_direction(log)
@@ -218,9 +222,7 @@ def with_errors(question: Question, moments: tuple[LogMoments, ...]) -> tuple[Lo
 
 def features_of(log: Log, weight: Weight) -> tuple[Feature, ...]:
     """What the baseline of a log is linear in."""
-    if not log.baseline:
-        return ()
-    return baseline_features(log, weight)
+    return baseline_features(log, weight) if log.baseline else ()
 
 
 def groups_of(log: Log, *, wanted: bool) -> int:

@@ -32,7 +32,6 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison
-from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.log import Log, as_log
@@ -121,7 +120,12 @@ class Backtest(Display):
     @property
     def coverage_interval(self) -> Interval:
         """What the coverage could be in the long run (Wilson's interval at 95 %)."""
-        return _wilson(self.coverage, len(self.known))
+        share, n = self.coverage, len(self.known)
+        if not n:
+            return Interval(0.0, 1.0, 0.95, "wilson")
+        z = 1.959964
+        middle, reach = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+        return Interval((middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n), 0.95, "wilson")
 
     @property
     def sign_agreement(self) -> float:
@@ -145,11 +149,27 @@ class Backtest(Display):
 
     def table(self) -> pl.DataFrame:
         """One row per test."""
-        return frame(self.cells())
+        return self.cells().frame()
 
     def cells(self) -> Table:
         """A row for every test."""
-        rows = [_row(test) for test in self.tests]
+        rows: list[dict[str, Cell]] = []
+        for test in self.tests:
+            value, error = test.predicted.value if test.is_known else math.nan, test.predicted.stderr
+            sign = Worded(test.same_sign, "same" if test.same_sign else "other")
+            rows.append(
+                {
+                    "test": Name(test.name),
+                    **estimate_cells(value, error, test.predicted.interval, name="predicted", is_signed=True),
+                    "measured": Number(test.measured, test.stderr, is_signed=True),
+                    "measured_stderr": Number(test.stderr, test.stderr),
+                    "covered": test.covered if test.is_known else None,
+                    "inside": test.inside if test.is_known else None,
+                    "same_sign": sign if test.is_known else None,
+                    "off": test.off,
+                    "verdict": test.verdict,
+                }
+            )
         shown = [name for name in rows[0] if name not in ("stderr", "inside", "off")]
         return Table(rows, shown, {"measured_stderr": "stderr", "same_sign": "sign"})
 
@@ -198,30 +218,6 @@ class Backtest(Display):
 def _share(flags: Iterable[bool]) -> float:
     hits = list(flags)
     return sum(hits) / len(hits) if hits else math.nan
-
-
-def _wilson(share: float, n: int) -> Interval:
-    if not n:
-        return Interval(0.0, 1.0, 0.95, "wilson")
-    z = 1.959964
-    middle, reach = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return Interval((middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n), 0.95, "wilson")
-
-
-def _row(test: Replayed) -> dict[str, Cell]:
-    value, error = test.predicted.value if test.is_known else math.nan, test.predicted.stderr
-    sign = Worded(test.same_sign, "same" if test.same_sign else "other")
-    return {
-        "test": Name(test.name),
-        **estimate_cells(value, error, test.predicted.interval, name="predicted", is_signed=True),
-        "measured": Number(test.measured, test.stderr, is_signed=True),
-        "measured_stderr": Number(test.stderr, test.stderr),
-        "covered": test.covered if test.is_known else None,
-        "inside": test.inside if test.is_known else None,
-        "same_sign": sign if test.is_known else None,
-        "off": test.off,
-        "verdict": test.verdict,
-    }
 
 
 # -- `backtest` itself, and the outcomes that it takes -----------------------------------------------------------------
@@ -330,26 +326,26 @@ def backtest(
             comparison = compare(
                 whole, target=chosen, against=against_whom, interval=interval, level=level, progress=progress
             )
-        replayed.append(_replay(name, comparison, outcome, level))
+        if comparison.level != level:
+            raise OptionError(f"the comparison of {name!r} is at another level: pass `level={comparison.level!r}`.")
+        if len(comparison.targets) > 1:
+            raise OptionError(f"the comparison of {name!r} has {len(comparison.targets)} targets: a test is about one.")
+        measured, reach = float(outcome.measured), normal_quantile(level) * outcome.error
+        own = Interval(measured - reach, measured + reach, level, "normal")
+        verdict = comparison.verdict().verdict
+        replayed.append(Replayed(name, comparison.difference, verdict, measured, outcome.error, own))
     return Backtest(tuple(replayed), level)
-
-
-def _replay(name: str, comparison: Comparison, outcome: Outcome, level: float) -> Replayed:
-    if comparison.level != level:
-        raise OptionError(f"the comparison of {name!r} is at another level: pass `level={comparison.level!r}`.")
-    if len(comparison.targets) > 1:
-        raise OptionError(f"the comparison of {name!r} has {len(comparison.targets)} targets: a test is about one.")
-    predicted = comparison.difference
-    reach = normal_quantile(level) * outcome.error
-    measured = float(outcome.measured)
-    own = Interval(measured - reach, measured + reach, level, "normal")
-    return Replayed(name, predicted, comparison.verdict().verdict, measured, outcome.error, own)
 
 
 def _outcomes(measured: Outcomes) -> dict[str, Outcome]:
     if isinstance(measured, Mapping) and not {"test", "measured"} <= set(measured):
         return {str(name): _outcome(outcome) for name, outcome in measured.items()}
-    rows = _rows(measured)
+    if isinstance(measured, Sequence):
+        rows = [dict(row) for row in measured]
+    elif isinstance(measured, Mapping):
+        rows = [dict(zip(measured, values, strict=True)) for values in zip(*measured.values(), strict=True)]
+    else:
+        rows = list(nw.from_native(measured, eager_only=True).rows(named=True))
     for row in rows:
         if "test" not in row or "measured" not in row:
             raise OptionError(
@@ -359,14 +355,6 @@ def _outcomes(measured: Outcomes) -> dict[str, Outcome]:
     if len(outcomes) < len(rows):
         raise OptionError("two outcomes are of the same test: give every test a name of its own.")
     return outcomes
-
-
-def _rows(measured: Outcomes) -> list[dict[str, object]]:
-    if isinstance(measured, Sequence):
-        return [dict(row) for row in measured]
-    if isinstance(measured, Mapping):
-        return [dict(zip(measured, values, strict=True)) for values in zip(*measured.values(), strict=True)]
-    return list(nw.from_native(measured, eager_only=True).rows(named=True))
 
 
 def _outcome(outcome: object) -> Outcome:

@@ -39,7 +39,6 @@ from counterpoise.evaluation.asking import Stored, known_target, question_of, re
 from counterpoise.evaluation.choose import choose
 from counterpoise.evaluation.estimates import IntervalOptions, diagnostics, estimates, options_of
 from counterpoise.evaluation.support import missing_by_target
-from counterpoise.evaluation.table import Frame, frame
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.method import UNKNOWN, normal_quantile
@@ -313,7 +312,7 @@ class Distribution(Display):
         labels = np.array([cast(int, label) for (label,) in self.bins.log.segments])
         place = np.searchsorted(labels, np.arange(len(self.thresholds)), side="right")
         columns = {"value": curve.value, "lower": curve.lower, "upper": curve.upper}
-        return Frame({"threshold": self.thresholds} | {name: column[place] for name, column in columns.items()})
+        return pl.DataFrame({"threshold": self.thresholds} | {name: column[place] for name, column in columns.items()})
 
     def statistics(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> list[Statistic]:
         """These quantiles and CVaRs of every policy."""
@@ -325,7 +324,7 @@ class Distribution(Display):
 
     def table(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> pl.DataFrame:
         """These quantiles and CVaRs of every policy as a tidy polars frame."""
-        return frame(_table(self.statistics(quantile, cvar)))
+        return _table(self.statistics(quantile, cvar)).frame()
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
@@ -464,27 +463,16 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
 
 
 def _table(statistics: Sequence[Statistic]) -> Table:
-    rows = [_row(statistic) for statistic in statistics]
+    """A row for each; an estimate without an error, such as a quantile of clicks, is written without zeros behind it."""
+    rows: list[dict[str, Cell]] = []
+    for statistic in statistics:
+        cells = estimate_cells(statistic.value, statistic.stderr, statistic.interval)
+        if not (statistic.stderr > 0 and math.isfinite(statistic.stderr)):
+            cells = {name: Worded(cell_value(cell), _plain(cell_text(cell))) for name, cell in cells.items()}
+        said: dict[str, Cell] = {"statistic": statistic.name, "q": Worded(statistic.q, f"{statistic.q:g}")}
+        rows.append({"target": Name(statistic.target), **said, **cells, "verdict": statistic.verdict.verdict})
     shown = ("target", "statistic", "q", "value", "lower", "upper", "verdict")
     return Table(rows, shown, {"target": "policy", "statistic": ""})
-
-
-def _row(statistic: Statistic) -> dict[str, Cell]:
-    return {
-        "target": Name(statistic.target),
-        "statistic": statistic.name,
-        "q": Worded(statistic.q, f"{statistic.q:g}"),
-        **_cells(statistic),
-        "verdict": statistic.verdict.verdict,
-    }
-
-
-def _cells(statistic: Statistic) -> dict[str, Cell]:
-    """The cells of an estimate; one without an error, such as a quantile of clicks, is written without zeros behind it."""
-    made = estimate_cells(statistic.value, statistic.stderr, statistic.interval)
-    if statistic.stderr > 0 and math.isfinite(statistic.stderr):
-        return made
-    return {name: Worded(cell_value(cell), _plain(cell_text(cell))) for name, cell in made.items()}
 
 
 def _plain(written: str) -> str:

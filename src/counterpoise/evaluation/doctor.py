@@ -206,7 +206,7 @@ def doctor(
     target: Targets = (),
     segment: str | Sequence[str] = (),
     day: str | None = None,
-    distribution: Distribution = None,
+    probabilities: Distribution = None,
     **parts: Unpack[LogFields],
 ) -> Examination:
     """Examine a log: its columns, propensities, rewards, repeated rows and overlap. Names that you don't give are guessed.
@@ -219,7 +219,7 @@ def doctor(
     Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 
     Propensities are audited by `segment` (each column on its own), by `day` (the log's date or time, if it has only one) and by action, and
-    against the logging policy's `distribution` over all actions: a list column, columns in the actions' order, or columns by action.
+    against the logging policy's `probabilities` of all actions: a list column, columns in the actions' order, or columns by action.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def doctor(
         frame = computed(frame, [logged])
         schema = frame.collect_schema()
     reward, propensity, action = next(iter(whole.reward), None), logged_propensity(whole), whole.action
-    named = [*segments, day, *columns_of(distribution), reward, propensity, action, *targets, *whole.key]
+    named = [*segments, day, *columns_of(probabilities), reward, propensity, action, *targets, *whole.key]
     named += [source.column for source in chosen.values() if isinstance(source, Chosen)]
     check_columns(schema, [name for name in named if name])
     reward, action = reward or usual("reward", names), action or usual("action", names)
@@ -256,7 +256,7 @@ def doctor(
         )
     if not targets and not chosen:
         targets = targets_among(names, (reward, propensity))
-    patient = Patient(whole, frame, schema, reward, propensity, action, targets, segments, day, distribution, chosen)
+    patient = Patient(whole, frame, schema, reward, propensity, action, targets, segments, day, probabilities, chosen)
     if patient.rows == 0:
         raise LogError("the log has no rows.")
     findings = [caveat for check in CHECKS for caveat in check(patient)]

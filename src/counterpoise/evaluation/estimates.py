@@ -189,17 +189,19 @@ def limits_of(view: View, estimand: str, options: IntervalOptions) -> Callable[[
     return of_place
 
 
-def interval_at(view: View, estimator: Estimator, options: IntervalOptions) -> Callable[[float], Interval]:
-    """The interval of the whole log as a function of its level, wherever rewards end: a p-value does not depend on that."""
-    evidence = evidence_of(view, estimator, options)
-    unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))
-    return lambda level: _interval(evidence, unseen[0], replace(options, level=level))
+def interval_at(
+    view: View, estimator: Estimator, options: IntervalOptions, segment: Segment = None
+) -> Callable[[float], Interval]:
+    """The interval of the whole log or a segment by its level, wherever rewards end: a p-value does not depend on that."""
+    evidence = evidence_of(view, estimator, options, segment)
+    unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))[view.place(segment)]
+    return lambda level: _interval(evidence, unseen, replace(options, level=level))
 
 
-def evidence_of(view: View, estimator: Estimator, options: IntervalOptions) -> Evidence:
-    """What the interval of the whole log is made from."""
+def evidence_of(view: View, estimator: Estimator, options: IntervalOptions, segment: Segment = None) -> Evidence:
+    """What the interval of the whole log, or of a segment, is made from."""
     estimator = _consistent(view, estimator)
-    return _at(_evidence(view, *_own(view, estimator, options), estimator), 0)
+    return _at(_evidence(view, *_own(view, estimator, options), estimator), view.place(segment))
 
 
 def _consistent(view: View, estimator: Estimator) -> Estimator:

@@ -18,7 +18,7 @@ from counterpoise.evaluation.ranking import Ranking, ranking_of
 from counterpoise.evaluation.result import GAMMAS, Comparison, Result
 from counterpoise.intervals import Method, check_level
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import BareLogFields, Columns, Data, LogFields, takes_parts
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
@@ -203,7 +203,7 @@ def sensitivity(
     gamma: float | Sequence[float] = GAMMAS,
     level: float = 0.95,
     progress: bool | None = None,
-    **parts: Unpack[BareLogFields],
+    **parts: Unpack[LogFields],
 ) -> Sensitivity:
     r"""What the target policies could have earned if the propensities were wrong, and how wrong they must be for a conclusion to flip.
 

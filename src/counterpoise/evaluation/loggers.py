@@ -16,7 +16,6 @@ from counterpoise.engines.registry import moments_of
 from counterpoise.errors import LogError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.estimates import estimates, options_of
-from counterpoise.evaluation.table import frame
 from counterpoise.evaluation.view import View
 from counterpoise.intervals.method import normal
 from counterpoise.log.baseline import Feature
@@ -26,7 +25,7 @@ from counterpoise.moments import LogMoments, Moments
 from counterpoise.moments.log_moments import as_label, in_order
 from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
 from counterpoise.moments.weighed import PLAIN
-from counterpoise.weights import Balanced, Own, Ratio, Weight
+from counterpoise.weights import Balanced, Importance, Own, Weight
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,7 +50,7 @@ def by_value(log: Log, column: str, *, groups: int = 1, features: tuple[Feature,
 
 def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
     """The log with the mixture of its loggers as its propensity, and the weight that says so."""
-    if type(weight) is not Ratio:
+    if type(weight) is not Importance:
         raise OptionError(
             f"a log of several loggers has the balanced weight, and not {type(weight).__name__}: leave out `weight=`."
         )
@@ -104,7 +103,7 @@ def of_own_logger(question: Question) -> Question:
     """The same question, with the probability that a row's own logger gave its action, so that weights average 1 by logger."""
     weight = question.weight
     own = own_sql(dict(zip(weight.loggers, weight.columns, strict=True)), weight.logger, quoting(question.log))
-    return replace(question, log=question.log.but(propensity=own), weight=Ratio())
+    return replace(question, log=question.log.but(propensity=own), weight=Importance())
 
 
 # -- The probability with which several loggers took an action together, as SQL of their columns -----------------------
@@ -281,7 +280,7 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
         _row(f"{name} alone", estimate) | {"weight_share": Share(carried[name] / total)}
         for name, estimate in each.items()
     ]
-    return frame(Table([{name: row.get(name) for name in COLUMNS} for row in rows]))
+    return Table([{name: row.get(name) for name in COLUMNS} for row in rows]).frame()
 
 
 COLUMNS = ("how", "value", "stderr", "lower", "upper", "n", "weight_share")

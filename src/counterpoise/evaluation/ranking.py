@@ -100,7 +100,7 @@ def ranking_of(comparison: Result) -> Ranking:
     differences = [(comparison.stated(name, comparison.best), _at_level(comparison, name)) for name in names]
     known = [comparison.verdicts[name, None].verdict == "ok" for name in names]
     together = 1 - (1 - comparison.level) / len(differences)
-    p_values = holm([_p_value(at) if known[k] else 1.0 for k, (_, at) in enumerate(differences)])
+    p_values = holm([p_value_of(at) if known[k] else 1.0 for k, (_, at) in enumerate(differences)])
     ranked = []
     for name, (estimate, at), p in zip(names, differences, p_values, strict=True):
         sure = p <= 1 - comparison.level
@@ -208,7 +208,7 @@ def _at_level(comparison: Result, target: str) -> Callable[[float], Interval]:
     return moved
 
 
-def _p_value(interval: Callable[[float], Interval]) -> float:
+def p_value_of(interval: Callable[[float], Interval]) -> float:
     """The smallest 1 − level at which the interval excludes 0, by bisection of its logarithm."""
     low, high = math.log(SMALLEST), math.log(1 - 1e-9)
     if 0.0 in interval(1 - math.exp(high)):

@@ -21,6 +21,7 @@ from counterpoise.display import (
     Block,
     Cell,
     Display,
+    FullAnswer,
     Name,
     Table,
     Worded,
@@ -28,11 +29,12 @@ from counterpoise.display import (
     checked_unit,
     estimate_cells,
 )
-from counterpoise.errors import OptionError, verbatim
+from counterpoise.errors import OptionError, verbatim, warn_of_old_name
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.estimators.estimate import Baseline
-from counterpoise.evaluation.choose import foremost, has_context, lift_of, right_for
-from counterpoise.evaluation.table import frame
+from counterpoise.evaluation.choose import check_differences, foremost, has_context, lift_of, right_for
+from counterpoise.evaluation.estimates import IntervalOptions, interval_at
+from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
 from counterpoise.moments.columns import MODEL
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 GAMMAS = (1.0, 1.2, 1.5, 2.0)  # how far odds may be wrong, where nobody says
 
 
-Entry = TypeVar("Entry")
+Judgment = TypeVar("Judgment", Diagnostics, Verdict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,7 +89,7 @@ class Result(Display):
     model: Quality | None = None  # how good the reward model is, if one was fitted
     propensity_model: PropensityQuality | None = None  # how good it is, where propensities were not logged
     against: str = ""  # the other policy of a comparison
-    unit: str | None = None  # what a row is to its readers, if they have a word for it: see `per`
+    unit: str | None = None  # what a row is to its readers, if they have a word for it: see `with_unit`
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -125,13 +127,17 @@ class Result(Display):
 
     @property
     def _only(self) -> Estimate:
+        self._refuse_several("value", f"result[{{target!r}}, {self.best!r}]")
+        return self.estimates[self.targets[0], self.best, None]
+
+    def _refuse_several(self, what: str, instead: str) -> None:
+        """Refuse to choose one of several targets; `instead` asks for one."""
         if len(self.targets) > 1:
             named = ", ".join(map(repr, self.targets[:5])) + (", …" if len(self.targets) > 5 else "")
             raise OptionError(
-                f"this result has {len(self.targets)} targets ({named}), and so no single value.",
-                do=f"Ask for one of them: result[{self.targets[0]!r}, {self.best!r}].",
+                f"this result has {len(self.targets)} targets ({named}), and so no single {what}.",
+                do=f"Ask for one of them: {instead.format(target=self.targets[0])}.",
             )
-        return self.estimates[self.targets[0], self.best, None]
 
     def asked(self, target: str | None = None) -> Question:
         """What was asked of the log about this reward, for another look at its rows; with the weight that a `target` chose."""
@@ -281,7 +287,7 @@ class Result(Display):
         """The verdict on one estimate, in a word or two."""
         return "model only" if self.is_model_only(estimator) else self.verdicts[target, segment].verdict
 
-    def _of(self, table: Mapping[tuple[str, Segment], Entry], target: str | None, segment: Hashable) -> Entry:
+    def _of(self, table: Mapping[tuple[str, Segment], Judgment], target: str | None, segment: Hashable) -> Judgment:
         name = self.targets[0] if target is None else target
         entry = table.get((name, None if segment is None else as_label(segment)))
         if entry is None:
@@ -290,17 +296,72 @@ class Result(Display):
 
     def table(self) -> pl.DataFrame:
         """Everything as a tidy polars frame, with one row per target, segment and estimator."""
-        return frame(self.cells(self.estimates))
+        return self.cells(self.estimates).frame()
 
     def cells(self, keys: Iterable[tuple[str, str, Segment]]) -> Table:
         """The table of these estimates; `n` and `baseline` are for frames alone."""
         shown = ("target", *(["segment"] if self.moments.segment_columns else []), "estimator", *ESTIMATE, "verdict")
         return Table([self._row(*key) for key in keys], shown=shown)
 
-    def per(self, unit: str) -> Self:
-        """The same result for readers to whom a row is a `unit`: ``print(result.per("visit"))`` counts visits."""
-        others = {name: other.per(unit) for name, other in self.others.items()}
+    def summary(self) -> Display:
+        """The answer at full length, with every segment and estimator; `print(result)` has what matters most."""
+        return FullAnswer(self)
+
+    def conf_int(self) -> pl.DataFrame:
+        """The confidence interval of every target, and of every segment and reward if there are several, as a polars frame.
+
+        By the estimator behind the headline, at the result's own level; of a comparison, these are intervals of differences.
+        """
+        rows = [
+            {
+                **({"reward": None if reward is None else Name(reward)} if self.others else {}),
+                "target": Name(target),
+                **({"segment": _segment_name(segment)} if self.moments.segment_columns else {}),
+                "lower": (interval := answer.stated(target, answer.best, segment).interval).lower,
+                "upper": interval.upper,
+            }
+            for reward, answer in self.by_reward.items()
+            for target, name, segment in answer.estimates
+            if name == answer.best
+        ]
+        return Table(rows).frame()
+
+    def p_value(self, target: str | None = None, segment: Hashable = None) -> float:
+        """The p-value of a target's lift over the logging policy or, in a comparison, of its difference, against no difference.
+
+        It is the largest 1 − level whose interval still has 0 in it, made by the result's own method. With several targets, name
+        one; no p-value is corrected for their number (`rank` does that). For another reward, ask ``result.of("revenue")``.
+        """
+        from counterpoise.evaluation.ranking import p_value_of
+
+        if target is None:
+            self._refuse_several("p-value", "result.p_value({target!r})")
+        name = self.targets[0] if target is None else target
+        verdict, place = self.verdict(name, segment).verdict, None if segment is None else as_label(segment)
+        estimator = self.registry[self.best] if self.against else self.lift_of_best
+        what = f"difference of {name!r} from {self.against!r}" if self.against else f"lift of {name!r}"
+        if self.is_model_only(self.best):
+            raise OptionError(
+                f"{self.best} is what a reward model predicts, without an error of its own, and so has no p-value.",
+                do="Leave it out of `estimator=`.",
+            )
+        check_differences(self.interval_method)
+        if verdict == "not identified" or not self.estimates[name, self.best, place].identified:
+            raise OptionError(
+                f"the {what} has no p-value, since the log does not identify it.", do="See result.verdict()."
+            )
+        options = IntervalOptions(self.level, self.interval_method, self.reward_bounds)
+        return p_value_of(interval_at(View(self.moments, (name, self.against)), estimator, options, place))
+
+    def with_unit(self, unit: str) -> Self:
+        """The same result for readers to whom a row is a `unit`: ``print(result.with_unit("visit"))`` counts visits."""
+        others = {name: other.with_unit(unit) for name, other in self.others.items()}
         return replace(self, unit=checked_unit(unit), others=others)
+
+    def per(self, unit: str) -> Self:
+        """What `with_unit` was called until 0.4."""
+        warn_of_old_name("per()", "with_unit()")
+        return self.with_unit(unit)
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """What was asked, the answer, a row for each target and for the segments that differ most, and what to do next."""
@@ -318,17 +379,16 @@ class Result(Display):
                 "this result has a single weight, and no ladder to choose it from.",
                 do="Pass `weight=cp.weights.Slope(cp.weights.Clip)`.",
             )
-        return frame(Table([row for ladder in self.ladders.values() for row in ladder.rows()]))
+        return Table([row for ladder in self.ladders.values() for row in ladder.rows()]).frame()
 
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Cell]:
         estimate = self.stated(target, estimator, segment)
         baseline, verdict = estimate.baseline, self.verdicts[target, segment]
         is_guess = verdict.rests_on_few and not self.is_model_only(estimator)
-        place = {"segment": Name(WHOLE if segment is None else segment_text(segment))}
         is_difference = self.is_difference(estimator)
         return {
             "target": Name(target),
-            **(place if self.moments.segment_columns else {}),
+            **({"segment": _segment_name(segment)} if self.moments.segment_columns else {}),
             "estimator": estimator,
             **estimate_cells(estimate.value, estimate.stderr, estimate.interval, is_signed=is_difference),
             **({"stderr": Worded(estimate.stderr, "")} if is_guess else {}),
@@ -490,6 +550,10 @@ class Comparison(Result):
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Cell]:
         row = super()._row(target, estimator, segment)
         return {"target": row.pop("target"), "against": Name(self.against), **row}
+
+
+def _segment_name(segment: Segment) -> Name:
+    return Name(WHOLE if segment is None else segment_text(segment))
 
 
 def _tracked(names: Sequence[str], tags: Mapping[str, str]) -> str:

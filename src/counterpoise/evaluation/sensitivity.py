@@ -40,7 +40,6 @@ from counterpoise.evaluation.distribution import bin_sql, thresholds_of
 from counterpoise.evaluation.estimates import IntervalOptions, diagnostics, estimates, limits_of, options_of
 from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.support import missing_by_target
-from counterpoise.evaluation.table import frame
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval
 from counterpoise.intervals.jackknife import jackknife_error
@@ -50,7 +49,7 @@ from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.bins import DIFFERENCE, OWN_VALUE, Bins, Cut, OddsBins, PairBins
-from counterpoise.weights import Ratio
+from counterpoise.weights import Importance
 from counterpoise.weights.biased import AllOdds
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ class Sensitivity(Display):
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
         """The bounds of every target at every Γ as a tidy polars frame."""
-        return frame(self.cells(gamma))
+        return self.cells(gamma).frame()
 
     def cells(self, gamma: Sequence[float] | None = None) -> Table:
         """The bounds of every target at every Γ."""
@@ -571,7 +570,7 @@ def _options(question: Question, level: float) -> IntervalOptions:
 
 def check_plain(question: Question) -> None:
     question.log.need_only("sensitivity")
-    if not isinstance(question.weight, Ratio):
+    if not isinstance(question.weight, Importance):
         raise OptionError(
             f"sensitivity is about propensities, and so about the plain weight target / propensity; found {question.weight!r}."
         )

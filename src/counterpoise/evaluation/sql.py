@@ -16,7 +16,7 @@ from narwhals.typing import IntoFrame
 from counterpoise.engines.pushdown import guard, prepare_there
 from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
-from counterpoise.errors import LogError, OptionError, first_line, verbatim
+from counterpoise.errors import CounterpoiseError, LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
@@ -55,7 +55,11 @@ def sql(
     >>> "SUM(" in text and "`click`" in text
     True
     """
-    ibis, sqlglot = _libraries()
+    try:
+        import ibis
+        import sqlglot
+    except ImportError as error:
+        raise OptionError("writing SQL needs ibis: pip install 'counterpoise[ibis]'.") from error
     if not math.isfinite(center):
         raise OptionError(f"`center={center!r}` is not a number near the mean reward.")
     question = _question(log, parts, target, weight, segment)
@@ -71,10 +75,15 @@ def sql(
     answer = aggregate(rows, Query(question.names, (center,)), peaks=list(_tops(question)))
     answer = answer.with_columns(nw.lit(center).alias(CENTER))
     try:
-        (outer,) = sqlglot.parse(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
+        outer = sqlglot.parse_one(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
         inner = _inner(sqlglot, question, names, dialect)
-        whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
+        table = sqlglot.exp.Table
+        whole = outer.transform(
+            lambda node: inner.subquery(node.alias or "log") if isinstance(node, table) and node.name == "log" else node
+        )
         return str(whole.sql(dialect=dialect, pretty=True))
+    except CounterpoiseError:
+        raise
     except ValueError as error:  # an unknown dialect
         raise OptionError(f"cannot write the statement for {dialect!r}: {verbatim(error)}.") from error
 
@@ -96,7 +105,11 @@ def from_sums(
     """
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
-    answer = _check_answer(_frame(rows), question)
+    if isinstance(rows, Sequence):
+        sums = pl.DataFrame(rows, infer_schema_length=None)
+    else:
+        sums = pl.DataFrame(nw.from_native(rows).lazy().collect("polars").to_native())
+    answer = _check_answer(sums, question)
     total = int(answer.get_column(ROWS).sum())
     if total == 0:
         raise LogError("the log has no rows.")
@@ -184,15 +197,6 @@ def _question(
     return question
 
 
-def _libraries() -> tuple[ModuleType, ModuleType]:
-    try:
-        import ibis
-        import sqlglot
-    except ImportError as error:
-        raise OptionError("writing SQL needs ibis: pip install 'counterpoise[ibis]'.") from error
-    return ibis, sqlglot
-
-
 def _inner(sqlglot: ModuleType, question: Question, names: Mapping[str, str], dialect: str) -> Select:
     """The log's columns under plain names; a single word is a name and gets quoted, anything else is an expression."""
     table, where = question.log.table, question.log.where
@@ -231,13 +235,3 @@ def _is_same(exp: ModuleType, left: Expression, right: Expression) -> Expression
 def _is_name(text: str) -> bool:
     """Whether a text is one word, or too odd to be arithmetic; without the table at hand, that is all we have to go by."""
     return text.isidentifier() or not any(sign in text for sign in "+-*/()<>=")
-
-
-def _is_log(sqlglot: ModuleType, node: object) -> bool:
-    return isinstance(node, sqlglot.exp.Table) and node.name == "log"  # the only table there is
-
-
-def _frame(rows: IntoFrame | Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    if isinstance(rows, Sequence):
-        return pl.DataFrame(rows, infer_schema_length=None)
-    return pl.DataFrame(nw.from_native(rows).lazy().collect("polars").to_native())

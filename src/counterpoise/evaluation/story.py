@@ -544,7 +544,7 @@ def story_of(result: Result) -> Story:
 
     >>> from counterpoise import evaluate
     >>> log = {"click": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
-    >>> story = story_of(evaluate(log, reward="click", propensity="p", target="new").per("visit"))
+    >>> story = story_of(evaluate(log, reward="click", propensity="p", target="new").with_unit("visit"))
     >>> print(story.asked())
     click per visit, had new run instead of what ran · 1,200 visits
     >>> print(str(story.sentence()).replace("\N{NO-BREAK SPACE}", " "))

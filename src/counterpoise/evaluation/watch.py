@@ -54,7 +54,6 @@ from counterpoise.evaluation.summaries import (
     summaries_of,
     summarized,
 )
-from counterpoise.evaluation.table import frame
 from counterpoise.intervals import check_level
 from counterpoise.intervals.anytime import FEWEST, anytime
 from counterpoise.intervals.method import degrees_of_freedom
@@ -218,7 +217,7 @@ class WatchedLog(Display):
 
     def table(self) -> pl.DataFrame:
         """Every series day by day, with its mean so far and the band of that."""
-        return frame(Table([row for series in self.series for row in _rows(series)]))
+        return Table([row for series in self.series for row in _rows(series)]).frame()
 
     def overview(self) -> Table:
         """The series: their last day, their mean so far with its band, and whether they changed."""

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.errors import LogError, OptionError, TrainingError, verbatim
+from counterpoise.errors import CounterpoiseError, LogError, OptionError, TrainingError, verbatim
 from counterpoise.features import Scaling
 from counterpoise.learn.forest import NEVER, Forest, ForestLearner, of_classifier
 from counterpoise.learn.objectives import Objective, Rewards, objective_of
@@ -200,6 +200,8 @@ class Reduction:
         model = fresh(self.classifier, seed)
         try:
             model.fit((x - mean) / scale, y, sample_weight=weight)
+        except CounterpoiseError:
+            raise
         except (TypeError, ValueError) as error:
             if "sample_weight" in str(error):
                 raise OptionError(

@@ -14,7 +14,7 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
-from counterpoise.errors import ColumnError, OptionError
+from counterpoise.errors import ColumnError, OptionError, warn_of_old_name
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.baseline import How, as_baseline
 from counterpoise.log.kinds import check_kinds, check_parts, kinds_of
@@ -22,9 +22,9 @@ from counterpoise.log.kinds.lists import CONDITIONAL, DCG
 from counterpoise.log.kinds.loggers import check_named_loggers
 from counterpoise.log.parts import (
     LIMITS,
+    OLD_NAMES,
     PARTS,
     PLACE,
-    BareLogFields,
     Bounds,
     Columns,
     Data,
@@ -36,7 +36,7 @@ from counterpoise.log.parts import (
     Minimize,
     Ratio,
     Unlogged,
-    check_known,
+    by_name,
     known_parts,
     with_parts,
 )
@@ -116,7 +116,7 @@ class Log:
     discount: str | None = None
     episode: str | None = None
     step: str | None = None
-    gamma: float | None = None
+    discount_factor: float | None = None
     done: str | None = None
     where: str | None = None
     trained_on: Any = None  # rows, as data
@@ -132,8 +132,13 @@ class Log:
     rows_are_independent: bool = False  # which ``cluster=False`` says
 
     def __init__(self, data: Data = None, **parts: Unpack[LogFields]) -> None:
-        check_known("Log", parts, known_parts())
-        self._fill(data, parts)
+        self._fill(data, by_name("Log", parts, known_parts()))
+
+    @property
+    def gamma(self) -> float | None:
+        """What `discount_factor` was called until 0.4."""
+        warn_of_old_name("log.gamma", "log.discount_factor")
+        return self.discount_factor
 
     @property
     def short_name(self) -> str:
@@ -161,12 +166,11 @@ class Log:
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
         """The same log with some parts changed."""
-        check_known("but", changed, known_parts())
-        return self._with(self.data, changed)
+        return self._with(self.data, by_name("but", changed, known_parts()))
 
     def without(self, *parts: str) -> Self:
         """The same log without some of its parts."""
-        return self._with(self.data, dict.fromkeys(parts))
+        return self._with(self.data, by_name("without", dict.fromkeys(parts), PARTS))
 
     def only(self, *parts: str) -> Self:
         """The same rows with some of its parts alone."""
@@ -256,6 +260,9 @@ class Log:
         is_address = isinstance(self.data, str) and not exists(self.data)  # files may have odd names
         return {**self.__dict__, "data": forgetting_password(self.data) if is_address else self.data}
 
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        self.__dict__.update({OLD_NAMES.get(part, part): value for part, value in state.items()})
+
     def __copy__(self) -> Self:
         return self._with(self.data, {})  # a copy made through a pickle would lose its password
 
@@ -278,7 +285,7 @@ class Log:
 Log.__doc__ = with_parts(Log.__doc__, PARTS)
 
 
-def as_log(log: Any, parts: LogFields | BareLogFields) -> Log:
+def as_log(log: Any, parts: LogFields) -> Log:
     """The log that a verb was given, as a `Log` or as data and parts; parts that a `Log` lacks are added to it.
 
     >>> as_log({"r": [1]}, {"reward": "r"})

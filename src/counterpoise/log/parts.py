@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NoReturn, ParamSpec, Protocol, TypedDict,
 
 from numpy.typing import ArrayLike
 
-from counterpoise.errors import ColumnError
+from counterpoise.errors import ColumnError, warn_of_old_name
 from counterpoise.log.kinds import KINDS, refused_parts
 from counterpoise.log.kinds.kind import RowKind
 
@@ -96,8 +96,8 @@ class Part:
     in_python: str = ""
 
 
-class BareLogFields(TypedDict, total=False):
-    """The parts of a log, less gamma, which `sensitivity` has a meaning of its own for."""
+class LogFields(TypedDict, total=False):
+    """The parts of a log, as `Log` and every other verb take them."""
 
     reward: Annotated[
         Columns | Ratio,
@@ -245,6 +245,15 @@ class BareLogFields(TypedDict, total=False):
     step: Annotated[
         Column, Part("a row's place in its episode, counted from 0 or from 1", group="lists", panel="episodes")
     ]
+    discount_factor: Annotated[
+        float | None,
+        Part(
+            "the discount per step: how much a reward counts, of one a step earlier; by default, 1",
+            "option",
+            "lists",
+            "episodes",
+        ),
+    ]
     done: Annotated[
         Column,
         Part(
@@ -303,20 +312,6 @@ class BareLogFields(TypedDict, total=False):
     ]
 
 
-class LogFields(BareLogFields, total=False):
-    """The parts of a log, as `Log` and every other verb take them."""
-
-    gamma: Annotated[
-        float | None,
-        Part(
-            "how much the reward of a step counts, of what that of the step before counts; by default, 1",
-            "option",
-            "lists",
-            "episodes",
-        ),
-    ]
-
-
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
 TRAINED = ("trained_on", "cross_fit")
 PLACE = ("where", "table", "query", "external_access", "timeout", "format")  # where the rows are, and which of them
@@ -356,7 +351,7 @@ OTHER_WORDS = {
     "position": ("rank",),
     "episode": ("session", "trajectory"),
     "step": ("t", "time_step", "timestep"),
-    "gamma": ("discount_factor",),
+    "discount_factor": ("discount_rate",),
     "done": ("terminal", "terminated"),
     "where": ("condition", "filter", "segment"),
     "per": ("denominator", "divided_by"),
@@ -373,23 +368,48 @@ def help_of(part: str) -> str:
     return "; ".join(filter(None, (PARTS[part].sentence, PARTS[part].in_python)))
 
 
-def check_known(
-    caller: str, arguments: Collection[str], known: Collection[str], taken: Collection[str] | None = None
-) -> None:
-    """Refuse the first unknown argument, and suggest the one that was probably meant; only those that are `taken`, if some are refused.
+# arguments that have a new name, until version 0.5
+OLD_NAMES = {"gamma": "discount_factor", "distribution": "probabilities"}
 
-    >>> check_known("evaluate", ["segments"], ["segment", "reward"])
+
+def new_name(name: str, known: Collection[str]) -> str | None:
+    """What an argument that is not `known` is called now; None if that is not known either.
+
+    >>> new_name("gamma", ["episode", "discount_factor"]), new_name("gamma", ["target", "gamma"])
+    ('discount_factor', None)
+    """
+    new = OLD_NAMES.get(name)
+    return new if name not in known and new in known else None
+
+
+def by_name(
+    caller: str, arguments: Mapping[str, object], known: Collection[str], taken: Collection[str] | None = None
+) -> dict[str, object]:
+    """The arguments by the names that they have now; an old name warns.
+
+    The first unknown one is refused with the one that was probably meant; only those that are `taken` are suggested, if some are refused.
+
+    >>> by_name("evaluate", {"segments": "country"}, ["segment", "reward"])
     Traceback (most recent call last):
     TypeError: evaluate has no argument 'segments'. Did you mean segment?
     """
-    for name in arguments:
+    named = {}
+    for name, value in arguments.items():
         if name in known:
+            named[name] = value
+            continue
+        if (new := new_name(name, known)) is not None:
+            if new in arguments:
+                raise TypeError(f"{caller} was given both {name!r} and {new!r}, which are the same argument.")
+            warn_of_old_name(f"{name}=", f"{new}=", depth=4)
+            named[new] = value
             continue
         useful = known if taken is None else taken
         near = [word for word, others in OTHER_WORDS.items() if word in useful and name.lower() in others]
         near = near or difflib.get_close_matches(name, useful, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Its arguments are {', '.join(useful)}."
         raise TypeError(f"{caller} has no argument {name!r}. {hint}")
+    return named
 
 
 # -- Verbs -------------------------------------------------------------------------------------------------------------
@@ -477,7 +497,9 @@ def takes_parts(verb: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def run(*values: P.args, **arguments: P.kwargs) -> R:
             if not arguments.keys() <= known.keys():
                 own_kinds = known_parts().keys() - PARTS.keys()
-                check_known(function.__name__, arguments, {*known, *own_kinds}, [*taken, *own_kinds])
+                named = by_name(function.__name__, arguments, {*known, *own_kinds}, [*taken, *own_kinds])
+                arguments.clear()
+                arguments.update(named)
             return function(*values, **arguments)
 
         further = [Parameter(part, Parameter.KEYWORD_ONLY, default=None) for part in parts]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import CounterpoiseError, LogError, OptionError
 from counterpoise.moments import Floats
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ def fit_estimator(
         raise OptionError(
             f"mrdr weighs rows in the fit, and {type(made).__name__} takes no sample_weight: choose another model."
         ) from error
+    except CounterpoiseError:  # of an estimator that asks something of ours
+        raise
     except ValueError as error:
         raise fit_error(made, error) from error
 

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.engines.registry import engine_of
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import CounterpoiseError, LogError, OptionError
 from counterpoise.features import Encoder, Scaling
 from counterpoise.log.expressions import columns
 from counterpoise.log.good import is_number
@@ -414,6 +414,8 @@ def _fit_batch(
         own = {} if weights is None else {"sample_weight": weights[others]}
         try:
             model.partial_fit(design.pairs(x[others], codes[others]), rewards[others], **extra, **own)
+        except CounterpoiseError:
+            raise
         except (TypeError, ValueError) as error:
             raise fit_error(model, error) from error
 

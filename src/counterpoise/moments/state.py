@@ -26,7 +26,7 @@ from counterpoise.errors import MomentsError, OptionError, verbatim
 from counterpoise.moments import stored
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.moments import row_kinds
-from counterpoise.moments.weighed import PLAIN, Weighed
+from counterpoise.moments.weighed import PLAIN, Weighed, named_today
 from counterpoise.whole_files import whole_file
 
 FORMAT = 4  # of the file; any other is refused, except for
@@ -345,12 +345,15 @@ _PARTS = {
 }  # fmt: skip
 
 
+OLD_NAMES = {"gamma": "discount_factor"}  # in states of 0.3 and before
 # only present if it was part of the question
 _SAID = ("model", "propensity_model", "items", "candidates")
 
 
 def _read_question(raw: object) -> dict[str, Any]:
     of_kinds = row_kinds().parts_of_kinds()
+    if isinstance(raw, dict):
+        raw = {OLD_NAMES.get(part, part): value for part, value in raw.items()}
     question = stored.record(
         raw, "the question", tuple(_PARTS), optional=("smoothings", "baseline", "minimize", *_SAID, *of_kinds)
     )
@@ -371,6 +374,7 @@ def _read_question(raw: object) -> dict[str, Any]:
             raise ValueError(f"{part!r} in its question should be {kind}")
     if any(type(question.get(part)) not in (str, int, float, type(None)) for part in of_kinds):
         raise ValueError("what its rows stand for should be names of columns")
+    question["weight"] = named_today(str(question["weight"]))
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")
     minimize, rewards = question.get("minimize", []), question["reward"]

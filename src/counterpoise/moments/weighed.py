@@ -76,7 +76,7 @@ class Weighed:
         """What `to_plain` returned; a ValueError says what is wrong with anything else."""
         names = [field.name for field in fields(cls)]
         parts = stored.record(raw, "the weight", names[:-1], optional=names[-1:])
-        how, constant = stored.text(parts["how"], "the weight"), parts.get("constant")
+        how, constant = named_today(stored.text(parts["how"], "the weight")), parts.get("constant")
         mean_is_one, may_be_negative = parts["mean_is_one"], parts["may_be_negative"]
         if not isinstance(mean_is_one, bool) or not isinstance(may_be_negative, bool):
             raise ValueError("what is known of the weight should be true or false")
@@ -101,7 +101,12 @@ def _is_number(value: object) -> TypeGuard[Real]:
 _UNITS = dict.fromkeys(("Independent()", "Cascade()", "Standard()", "PseudoInverse()"), "list") | dict.fromkeys(
     ("PerDecision()", "Trajectory()"), "episode"
 )
-PLAIN = Weighed("Ratio()")  # the importance weight
+PLAIN = Weighed("Importance()")
+
+
+def named_today(how: str) -> str:
+    """What a weight is called now, of what it was called when moments were stored: 0.3 had another name for the importance weight."""
+    return PLAIN.how if how == "Ratio()" else how
 
 
 # -- `Estimated`: what it does to errors that propensities were estimated from the same rows ------------------------------

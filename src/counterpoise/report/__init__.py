@@ -2,8 +2,8 @@
 
 from counterpoise.report import pictures
 from counterpoise.report.ab_tests import write_ab_test, write_backtest
-from counterpoise.report.card import card, table_card
+from counterpoise.report.card import card
 from counterpoise.report.page import render, write_report
 from counterpoise.report.watching import write_watch
 
-__all__ = ["card", "pictures", "render", "table_card", "write_ab_test", "write_backtest", "write_report", "write_watch"]
+__all__ = ["card", "pictures", "render", "write_ab_test", "write_backtest", "write_report", "write_watch"]

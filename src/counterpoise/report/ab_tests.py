@@ -41,7 +41,7 @@ def write_ab_test(
     command: str | None = None,
 ) -> Path:
     """Write a test as one HTML file that opens anywhere, and return the file's path."""
-    test = test if unit is None else test.per(unit)
+    test = test if unit is None else test.with_unit(unit)
     what = test.unit
     opening = _opening(test, what)
     best = opening.rows[0]

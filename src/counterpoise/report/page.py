@@ -27,7 +27,7 @@ from counterpoise.report.first_screen import (
 )
 from counterpoise.report.markup import Section, assemble, folds, join, name_of, write
 from counterpoise.report.profile import Profile, dates_of, profile
-from counterpoise.weights import Ratio
+from counterpoise.weights import Importance
 
 Checks = CoverageCheck | Sequence[CoverageCheck] | None
 
@@ -87,7 +87,7 @@ def render(
     """The report as text; the arguments are those of `write_report`."""
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
-    result = result if unit is None else result.per(unit)
+    result = result if unit is None else result.with_unit(unit)
     story, *others = map(story_of, result.by_reward.values())
     checked = {check.reward: check for check in _checks(coverage)}
     dates = _dates(result) if rows else ""
@@ -204,7 +204,7 @@ def _doubts(reading: Reading) -> Sensitivity | None:
     Spark takes so long to plan this that you have to ask for it, with `result.sensitivity()`.
     """
     result = reading.result
-    if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Ratio):
+    if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Importance):
         return None
     log = result.question.log
     is_plain = log.keep is None and log.per is None and result.moments.labels is None

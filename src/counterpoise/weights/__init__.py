@@ -1,5 +1,8 @@
 """Weights, each of which turns a row's columns into w and knows what the mean of w should be."""
 
+from typing import TYPE_CHECKING
+
+from counterpoise.errors import warn_of_old_name
 from counterpoise.weights.biased import (
     Clip,
     ExponentialSmoothing,
@@ -21,7 +24,7 @@ from counterpoise.weights.lists import (
     list_weight,
 )
 from counterpoise.weights.names import WEIGHTS
-from counterpoise.weights.weight import Balanced, Own, Ratio, Weight, as_weight
+from counterpoise.weights.weight import Balanced, Importance, Own, Weight, as_weight
 
 __all__ = [
     "WEIGHTS",
@@ -31,13 +34,13 @@ __all__ = [
     "ExponentialSmoothing",
     "Harmonic",
     "ImplicitExploration",
+    "Importance",
     "Independent",
     "ListWeight",
     "Odds",
     "Own",
     "PerDecision",
     "PseudoInverse",
-    "Ratio",
     "Shrink",
     "Slope",
     "Standard",
@@ -47,3 +50,12 @@ __all__ = [
     "as_weight",
     "list_weight",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name != "Ratio":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warn_of_old_name("weights.Ratio", "weights.Importance")
+        return Importance

@@ -11,7 +11,7 @@ import numpy as np
 
 from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
-from counterpoise.weights.weight import Ratio, Rungs, Weight, check_constant, least_biased_first
+from counterpoise.weights.weight import Importance, Rungs, Weight, check_constant, least_biased_first
 
 # -- The importance weight, cut off at a constant: less variance, some bias --------------------------------------------
 
@@ -282,7 +282,7 @@ class Slope(Rungs):
 
     >>> from counterpoise.weights import Clip
     >>> Slope(Clip, [1, 100]).rungs
-    (Ratio(), Clip(most=100.0), Clip(most=1.0))
+    (Importance(), Clip(most=100.0), Clip(most=1.0))
 
     References
     ----------
@@ -313,7 +313,7 @@ class Slope(Rungs):
     @property
     def rungs(self) -> tuple[Weight, ...]:
         """The weights to choose from, the unbiased one first."""
-        return (Ratio(), *(self.kind(constant) for constant in self.constants or ()))
+        return (Importance(), *(self.kind(constant) for constant in self.constants or ()))
 
 
 # -- Weights for propensities that are wrong in their odds: what sensitivity bounds are made from --------------------------
@@ -360,10 +360,10 @@ class AllOdds(Rungs):
     """Three of these weights side by side; sums of any other follow from theirs, being linear in λ, and sums of squares quadratic.
 
     >>> AllOdds().rungs
-    (Ratio(), Odds(times=0.0), Odds(times=2.0))
+    (Importance(), Odds(times=0.0), Odds(times=2.0))
     """
 
     @property
     def rungs(self) -> tuple[Weight, ...]:
         """The weights at λ = 1, 0 and 2."""
-        return (Ratio(), Odds(0.0), Odds(2.0))
+        return (Importance(), Odds(0.0), Odds(2.0))

@@ -85,12 +85,12 @@ class Weight(Protocol):
 
 
 @dataclass(frozen=True)
-class Ratio(Weight):
+class Importance(Weight):
     r"""The importance weight, whose mean is 1.
 
     .. math:: w = \pi(a \mid x) / \pi_0(a \mid x)
 
-    >>> Ratio().excess(0.75, 0.5)
+    >>> Importance().excess(0.75, 0.5)
     0.5
     """
 
@@ -114,15 +114,15 @@ class Rungs(Weight):
 
     def weight(self, target: Values, propensity: Values) -> Values:
         """That of the first rung."""
-        return Ratio().weight(target, propensity)
+        return Importance().weight(target, propensity)
 
     def excess(self, target: Values, propensity: Values) -> Values:
         """That of the first rung."""
-        return Ratio().excess(target, propensity)
+        return Importance().excess(target, propensity)
 
     def difference(self, target: Values, other: Values, propensity: Values) -> Values:
         """That of the first rung."""
-        return Ratio().difference(target, other, propensity)
+        return Importance().difference(target, other, propensity)
 
 
 # -- The user's own weight, from a column of the log -------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Own(Weight):
 def as_weight(weight: object, target: Targets) -> tuple[Weight, Targets]:
     """The weight and the targets of a verb: text names a column of the user's own weights, which is then the target, too."""
     if weight is None:
-        return Ratio(), target
+        return Importance(), target
     if isinstance(weight, Weight) and not isinstance(weight, type):
         return weight, target
     if isinstance(weight, type) or not isinstance(weight, str | list | tuple | dict):
@@ -170,7 +170,7 @@ def as_weight(weight: object, target: Targets) -> tuple[Weight, Targets]:
 
 
 @dataclass(frozen=True)
-class Balanced(Ratio):
+class Balanced(Importance):
     r"""The balanced weight of several loggers, whose mean is 1.
 
     .. math:: w = \frac{\pi(a \mid x)}{\sum_l s_l \, \pi_l(a \mid x)}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Episodes(ListRows):
     """Lists with `episode=`: their moments have their lengths, and which of them were cut off."""
 
-    parts = ("episode", "step", "gamma", "done")
+    parts = ("episode", "step", "discount_factor", "done")
     conflicts: ClassVar[Mapping[str, Conflict]] = about_decisions(
         "episodes", "`episode=`", "steps of an episode", "RankingLearner"
     )
@@ -36,7 +36,7 @@ class Episodes(ListRows):
             )
         for part in ListRows.parts:
             if getattr(log, part) is not None:
-                instead = {"position": "`step=`", "discount": "`gamma=`"}.get(part)
+                instead = {"position": "`step=`", "discount": "`discount_factor=`"}.get(part)
                 raise OptionError(
                     f"`{part}=` is about lists, and `episode={log.episode!r}` says that these rows are steps of episodes: leave out one of "
                     "them.",
@@ -47,7 +47,7 @@ class Episodes(ListRows):
                 f"`episode={log.episode!r}` says which rows are an episode, but not in which order.",
                 do="Pass `step=`, the column that numbers the steps of an episode.",
             )
-        gamma = log.gamma
-        is_number = isinstance(gamma, Real) and not isinstance(gamma, bool)
-        if gamma is not None and not (is_number and 0 < float(gamma) <= 1):
-            raise OptionError(f"`gamma={gamma!r}` must be a number above 0 and at most 1.")
+        factor = log.discount_factor
+        is_number = isinstance(factor, Real) and not isinstance(factor, bool)
+        if factor is not None and not (is_number and 0 < float(factor) <= 1):
+            raise OptionError(f"`discount_factor={factor!r}` must be a number above 0 and at most 1.")

@@ -47,7 +47,7 @@ class Lists:
     first: int = 1
     last: int = 1
     unit: str = "list"
-    gamma: float = 1.0
+    discount_factor: float = 1.0
     done: str | None = None
 
     @property
@@ -78,10 +78,10 @@ class Lists:
     def counts(self, rank: int) -> float:
         """What the reward at a rank, from 1 on, counts where no column says it.
 
-        >>> Lists("query", "rank", MARGINAL, DCG).counts(3), Lists("game", "move", CONDITIONAL, gamma=0.5).counts(3)
+        >>> Lists("query", "rank", MARGINAL, DCG).counts(3), Lists("game", "move", CONDITIONAL, discount_factor=0.5).counts(3)
         (0.5, 0.25)
         """
-        return 1.0 / log2(rank + 1.0) if self.discount == DCG else self.gamma ** (rank - 1)
+        return 1.0 / log2(rank + 1.0) if self.discount == DCG else self.discount_factor ** (rank - 1)
 
     @property
     def shares(self) -> dict[int, float]:
