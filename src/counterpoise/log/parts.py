@@ -16,7 +16,8 @@ from typing import Annotated, Literal, NoReturn, ParamSpec, Protocol, TypedDict,
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError, warn_of_old_name
-from counterpoise.log.kinds import KINDS, RowKind, refused_parts
+from counterpoise.log.kinds import KINDS, refused_parts
+from counterpoise.log.kinds.kind import RowKind
 
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ class Part:
 
     sentence: str
     form: Form = "column"
-    group: Literal["lists", "labels", "predictions", "fitting", ""] = ""
+    group: Literal["lists", "predictions", "fitting", ""] = ""
     panel: Panel = "rows"
     in_python: str = ""
 
@@ -155,16 +156,15 @@ class LogFields(TypedDict, total=False):
         Column,
         Part(
             "a number in every row that says something of the reward, which is known for some: a judge's score, an early signal",
-            group="labels",
         ),
     ]
     observed: Annotated[
         Column,
-        Part("with proxy, whether the reward of a row is known (1) or not (0): who was labeled", group="labels"),
+        Part("with proxy, whether the reward of a row is known (1) or not (0): who was labeled"),
     ]
     label_propensity: Annotated[
         Column | float,
-        Part("the probability that a row was labeled; by default, the same for all rows", "keep", "labels"),
+        Part("the probability that a row was labeled; by default, the same for all rows", "keep"),
     ]
     model_reward: Annotated[
         Column,
@@ -315,11 +315,9 @@ class LogFields(TypedDict, total=False):
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
 TRAINED = ("trained_on", "cross_fit")
 PLACE = ("where", "table", "query", "external_access", "timeout", "format")  # where the rows are, and which of them
-LISTS, LABELS, PREDICTIONS, FITTING = (
-    tuple(name for name in PARTS if PARTS[name].group == group)
-    for group in ("lists", "labels", "predictions", "fitting")
+LISTS, PREDICTIONS, FITTING = (
+    tuple(name for name in PARTS if PARTS[name].group == group) for group in ("lists", "predictions", "fitting")
 )
-EPISODES = ("episode", "step", "discount_factor", "done")
 MODELS = (*FITTING, *PREDICTIONS)
 
 

@@ -372,9 +372,9 @@ def _read_question(raw: object) -> dict[str, Any]:
     for part, kind in _PARTS.items():
         if not fits[kind](question[part]):
             raise ValueError(f"{part!r} in its question should be {kind}")
-    question["weight"] = named_today(str(question["weight"]))
     if any(type(question.get(part)) not in (str, int, float, type(None)) for part in of_kinds):
         raise ValueError("what its rows stand for should be names of columns")
+    question["weight"] = named_today(str(question["weight"]))
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")
     minimize, rewards = question.get("minimize", []), question["reward"]
