@@ -350,7 +350,7 @@ _SAID = ("model", "propensity_model", "items", "candidates")
 
 
 def _read_question(raw: object) -> dict[str, Any]:
-    of_kinds = row_kinds().parts_of_kinds()
+    of_kinds = [part for kind in row_kinds().KINDS for part in kind.parts]
     question = stored.record(
         raw, "the question", tuple(_PARTS), optional=("smoothings", "baseline", "minimize", *_SAID, *of_kinds)
     )
