@@ -9,7 +9,8 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator, above_logging
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Method
-from counterpoise.log.kinds import RowKind, check_kinds, kinds_in
+from counterpoise.log.kinds import check_kinds, kinds_in
+from counterpoise.log.kinds.kind import RowKind
 from counterpoise.moments.columns import CONTEXT, EXCESS, MODEL, OF_WHOLE_LISTS, REWARD, ROW, SQUARE
 from counterpoise.moments.log_moments import LogMoments
 

@@ -16,7 +16,8 @@ from typing import Annotated, Literal, NoReturn, ParamSpec, Protocol, TypedDict,
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError
-from counterpoise.log.kinds import KINDS, RowKind, refused_parts
+from counterpoise.log.kinds import KINDS, refused_parts
+from counterpoise.log.kinds.kind import RowKind
 
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
