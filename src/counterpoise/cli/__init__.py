@@ -1,4 +1,4 @@
-"""The command line: parsing and printing only; a file per command."""
+"""The command line: parsing and printing only."""
 
 from counterpoise.cli.app import app
 
