@@ -664,7 +664,7 @@ def about_densities(
     is_continuous = values >= max(min(VARIED, len(actions) / 2), ENOUGH) and bool((actions % 1 != 0).any())
     if not is_continuous or not isinstance(share, float) or share < VALID or not 1.0 < highest < math.inf:
         return None
-    said = f"{action!r} has {values:,} different values in {rows.height:,} rows, so actions look continuous, and {named!r} is a density."
+    said = f"{action!r} has {values:,} different values in {rows.height:,} <rows>, so actions look continuous, and {named!r} is a density."
     if not targets:
         return Misreading(said, _IN_GROUPS)
     scale = f"/ {10 ** (math.ceil(math.log10(highest)) + 1)}"  # with room for rows that were not looked at

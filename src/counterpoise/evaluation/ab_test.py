@@ -36,7 +36,7 @@ from counterpoise.display import (
     signed,
 )
 from counterpoise.engines.registry import columns_of
-from counterpoise.errors import LogError, OptionError, in_units, verbatim
+from counterpoise.errors import LogError, OptionError, Sentence, verbatim
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
 from counterpoise.evaluation.asking import features_of, groups_of
@@ -68,7 +68,7 @@ MEANS, ADJUSTED, POOLED = "difference in means", "regression-adjusted", "pooled 
 SURE = 5.0  # errors above 0 of the other arm's mean, from which a share of it is known
 APART = 3.3  # standard errors between two methods: p = 0.001
 NO_CARRY_OVER = (
-    "This assumes that decisions do not carry over between arms: what one arm does must not change what the rows of another earn, "
+    "This assumes that decisions do not carry over between arms: what one arm does must not change what the <rows> of another earn, "
     "by a shared budget or stock, say."
 )
 NO_CARRY_OVER_POOLED = (
@@ -214,7 +214,8 @@ class ABTest(Display):
     @property
     def assumption(self) -> str:
         """What all of it rests on, besides randomization."""
-        return NO_CARRY_OVER + (NO_CARRY_OVER_POOLED if any(effect.method == POOLED for effect in self.effects) else "")
+        is_pooled = any(effect.method == POOLED for effect in self.effects)
+        return Sentence(NO_CARRY_OVER + (NO_CARRY_OVER_POOLED if is_pooled else ""))
 
     @property
     def disagreements(self) -> tuple[str, ...]:
@@ -298,12 +299,12 @@ class ABTest(Display):
         yield ""
         yield self.cells()
         yield ""
-        yield in_units(str(self.sample_ratio), self.unit)
+        yield self.sample_ratio.text(self.unit)
         yield from self.disagreements
         doubts = {str(effect.verdict): effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
         for _, verdict in sorted(doubts.items()):
-            yield Judged("", verdict.verdict, [in_units(reason, self.unit) for reason in verdict.reasons])
-        yield in_units(self.assumption, self.unit)
+            yield Judged("", verdict.verdict, verdict.of_units(self.unit).reasons)
+        yield Sentence(self.assumption, self.unit)
 
 
 def worth_text(worth: float) -> str:

@@ -276,8 +276,8 @@ def repeated_rows(frame: pl.DataFrame) -> Iterator[Concern]:
         return
     if counts.is_odd or tells_apart(frame.lazy(), frame.schema):
         of = f"the first {counts.rows:,}" if counts.rows == FIRST else f"{counts.rows:,}"
-        text = f"{counts.repeated:,} of {of} rows repeat another row, more often than chance would."
-        do = "Count each decision once. If these rows belong together, pass `cluster=`; if they are independent, pass `cluster=False`."
+        text = f"{counts.repeated:,} of {of} <rows> repeat another <row>, more often than chance would."
+        do = "Count each decision once. If these <rows> belong together, pass `cluster=`; if they are independent, pass `cluster=False`."
         numbers = {"repeated": float(counts.repeated), "rows": float(counts.rows)}
         yield Concern(Caveat("repeated-rows", text, numbers, do))
 
@@ -291,8 +291,8 @@ def unnamed_sampling(question: Question, columns: Sequence[str]) -> Iterator[Con
     for name, is_sure in possible.items():
         keep = kept_with(values.get_column(name))
         if keep is not None:
-            do = f"If it does, pass `keep={keep!r}`; if every row was kept, pass `keep=1`."
-            text = f"The column {name!r} seems to say how rows were sampled, and all rows count alike."
+            do = f"If it does, pass `keep={keep!r}`; if every <row> was kept, pass `keep=1`."
+            text = f"The column {name!r} seems to say how <rows> were sampled, and all <rows> count alike."
             yield Concern(Caveat(UNNAMED, text, {}, do, unusual_severity=None if is_sure else "note"))
             return
 

@@ -224,7 +224,7 @@ def _carrier(log: LogMoments, target: str) -> Caveat:
     most = max(carried, key=carried.__getitem__)
     weight, share = carried[most] / max(sum(carried.values()), 1e-300), rows[most] / log.n
     much = "Most of the weight" if weight > 0.5 else "The largest part of the weight"
-    text = f"{much} comes from logger {most}: {100 * weight:.0f} %, on {100 * share:.0f} % of the rows."
+    text = f"{much} comes from logger {most}: {100 * weight:.0f} %, on {100 * share:.0f} % of the <rows>."
     return Caveat("carrying-logger", text, {"weight_share": weight, "row_share": share})
 
 

@@ -56,9 +56,9 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
         overlap = _overlap_with(question, log.trained_on)
         caveat = Caveat(
             OWN_ROWS,
-            f"It was trained on {percent(overlap.share)} of these rows, which flatters it.",
+            f"It was trained on {percent(overlap.share)} of these <rows>, which flatters it.",
             _numbers_of(overlap),
-            "Evaluate it on other rows.",
+            "Evaluate it on other <rows>.",
         )
         fixed = [target for target in question.targets if not isinstance(target.source, Always)]
         for target in others if question.policies else fixed:
@@ -145,15 +145,17 @@ def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
 
 def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
     """What is wrong with such an answer, and which one to use instead."""
-    text = f"It was learned from these rows: {percent(overlap.share)} of them were in its training, which flatters it."
+    text = (
+        f"It was learned from these <rows>: {percent(overlap.share)} of them were in its training, which flatters it."
+    )
     if lesson.estimate is None:
-        return text, "Evaluate it on other rows."
+        return text, "Evaluate it on other <rows>."
     estimate = lesson.estimate
     text += (
-        f" On rows that it had not seen, learning estimated {estimate['value']:.4g} per row ({estimate['lower']:.4g} to "
+        f" On <rows> that it had not seen, learning estimated {estimate['value']:.4g} per <row> ({estimate['lower']:.4g} to "
         f"{estimate['upper']:.4g}), with the verdict {estimate['verdict']}."
     )
-    return text, "Use that, or evaluate it on other rows."
+    return text, "Use that, or evaluate it on other <rows>."
 
 
 # -- A policy that remembers rewards: it departs from what it does in similar contexts, and each time is right ---------
@@ -258,11 +260,11 @@ class Memory:
     def caveat(self, name: str) -> Caveat:
         """What to say of it."""
         text = (
-            f"It seems to have been fitted on these rows: it knows more about the rewards of single rows than rows like them can tell, "
-            f"which flatters it by about {self.flattery:.2g} per row, where the standard error is {self.error:.2g}."
+            f"It seems to have been fitted on these <rows>: it knows more about the rewards of single <rows> than <rows> like them can "
+            f"tell, which flatters it by about {self.flattery:.2g} per <row>, where the standard error is {self.error:.2g}."
         )
         do = (
-            "Evaluate it on other rows, or pass those that it was fitted on as `trained_on=`; `trained_on=False` says that "
+            "Evaluate it on other <rows>, or pass those that it was fitted on as `trained_on=`; `trained_on=False` says that "
             "these were not among them."
         )
         numbers = {"flattery": self.flattery, "error": self.error, "z": self.z}

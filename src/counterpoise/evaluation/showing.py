@@ -85,7 +85,7 @@ def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
         yield from _everything(story.reading)
     yield ""
     for k, step in enumerate(story.next_steps()[:STEPS]):
-        yield Sentence(f"{'Then' if k else 'Next'}: {verbatim(step)}")
+        yield Sentence(f"{'Then' if k else 'Next'}: {verbatim(step)}", story.unit)
     yield Pointer(
         f"{_other_rewards(result)}Every segment and estimator: .table(). A page for others: .report('report.html')."
     )
@@ -254,8 +254,7 @@ def _caveats(story: Story, *, is_whole: bool) -> Iterator[Block]:
     for change in shown:
         # what to do about the answer's own caveats follows as its next steps
         steps = story.next_steps() if change is best and not is_whole else []
-        caveats = [caveat.of_units(story.unit) for caveat in listed[change.target]]
-        reasons = [caveat.text if caveat.do in steps else caveat.reason for caveat in caveats]
+        reasons = [caveat.text if caveat.do in steps else caveat.reason for caveat in listed[change.target]]
         yield Judged(f"{shortened(change.target)}: ", change.verdict.verdict, reasons, is_listed=not is_whole)
     if left := [result.verdict(change.target).verdict for change in doubted[len(shown) :]]:
         yield f"… and {_counts('more policy', 'more policies', left)}"

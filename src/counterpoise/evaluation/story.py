@@ -14,6 +14,7 @@ import numpy as np
 from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.diagnostics.verdict import (
     CHECK_PROPENSITIES,
+    CODES,
     EXPLORE,
     FEW_CARRYING,
     MISREAD,
@@ -36,7 +37,7 @@ from counterpoise.display import (
     sample_of,
     shortened,
 )
-from counterpoise.errors import Sentence, in_units, verbatim
+from counterpoise.errors import Sentence, verbatim
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator, gradient
 from counterpoise.estimators.estimate import estimate_of
 from counterpoise.evaluation.estimates import IntervalOptions, estimates, logged_range, reward_limits
@@ -259,7 +260,7 @@ class Story:
         ran = view.whole.center + view.whole.average("s")
         changes = []
         for place in places:
-            k, verdict = view.place(place), result.verdict(target, place)
+            k, verdict = view.place(place), result.verdict(target, place).of_units(self.unit)
             value = result.stated(target, self.reading.primary, place)
             lift = None if lifts is None else self._lift(target, place, lifts(place), estimator)
             rows, mean = int(view.whole.n[k]), float(ran[k])
@@ -444,12 +445,12 @@ class Story:
                 caveat for caveat in caveats if caveat.code == MISREAD or not caveat.cure.startswith(CHECK_PROPENSITIES)
             ]
         if MISSING in codes:  # which knows what is missing
-            caveats = [caveat for caveat in caveats if caveat.code == MISSING or caveat.cure != EXPLORE]
+            caveats = [caveat for caveat in caveats if caveat.code == MISSING or CODES[caveat.code].cure != EXPLORE]
         caveats.sort(key=lambda caveat: -WORDS.index(caveat.severity))
         steps = [
-            self._explore(change, caveat) if caveat.cure == EXPLORE else in_units(caveat.cure, self.unit)
+            self._explore(change, caveat) if CODES[caveat.code].cure == EXPLORE else caveat.cure
             for caveat in caveats
-            if caveat.cure != ROWS
+            if CODES[caveat.code].cure != ROWS
         ]
         questions = [caveat.reason for caveat in change.verdict.caveats if caveat.code == WHICH_WAY]
         if steps and change.decision != "worse":

@@ -539,5 +539,5 @@ def _with_ends(caveat: Caveat, bounds: Interval, said: str, do: str) -> Caveat:
     if not _leaves_a_gap(caveat, MISSING, BELOW_ONE):
         return caveat
     start = "The log gives bounds, and no estimate" if caveat.code == MISSING else "The interval allows for both"
-    numbers = {**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper}
-    return replace(caveat, text=f"{verbatim(caveat.text)} {start}: {said}", do=do, numbers=numbers)
+    numbers, left = {**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper}, f"{start}: {said}"
+    return replace(caveat, text=f"{verbatim(caveat.text)} {left}", do=do, numbers=numbers, left=left)

@@ -387,7 +387,7 @@ class Normal(Method):
     """Right for large logs of independent rows."""
 
     name: ClassVar[str] = "normal"
-    about: ClassVar[str] = "Normal intervals: right for large logs with independent rows."
+    about: ClassVar[str] = "Normal intervals: right for large logs with independent <rows>."
 
     def interval(self, evidence: Evidence, level: float) -> Interval:
         """See `normal`."""

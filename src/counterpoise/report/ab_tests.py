@@ -11,7 +11,6 @@ import numpy as np
 from counterpoise import __version__
 from counterpoise.diagnostics.verdict import which_way
 from counterpoise.display import Cell, Name, Number, Table, counted, level_of, number, shortened
-from counterpoise.errors import in_units
 from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, Effect, worth_text
 from counterpoise.evaluation.backtest import Backtest, Replayed
 from counterpoise.evaluation.story import FAR, POWER
@@ -172,8 +171,8 @@ def _reproduce(test: ABTest, unit: str, command: str | None) -> Safe:
         "Version": f"counterpoise {__version__}",
         "Log": name_of(test.log) if test.log else "in memory",
         "Reward": name_of(test.reward),
-        in_units("Rows", unit): f"{test.n:,}",
-        in_units("Dropped rows", unit): f"{test.dropped_rows:,}",
+        f"{unit.capitalize()}s": f"{test.n:,}",
+        f"Dropped {unit}s": f"{test.dropped_rows:,}",
         "Intervals": f"{test.method}, level {level_of(test.level)}",
     }
     listed = el("dl", *(join([el("dt", name), el("dd", value)]) for name, value in facts.items()), class_="facts")
@@ -216,13 +215,13 @@ def _arms(test: ABTest, unit: str) -> Safe:
     rows: list[dict[str, Cell]] = [
         {
             "Arm": Name(arm.name),
-            in_units("Rows", unit): arm.rows,
+            f"{unit.capitalize()}s": arm.rows,
             "Mean reward": Number(arm.mean, arm.stderr),
             "Standard error": Number(arm.stderr, arm.stderr),
         }
         for arm in test.arms
     ]
-    return join([el("p", in_units(str(test.sample_ratio), unit)), page_table(Table(rows), "The arms")])
+    return join([el("p", test.sample_ratio.text(unit)), page_table(Table(rows), "The arms")])
 
 
 # -- A backtest --------------------------------------------------------------------------------------------------------

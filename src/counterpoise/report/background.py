@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from counterpoise.display import level_of
-from counterpoise.errors import in_units, masked
+from counterpoise.errors import masked
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.reading import LIFT
 from counterpoise.evaluation.result import Result
@@ -16,7 +16,7 @@ from counterpoise.evaluation.story import Story
 from counterpoise.log.question import Question
 from counterpoise.moments import Moments
 from counterpoise.moments.reduction import reduced
-from counterpoise.report.glossary import GLOSSARY, glossary, term
+from counterpoise.report.glossary import glossary, term
 from counterpoise.report.markup import Safe, el, join, name_of, text
 
 
@@ -73,11 +73,8 @@ def reproduce(story: Story, command: str | None, version: str) -> Safe:
     result, log, unit = story.result, story.result.moments, story.unit
     facts: list[tuple[object, object]] = [
         ("Version", f"counterpoise {version}"),
-        (term("n", in_units(GLOSSARY["n"].term, unit)), _each(result, lambda answer: f"{answer.n:,}")),
-        (
-            term("dropped", in_units(GLOSSARY["dropped"].term, unit)),
-            _each(result, lambda answer: f"{answer.dropped_rows:,}"),
-        ),
+        (term("n", unit=unit), _each(result, lambda answer: f"{answer.n:,}")),
+        (term("dropped", unit=unit), _each(result, lambda answer: f"{answer.dropped_rows:,}")),
         ("Targets", _listed(log.targets)),
         *([("Before sampling", f"{result.rows_before:,}")] if result.rows_before is not None else []),
         *_asked(result.question),

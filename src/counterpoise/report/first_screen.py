@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from counterpoise.diagnostics.verdict import MISSING
 from counterpoise.display import Phrase, cell_text, level_of, number, percent_change, signed
-from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.story import Change, Decision, Story, points_of
 from counterpoise.report.markup import Safe, el, join, left_out, name_of, phrase
@@ -28,7 +28,6 @@ KINDS = {
     "not decided": "open",
     "cannot say": "open",
 }
-BOUNDS = "The log gives bounds"  # where a caveat about missing actions goes on to what they leave
 SIGNS = {"better": "▲", "worse": "▼", "higher": "▲", "lower": "▼", "not decided": "◆", "cannot say": "✕"}
 FLIPPED = {
     "better": "▼",
@@ -283,9 +282,8 @@ def _trust(story: Story) -> Safe:
     if word == "model only":
         said = "The number comes from a reward model alone; the log does not check it."
     elif caveats:
-        shown = str(in_units(caveats[0].text, story.unit))
-        if change.is_bounds and BOUNDS in shown:  # whose first half has been said above
-            shown = shown[shown.index(BOUNDS) :]
+        first = caveats[0]  # the first half of a text about what is missing has been said above
+        shown = str(first.left if change.is_bounds and first.code == MISSING and first.left else first.text)
         more = f" {len(caveats) - 1} more to read in the checks below." if len(caveats) > 1 else ""
         said = join([el("bdi", shown), more])
     elif diagnostics is not None and diagnostics.mean_is_one:

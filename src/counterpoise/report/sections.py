@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from counterpoise.display import Cell, Number, Table, level_of, number, percent
-from counterpoise.errors import in_units
+from counterpoise.errors import render
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.coverage import Coverage, CoverageCheck
 from counterpoise.evaluation.ladder import Ladder
@@ -55,7 +55,7 @@ def checks(story: Story) -> Safe:
             " ",
             el("b", name_of(target)),
             ": no problems found in the weights or rewards." if not change.verdict.reasons else "",
-            el("ul", *(el("li", el("bdi", in_units(reason, story.unit))) for reason in change.verdict.reasons))
+            el("ul", *(el("li", el("bdi", reason)) for reason in change.verdict.reasons))
             if change.verdict.reasons
             else "",
         )
@@ -140,7 +140,7 @@ def _forest(
                 estimate.interval,
                 estimate_text(estimate.value, estimate.stderr, estimate.interval, is_signed=plus),
                 "primary" if estimate.name == primary else "other",
-                None if single else ESTIMATOR_WORDS.get(estimate.name),
+                None if single else render(ESTIMATOR_WORDS.get(estimate.name, ""), unit=reading.unit) or None,
             )
             for estimate in listed
         ]
@@ -354,7 +354,7 @@ def segments(story: Story, address: str = "segment-table") -> Safe:
     heads = [
         *([("Target", "")] if len(result.targets) > 1 else []),
         (name_of(by, 40), ""),
-        (in_units("Rows", unit), "number"),
+        (f"{unit.capitalize()}s", "number"),
         ("", "plot"),
         ("Change", "number"),
         *([] if story.reading.is_difference else [("Value", "number")]),

@@ -9,7 +9,6 @@ import numpy as np
 
 from counterpoise.diagnostics import Diagnostics, judge
 from counterpoise.display import Name, Number, Table, cell_text, level_of, number, percent
-from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED
 from counterpoise.evaluation.story import Story
@@ -57,10 +56,10 @@ def weights(story: Story, profiles: Mapping[str, Profile]) -> Safe:
             parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
     parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", story.reading.first, how="plotted"))
     if result.earlier_rows:
-        said = in_units(
-            f"{result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the state keeps only sums. Plots of single "
-            "rows would show the last log alone, so there are none here.",
-            story.unit,
+        units = f"{story.unit}s"
+        said = (
+            f"{result.earlier_rows:,} of the {result.n:,} {units} come from earlier logs, of which the state keeps only sums. Plots of "
+            f"single {units} would show the last log alone, so there are none here."
         )
         parts.append(el("p", said, class_="note"))
     return join(parts)
@@ -72,7 +71,7 @@ def _diagnostics(story: Story, targets: Sequence[str]) -> Safe:
         diagnostics = story.result.diagnostics(target)
         unknown = {"carrying_rows": Number(None)} if judge(diagnostics).verdict == "not identified" else {}
         rows.append({"target": Name(target), **diagnostics.cells(), **unknown})
-    titles = {"target": term("target"), "n": term("n", in_units("Rows", story.unit))}
+    titles = {"target": term("target"), "n": term("n", unit=story.unit)}
     titles |= {key: term(key, words) for key, words in HEADINGS.items()}
     return page_table(Table(rows), "Checks on the weights", titles)
 
