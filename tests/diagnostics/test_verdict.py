@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_table_of_codes_in_the_documentation_is_the_registry():
     text = (ROOT / "docs" / "certainty.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([a-z-]+)` \| (note|caution|not identified) \| (.+) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| (note|caution|not identified|look|fix) \| (.+) \|$", text, re.MULTILINE)
     assert rows == [(code, kind.severity, kind.why) for code, kind in CODES.items()]
 
 
@@ -57,7 +57,7 @@ def test_a_reason_is_what_is_wrong_and_what_to_do_with_arguments_as_a_front_end_
     caveat = Caveat("few-clusters", "Few <rows>.", do="Pass `groups=100`.")
     assert str(caveat) == caveat.reason == "Few rows. Pass groups=100."
     assert caveat.reason.render(lambda name, value: f"--{name}") == "Few rows. Pass --groups."
-    assert str(caveat.of_units("list").about("new")) == "new: Few lists. Pass groups=100."
+    assert str(caveat.of_units("list").of_policy("new")) == "new: Few lists. Pass groups=100."
     assert caveat.document() == {
         "code": "few-clusters",
         "severity": "caution",

@@ -240,7 +240,7 @@ def test_an_action_that_was_seldom_eligible_raises_no_alarm_and_one_too_often_ta
     log = pl.DataFrame({"click": 1.0, "p": mass[np.arange(n), action], "pi_new": 0.5, "action": action})
     status = {one.part: one.status for one in audited(log).checks if one.target is None}
     assert status == {"0": "fine", "1": "fine", "2": "not always eligible"}
-    assert about_audit(audited(log), "p") == []
+    assert not list(about_audit(audited(log), "p"))
     wrong = log.with_columns(p=pl.when(pl.col("action") == 1).then(pl.col("p") * 0.8).otherwise("p"))
     (said,) = about_audit(audited(wrong), "p")
     assert said.severity == "look"

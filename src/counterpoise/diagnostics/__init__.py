@@ -4,7 +4,6 @@ from counterpoise.diagnostics.diagnose import WRONG_PROPENSITIES, Clusters, Diag
 from counterpoise.diagnostics.verdict import (
     CODES,
     Caveat,
-    Concern,
     Verdict,
     judge,
     judge_difference,
@@ -16,7 +15,6 @@ __all__ = [
     "WRONG_PROPENSITIES",
     "Caveat",
     "Clusters",
-    "Concern",
     "Diagnostics",
     "Lost",
     "Verdict",

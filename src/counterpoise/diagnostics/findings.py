@@ -1,4 +1,4 @@
-"""What the doctor looks for: propensities and rewards that seem wrong, and what to do about them."""
+"""What rows reveal about a log that nobody said: lists, propensities and a context that are something else than they are taken for."""
 
 from __future__ import annotations
 
@@ -6,182 +6,48 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics.verdict import CHECK_PROPENSITIES
+from counterpoise.diagnostics.verdict import CHECK_PROPENSITIES, COUNTED, MISREAD, SURE, UNNAMED, Caveat
 from counterpoise.display import shortened
-from counterpoise.errors import Sentence, verbatim
+from counterpoise.errors import verbatim
 from counterpoise.log.expressions import column, sql_name
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.rules import Problem
+from counterpoise.log.parts import says_dropped
 from counterpoise.moments import Floats
 
-Severity = Literal["fix", "look", "note"]
-ROUNDING = 0.02  # the relative error of the smallest propensity from which rounding matters
 FEW = 10  # so few distinct propensities may well be natural, such as 0.1, 0.2, …
-SURE = 3.3  # standard errors: p = 0.001
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Something the owner of a log should know: `fix` it, `look` into it, or take `note` of it."""
+# -- Rows that are the positions of lists, or the steps of episodes ----------------------------------------------------
 
-    severity: Severity
-    about: str
-    message: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "message", Sentence(self.message))
-
-
-@dataclass(frozen=True)
-class Propensities:
-    """What the good propensities look like; `impossible` ones lie outside (0, 1] or are missing.
-
-    `expected_actions` is how many distinct actions we should see, given these propensities, in the m rows in which actions are counted:
-    Σ_a 1 − (1 − π₀(a))ᵐ, estimated by the mean of (1 − (1 − p)ᵐ)/p. Its error includes the randomness of the count itself.
-    """
-
-    impossible: int
-    lowest: float = math.nan
-    median: float = math.nan
-    highest: float = math.nan
-    distinct: int = 0
-    repeated_share: float = 0.0
-    commonest: float = math.nan
-    commonest_share: float = 0.0
-    decimals: int | None = None
-    counted: Counted | None = None
-    mean_inverse: float = math.nan
-    mean_inverse_stderr: float = math.nan
-    expected_actions: float = math.nan
-    expected_actions_stderr: float = math.nan
+_LISTS = (
+    "Rows can stand on their own only if their propensity is the item's chance of that position, whatever is above it. If it is the "
+    "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as lists: name both columns as "
+    "slate and position, and say with propensity_of which of the two it is. See “Rankings” in the documentation."
+)
+_EPISODES = (
+    "Rows can stand on their own only if no choice changes what comes after it. If one does, the answer will be wrong and no check "
+    "will show it. Evaluate them as episodes: name both columns as episode and step. See “Sessions and episodes” in the documentation."
+)
 
 
-@dataclass(frozen=True)
-class RewardSummary:
-    """What the rewards look like; `impossible` ones are missing or not finite."""
-
-    impossible: int
-    lowest: float
-    mean: float
-    highest: float
-    distinct: int
-    zero_share: float
-
-
-def about_propensities(column: str | None, propensities: Propensities | None, actions: int | None) -> list[Finding]:
-    """What is wrong with the propensities, or might be."""
-    if propensities is None or column is None:
-        return []
-    findings = []
-    if propensities.lowest == propensities.highest == 1.0:
-        what = (
-            f"{column!r} is always 1, and a policy that never varies says nothing about any other. If yours does explore, log its true "
-            "probabilities; if not, let it explore first."
-        )
-        findings.append(Finding("fix", column, what))
-    if propensities.counted is not None:
-        findings.append(
-            Finding("look", column, f"{propensities.counted.said(column)} {propensities.counted.do(column)}")
-        )
-    elif propensities.decimals is not None and propensities.distinct > FEW:
-        off = 0.5 * 10.0**-propensities.decimals / propensities.lowest
-        if off > ROUNDING:
-            what = (
-                f"{column!r} is rounded to {propensities.decimals} decimals, and its smallest value is {propensities.lowest:g}, so the "
-                f"largest weights may be off by {off:.0%}. Log all digits."
-            )
-            findings.append(Finding("look", column, what))
-    if propensities.commonest_share > 0.5 and propensities.distinct > FEW:
-        what = (
-            f"{propensities.commonest_share:.0%} of {column!r} is {propensities.commonest:g}, and the rest varies. Is that a default for "
-            "rows whose true value was unknown?"
-        )
-        findings.append(Finding("look", column, what))
-    # all actions, seen or not: there cannot be fewer than were seen, but there can be more if rare ones have not come up yet
-    if actions and actions - propensities.mean_inverse > max(SURE * propensities.mean_inverse_stderr, 0.02 * actions):
-        what = (
-            f"the mean of 1/{column} is {propensities.mean_inverse:.4g} and should be the number of actions, of which the log has "
-            f"{actions:,}. Either the propensities are too large, or not all rows could choose from the same actions."
-        )
-        findings.append(Finding("look", column, what))
-    # if an action's propensity differs between rows, even more actions are to be expected, by Jensen's inequality
-    expected, error = propensities.expected_actions, propensities.expected_actions_stderr
-    if actions and expected - actions > max(SURE * error, 0.02 * actions):
-        what = (
-            f"the mean of 1/{column} is {propensities.mean_inverse:.4g} and should be the number of actions. Some may not have come up "
-            f"yet, but about {expected:,.0f} should have, and the log has {actions:,}. Either the propensities are too small, or they are "
-            "for finer choices than the action column distinguishes."
-        )
-        findings.append(Finding("look", column, what))
-    return findings
-
-
-def about_rewards(column: str | None, rewards: RewardSummary | None) -> list[Finding]:
-    """What is odd about the rewards."""
-    if rewards is None or column is None or rewards.distinct != 1:
-        return []
-    what = f"{column!r} is {rewards.lowest:g} in every row, so the log cannot tell policies apart."
-    return [Finding("look", column, what)]
-
-
-def about_bad_rows(problem: Problem) -> Finding:
-    """Rows that break a rule, in the words of `evaluate`, and the usual cause."""
-    rule = problem.rule
-    behind = "" if rule.is_of_lists else _BEHIND.get(rule.part, "")
-    return Finding("fix", rule.column, f"{problem.said}{behind}")
-
-
-_BEHIND = {
-    "propensity": " The usual causes are percentages, logarithms, 0 for “unknown”, and the probability of some other action.",
-    "reward": " If no reward means 0, write 0; if a reward is not known yet, leave its row out until it is.",
-}
-
-
-def about_lists(position: str, of: str | None, lists: int) -> Finding:
-    """What to do about rows that are the slots of lists."""
-    right = (
-        "Rows can stand on their own only if their propensity is the item's chance of that position, whatever is above it. If it is the "
-        "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as lists: name both columns as "
-        "slate and position, and say with propensity_of which of the two it is. See “Rankings” in the documentation."
-    )
+def about_lists(position: str, of: str | None, lists: int, rows: int, *, are_episodes: bool) -> Caveat:
+    """What to do about rows that look like the slots of lists, or the steps of episodes; a note where no column tells those apart."""
+    unit, place, parts, right = (
+        ("episode", "a step of episodes", "steps", _EPISODES) if are_episodes else ("list", "a position in a list", "slots", _LISTS)
+    )  # fmt: skip
     if of is None:
-        what = f"{position!r} looks like a position in a list, but no column says which rows belong to the same list. {right}"
-        return Finding("note", position, what)
-    what = f"{position!r} numbers the rows of each {of!r}, so they look like the slots of {lists:,} lists. {right}"
-    return Finding("look", position, what)
-
-
-def about_episodes(step: str, of: str | None, episodes: int) -> Finding:
-    """What to do about rows that are the steps of episodes."""
-    right = (
-        "Rows can stand on their own only if no choice changes what comes after it. If one does, the answer will be wrong and no check "
-        "will show it. Evaluate them as episodes: name both columns as episode and step. See “Sessions and episodes” in the documentation."
-    )
-    if of is None:
-        what = (
-            f"{step!r} looks like a step of episodes, but no column says which rows belong to the same episode. {right}"
-        )
-        return Finding("note", step, what)
-    what = f"{step!r} numbers the rows of each {of!r}, so they look like the steps of {episodes:,} episodes. {right}"
-    return Finding("look", step, what)
-
-
-def about_positions(position: str, of: str, missing: int, repeated: int) -> list[Finding]:
-    """Lists whose positions have gaps or repeat."""
-    findings = []
-    for count, what in ((missing, "lack a position above their last"), (repeated, "have a position more than once")):
-        if count:
-            said = f"{count:,} of the lists by {of!r} {what}, by {position!r}: their rows cannot be put together. Fix the logger."
-            findings.append(Finding("fix", position, said))
-    return findings
+        text = f"{position!r} looks like {place}, but no column says which rows belong to the same {unit}. {right}"
+        return Caveat("lists-as-rows", text, unusual_severity="note")
+    text = f"{position!r} numbers the rows of each {of!r}, so they look like the {parts} of {lists:,} {unit}s. {right}"
+    return Caveat("lists-as-rows", text, {"lists": float(lists), "rows": rows})
 
 
 def meaning_of(fall: float, error: float, steps: int) -> str | None:
@@ -199,21 +65,35 @@ def meaning_of(fall: float, error: float, steps: int) -> str | None:
     return CONDITIONAL if is_given else MARGINAL
 
 
-def about_meaning(propensity: str, fall: float, error: float, steps: int) -> Finding | None:
-    """What the propensities of lists seem to mean."""
-    meaning = meaning_of(fall, error, steps)
-    if meaning is None:
+# -- Columns that say how rows were sampled ----------------------------------------------------------------------------
+
+
+def about_sampling(values: pl.Series, *, is_sure: bool) -> Caveat | None:
+    """What to say of a column that seems to say how rows were sampled, if its values can."""
+    keep = kept_with(values)
+    if keep is None:
         return None
-    whose = (
-        "of the item given those above it"
-        if meaning == CONDITIONAL
-        else "of the item at its position, whatever is above"
-    )
-    what = (
-        f"the mean of 1/{propensity} counts the items to choose from. From the first position to {steps} below, it falls by {fall:.2g} ± "
-        f"{error:.1g}, as it does where propensities are those {whose} and no item is shown twice: propensity_of is {meaning}."
-    )
-    return Finding("note", propensity, what)
+    do = f"If it does, pass `keep={keep!r}`; if every <row> was kept, pass `keep=1`."
+    text = f"The column {values.name!r} seems to say how <rows> were sampled, and all <rows> count alike."
+    return Caveat(UNNAMED, text, {}, do, unusual_severity=None if is_sure else "note")
+
+
+def kept_with(values: pl.Series) -> str | None:
+    """The probability with which rows were kept, if a column can say that: as it stands, of the others, or as its inverse.
+
+    >>> kept_with(pl.Series("pdrop", [0.9, 0.0])), kept_with(pl.Series("weight", [1, 10])), kept_with(pl.Series("weight", [55.5, 0]))
+    ('1 - pdrop', '1.0 / weight', None)
+    """
+    if not values.dtype.is_numeric() or values.null_count() == values.len():
+        return None
+    column = values.name if values.name.isidentifier() else f'"{values.name}"'
+    known = values.drop_nulls().cast(pl.Float64).to_numpy()
+    low, high = float(known.min()), float(known.max())
+    if says_dropped(values.name):
+        return f"1 - {column}" if low >= 0.0 and 0.0 < high < 1.0 else None
+    if low > 0.0 and low < 1.0 and high <= 1.0:
+        return column
+    return f"1.0 / {column}" if low >= 1.0 and high > 1.0 else None
 
 
 # -- Propensities that were counted from simulated draws ---------------------------------------------------------------
@@ -241,30 +121,22 @@ class Counted:
         """The propensities (c + 1)/(m + 1)."""
         return (p * self.draws + 1.0) / (self.draws + 1.0)
 
-    def said(self, column: str) -> str:
-        """What is odd about the column, and what it does to weights."""
-        unless = (
-            f", unless {column!r} is rounded to {round(math.log10(self.draws))} decimals" if self.may_be_rounded else ""
-        )
-        return (
-            f"all values of {column!r} are multiples of 1/{self.draws:,}, and the smallest is {self.smallest:.2g}: they seem to come from "
+    def caveat(self, column: str, *, is_array: bool = False) -> Caveat:
+        """What is odd about the column, what it does to weights, and how to correct it."""
+        may_be_rounded = self.draws in POWERS_OF_TEN  # to decimals, which looks the same
+        unless = f", unless {column!r} is rounded to {round(math.log10(self.draws))} decimals" if may_be_rounded else ""
+        text = (
+            f"All values of {column!r} are multiples of 1/{self.draws:,}, and the smallest is {self.smallest:.2g}: they seem to come from "
             f"counting {self.draws:,} simulated draws{unless}. Weights from counts are too large on average, and so is the mean of "
             f"1/{column}, by about {100.0 * self.excess:.2g} %."
         )
-
-    def do(self, column: str) -> str:
-        """How to correct them."""
         expression = f"({sql_name(column)} * {self.draws} + 1) / {self.draws + 1}"
-        rounded = "; if they were rounded, log all digits" if self.may_be_rounded else ""
-        return (
+        rounded = "; if they were rounded, log all digits" if may_be_rounded else ""
+        do = (
             "Compute them instead, such as with cp.propensities.thompson_beta. If they were counted and that is no longer possible, pass "
-            f"`propensity={expression!r}`{rounded}."
+            f"{_as_propensity(expression, is_array)}{rounded}."
         )
-
-    @property
-    def may_be_rounded(self) -> bool:
-        """Whether rounding to decimals looks the same."""
-        return self.draws in POWERS_OF_TEN
+        return Caveat(COUNTED, text, {"draws": self.draws, "excess": self.excess}, do)
 
 
 def counted_of(p: Floats) -> Counted | None:
@@ -587,30 +459,19 @@ def _independent(weights: Sequence[Floats]) -> int:
     return len(alone)
 
 
-@dataclass(frozen=True)
-class Misreading:
-    """What is wrong with a column of propensities, and how to read it, if the log can tell."""
-
-    said: str
-    do: str
-
-    def __post_init__(self) -> None:
-        for part in ("said", "do"):
-            object.__setattr__(self, part, Sentence(getattr(self, part)))
-
-    @property
-    def message(self) -> str:
-        """Both."""
-        return Sentence(f"{verbatim(self.said)} {verbatim(self.do)}")
+def _as_propensity(expression: str, is_array: bool) -> str:
+    """How to pass an expression; where propensities are an array, no expression is computed."""
+    return f"an array of {verbatim(expression)} as propensity" if is_array else f"`propensity={expression!r}`"
 
 
-def about_misread(named: str, witnesses: Witnesses) -> Misreading | None:
+def about_misread(named: str, witnesses: Witnesses, *, is_array: bool = False) -> Caveat | None:
     """What the column seems to hold, if it is not propensities.
 
     A reading is offered only if the log rejects all others and several checks agree on it. If there is nothing to test it with (no
     target, no actions), the range of the values may still tell.
     """
     plain = witnesses.plain
+    numbers = {"valid_share": plain.valid}
     if not plain.fails:
         return None
     if not plain.means:
@@ -619,7 +480,12 @@ def about_misread(named: str, witnesses: Witnesses) -> Misreading | None:
             for reading, test in witnesses.readings
             if not plain.is_in_range and test.valid >= VALID and not reading.is_column
         ]
-        return _by_range(named, possible) if possible else None
+        if not possible:
+            return None
+        holds = " or ".join(reading.holds for reading in possible)
+        options = " or ".join(_as_propensity(reading.of(named), is_array) for reading in possible)
+        text = f"Going by their range, values of {named!r} could be {holds}."
+        return Caveat(MISREAD, text, numbers, f"Pass {options}.")
     if not witnesses.passed:
         return None
     best, test = witnesses.passed[0]
@@ -628,19 +494,13 @@ def about_misread(named: str, witnesses: Witnesses) -> Misreading | None:
     if not witnesses.are_sure_of(best):
         off = f"{what} is {before:.4g} and should be 1" if plain.valid >= VALID else "they do not lie in (0, 1]"
         said = f"{named!r} does not seem to hold propensities: {off}. What it holds instead, too few checks of this log can tell."
-        return Misreading(said, CHECK_PROPENSITIES)
+        return Caveat(MISREAD, said, numbers, CHECK_PROPENSITIES)
     was = f", and not {before:.4g}" if plain.valid >= VALID else ""
     expression = best.of(named)
     said = f"{named!r} seems to hold {best.holds}: with {verbatim(expression)}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}."
     if best.is_column:
         said = f"{named!r} does not seem to hold propensities, and {best.holds} does: with it, {what} is {mean:.3f} ± {error:.3f}{was}."
-    return Misreading(said, f"Pass `propensity={expression!r}`.")
-
-
-def _by_range(named: str, possible: Sequence[PropensityReading]) -> Misreading:
-    holds = " or ".join(reading.holds for reading in possible)
-    options = " or ".join(f"`propensity={reading.of(named)!r}`" for reading in possible)
-    return Misreading(f"going by their range, values of {named!r} could be {holds}.", f"Pass {options}.")
+    return Caveat(MISREAD, said, numbers, f"Pass {_as_propensity(expression, is_array)}.")
 
 
 # -- Densities, where actions are continuous ---------------------------------------------------------------------------
@@ -649,8 +509,8 @@ VARIED = 100  # so many values of an action, some with a fraction, are no list t
 
 
 def about_densities(
-    rows: pl.DataFrame, named: str, targets: Mapping[str, str], action: str | None
-) -> Misreading | None:
+    rows: pl.DataFrame, named: str, targets: Mapping[str, str], action: str | None, *, is_array: bool = False
+) -> Caveat | None:
     """What to do about propensities above 1 that are densities, because actions are continuous; targets are columns, or none are."""
     actions = None if action is None else rows.get_column(action).rename("x").drop_nulls()
     if actions is None or not actions.dtype.is_float():
@@ -666,14 +526,13 @@ def about_densities(
         return None
     said = f"{action!r} has {values:,} different values in {rows.height:,} <rows>, so actions look continuous, and {named!r} is a density."
     if not targets:
-        return Misreading(said, _IN_GROUPS)
+        return Caveat(MISREAD, said, do=_IN_GROUPS)
     scale = f"/ {10 ** (math.ceil(math.log10(highest)) + 1)}"  # with room for rows that were not looked at
     shown = {target: f"{sql_name(source)} {scale}" for target, source in targets.items()}
     made = f"{sql_name(named)} {scale}"
-    return Misreading(
-        said,
-        f"Only ratios of densities count, so give all of them in another unit: pass `propensity={made!r}` and `target={shown!r}`.",
-    )
+    do = f"pass {_as_propensity(made, is_array)} and `target={shown!r}`."
+    do = f"Only ratios of densities count, so give all of them in another unit: {do}"
+    return Caveat(MISREAD, said, do=do)
 
 
 _IN_GROUPS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from scipy.special import bdtrc, pdtr
 
+from counterpoise.diagnostics.verdict import Caveat
 from counterpoise.log.expressions import column, columns
 from counterpoise.readers.files import collect
 
@@ -274,6 +275,17 @@ def repeats(frame: pl.LazyFrame | pl.DataFrame, schema: pl.Schema) -> Repeats | 
         return Repeats({int(k): int(count) for k, count in zip(*np.unique(times, return_counts=True), strict=True)})
     each = frame.select(row=pl.struct(columns(chosen)).hash()).group_by("row").agg(times=pl.len())
     return Repeats(dict(collect(each.group_by("times").agg(count=pl.len())).rows()))
+
+
+def about_repeats(repeated: int, rows: int, *, are_first: bool, key: Sequence[str] = ()) -> Caveat:
+    """What to say of rows that repeat others, or their key; `are_first` says that the log has more rows."""
+    of, numbers = f"{'the first ' * are_first}{rows:,}", {"repeated": float(repeated), "rows": float(rows)}
+    if key:
+        text = f"{repeated:,} of {of} <rows> repeat the key {', '.join(key)} of another <row>."
+        return Caveat("repeated-keys", text, numbers, "Log each decision once.")
+    text = f"{repeated:,} of {of} <rows> repeat another <row>, more often than chance would."
+    do = "Count each decision once. If these <rows> belong together, pass `cluster=`; if they are independent, pass `cluster=False`."
+    return Caveat("repeated-rows", text, numbers, do)
 
 
 def tells_apart(frame: pl.LazyFrame, schema: pl.Schema) -> bool:

@@ -18,7 +18,8 @@ from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
 
-Severity = Literal["note", "caution", "not identified"]
+# of an answer, how good a verdict may still be; of a log, how soon somebody should see to it
+Severity = Literal["note", "caution", "not identified", "look", "fix"]
 VerdictWord = Literal["ok", "caution", "not identified"]
 WORDS: tuple[VerdictWord, ...] = ("ok", "caution", "not identified")
 
@@ -47,6 +48,8 @@ CHECK_PROPENSITIES = (
 @dataclass(frozen=True)
 class Code:
     """What caveats with one code say: how severe they usually are, why, whether they come from looking at rows, and what cures them.
+
+    Those that only the doctor has are about a log that no question was asked of: `fix` it, `look` into it, or take `note`.
 
     `cure` is the next step: `ROWS` says that more rows cure it, `EXPLORE` that the logging policy must try what is missing, and an empty
     one that every caveat of this code brings its own in `do`.
@@ -178,15 +181,34 @@ CODES: Mapping[str, Code] = {
     WHICH_WAY: Code("note", "The reward's name sounds like a cost, and nobody said whether less of it is better."),
     "carrying-logger": Code("note", "Of several loggers, one carries most of the weight."),
     "sensitivity": Code("note", "How wrong propensities must be for the conclusion to flip."),
+    # what only the doctor says, who was asked nothing
+    "missing-part": Code("fix", "No column looks like a part that every evaluation needs."),
+    "not-numbers": Code("fix", "A column that must hold numbers holds something else."),
+    "invalid-rows": Code("fix", "Rows break a rule, and `evaluate` would refuse them."),
+    "no-valid-rows": Code("fix", "Every row is invalid, so that nothing can be said of a target."),
+    "context-tells-reward": Code("fix", "A column of the context was probably written after the choice."),
+    "single-action": Code("fix", "Every propensity is 1: the logging policy never varied."),
+    "broken-lists": Code("fix", "Lists lack positions or have one twice."),
+    "rounded-propensities": Code("look", "Propensities have so few digits that large weights are off."),
+    "default-propensities": Code("look", "One value of the propensities is more common than all others together."),
+    "count-of-actions": Code("look", "The mean of 1/propensity is not the number of actions."),
+    "weights-of-parts": Code("look", "The mean weight of some part of the log is not 1."),
+    "actions-not-as-logged": Code("look", "Actions were not taken as often as the logged distribution says."),
+    "not-a-distribution": Code("look", "The logged probabilities of all actions do not sum to 1."),
+    "sampled-rows": Code("note", "Rows were sampled, and the mean weights of parts were not looked at."),
+    "other-rewards": Code("note", "Only the first of several rewards was examined."),
 }
 
 
 @dataclass(frozen=True)
 class Caveat:
-    """A reason to trust an answer less than its interval suggests.
+    """A reason to trust an answer less than its interval suggests, or something to fix in a log.
 
     `code` is its name, one of `CODES`; `text` says what is wrong, and `do` what you can do about it, if anything. A `note`
-    leaves the verdict as it is; the other severities are the best that a verdict with this caveat can be.
+    leaves the verdict as it is; the other severities of an answer are the best that a verdict with this caveat can be. The doctor's are
+    `fix` and `look`, and its caveats say which column, target or part they are `about`.
+
+    What checks of rows say is about one `target` or all, one `reward` or all, one segment (or the whole log, None) or everything.
 
     >>> wet = Caveat("repeated-keys", "Two <rows> have the same key.", do="Look at them.")
     >>> wet.severity, str(wet)
@@ -203,6 +225,11 @@ class Caveat:
     action: str = field(default="", repr=False)  # the one that it is about above all
     left: str = field(default="", repr=False)  # the end of its text: what is left where something is missing
     unit: str = field(default="row", repr=False)  # what its text counts
+    about: str = field(default="", repr=False)
+    target: str | None = field(default=None, repr=False, compare=False)
+    reward: str | None = field(default=None, repr=False, compare=False)
+    places: tuple[Label | None, ...] | None = field(default=None, repr=False, compare=False)
+    known: tuple[LogMoments, ...] = field(default=(), repr=False, compare=False)  # of the other rows, for each reward
 
     def __post_init__(self) -> None:
         for part in ("text", "do", "left"):
@@ -210,7 +237,7 @@ class Caveat:
 
     @property
     def severity(self) -> Severity:
-        """The best verdict that this caveat allows."""
+        """The best verdict that this caveat allows; of a log, how soon somebody should see to it."""
         return self.unusual_severity or CODES[self.code].severity
 
     @property
@@ -226,11 +253,20 @@ class Caveat:
         """What is wrong and what to do about it, with arguments that a front end may write its own way."""
         return Sentence(f"{verbatim(self.text)} {verbatim(self.do)}", self.unit) if self.do else self.text
 
+    @property
+    def message(self) -> str:
+        """The reason, as the doctor calls it."""
+        return self.reason
+
+    def touches(self, targets: Container[str], reward: str | None) -> bool:
+        """Whether it is about an answer on any of these targets."""
+        return (self.target is None or self.target in targets) and (self.reward is None or self.reward == reward)
+
     def of_units(self, unit: str) -> Caveat:
         """The same about lists or visits, if those are what is counted."""
         return replace(self, unit=unit)
 
-    def about(self, policy: str) -> Caveat:
+    def of_policy(self, policy: str) -> Caveat:
         """The same about one of several policies."""
         return replace(self, text=f"{verbatim(policy)}: {verbatim(self.text)}")
 
@@ -238,21 +274,6 @@ class Caveat:
         """The record for JSON."""
         parts = {"code": self.code, "severity": self.severity, "text": self.text, "do": self.do}
         return parts | {"numbers": dict(self.numbers)}
-
-
-@dataclass(frozen=True)
-class Concern:
-    """A caveat, and what it is about: one target or all, one reward or all, one segment (or the whole log, None) or everything."""
-
-    caveat: Caveat
-    target: str | None = None
-    reward: str | None = None
-    places: tuple[Label | None, ...] | None = None
-    known: tuple[LogMoments, ...] = field(default=(), repr=False)  # of rows that it is not about, for each reward
-
-    def touches(self, targets: Container[str], reward: str | None) -> bool:
-        """Whether it is about an answer on any of these targets."""
-        return (self.target is None or self.target in targets) and (self.reward is None or self.reward == reward)
 
 
 @dataclass(frozen=True, repr=False)
@@ -359,7 +380,7 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     shared = next(iter(policies.values()))
 
     def of_each(check: Callable[[Diagnostics], Iterator[Caveat]]) -> list[Caveat]:
-        return [caveat.about(name) for name, policy in policies.items() for caveat in check(policy)]
+        return [caveat.of_policy(name) for name, policy in policies.items() for caveat in check(policy)]
 
     caveats = of_each(_fatal) or [
         *of_each(_of_weights),

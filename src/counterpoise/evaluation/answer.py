@@ -130,7 +130,7 @@ def _parts(
         if climbed is not None:
             judged = judged if judged.verdict == NOTHING else climbed.not_identified(contrast, place) or judged
             premises.append(climbed.caveat(contrast))
-        checks = whole.caveats(contrast, reward, place) if whole.concerns else ()
+        checks = whole.caveats(contrast, reward, place) if whole.of_rows else ()
         if judged.verdict != NOTHING:
             own_doubts = [caveat for doubt in doubts[target] for caveat in doubt[place]]
             if any(caveat.code == BY_ACTION for caveat in checks):  # which says by which action
@@ -145,7 +145,7 @@ def _parts(
         own = _where_overlap(own, other, diagnoses)
     verdicts: Verdicts = Lazily(dict.fromkeys(((target, place) for target, _, place in own), lambda key: verdict(*key)))
     suspects = {name: places for name, each in policies.items() if (places := _suspects(each))}
-    if suspects or any(concern.caveat.code == MISSING for concern in whole.concerns):
+    if suspects or any(caveat.code == MISSING for caveat in whole.of_rows):
 
         def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
             return tuple(_missing(whole, name, reward, place, diagnoses, suspects) for name in (target, other) if name)
@@ -174,7 +174,7 @@ def _parts(
 def _known(whole: RewardMoments, reward: str | None) -> dict[str, LogMoments]:
     """By target, the moments of the rows in which the log has all that it does, where it lacks some in others."""
     k = whole.rewards.index(reward)
-    return {str(concern.target): concern.known[k] for concern in whole.concerns if concern.known}
+    return {str(caveat.target): caveat.known[k] for caveat in whole.of_rows if caveat.known}
 
 
 def _by_target(target: str, by_place: Lazily[Segment, Diagnostics]) -> Diagnoses:

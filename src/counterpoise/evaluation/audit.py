@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 from scipy.special import chdtrc, stdtrit
 
+from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight, holm
-from counterpoise.diagnostics.findings import Finding
 from counterpoise.display import Block, Cell, Display, Name, Number, PValue, Table, p_value
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import ColumnError, LogError, OptionError, did_you_mean
@@ -579,59 +579,51 @@ def _calibration(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Calibr
 # -- What to say about it ----------------------------------------------------------------------------------------------
 
 
-def about_audit(audit: Audit, propensity: str) -> list[Finding]:
-    """What the audit says about the propensities, one finding for each way to look at them."""
-    findings = []
+def about_audit(audit: Audit, propensity: str) -> Iterator[Caveat]:
+    """What the audit says about the propensities, one caveat for each way to look at them."""
     for by, target in dict.fromkeys((test.by, test.target) for test in audit.checks):
         alarms = [test for test in audit.alarms if (test.by, test.target) == (by, target)]
-        if alarms:
-            worst = min(alarms, key=lambda test: test.p)
-            said = _of_actions(alarms, worst) if target is None else _of_parts(alarms, worst, by)
-            findings.append(Finding("look", propensity, f"{said} {_what_to_do(alarms, target)}"))
+        if not alarms:
+            continue
+        worst = min(alarms, key=lambda test: test.p)
+        p = f"(p {p_value(worst.corrected_p)}, corrected for all looks)."
+        large = sum(test.status == "too large" for test in alarms)
+        if target is None:
+            few = ((large, "large"), (len(alarms) - large, "small"))
+            counts = " and ".join(
+                f"too {word} for {count:,} {'action' if count == 1 else 'actions'}" for count, word in few if count
+            )
+            text = (
+                f"the mean of 1{{action}}/propensity over all rows is {counts}: for {worst.part} it is {worst.mean:.3g}, and it should "
+                f"be 1 if {worst.part} could be chosen in every row {p}"
+            )
+            do = (
+                "A mean above 1 says that propensities are too small, or that rows of other actions were lost. Log the propensities that "
+                "the choice was really made with."
+                if large
+                else "Either these actions were not always eligible, which is fine, or their propensities are too large."
+            )
+        else:
+            text = (
+                f"{target}: the mean weight is not 1 for {len(alarms):,} {'value' if len(alarms) == 1 else 'values'} of {by}: where "
+                f"{by} is {worst.part}, it is {worst.mean:.3g} {p}"
+            )
+            do = "Look at how propensities were logged there, and whether the target takes actions there that the log never took."
+        numbers = {"mean": worst.mean, "p": worst.corrected_p, "alarms": len(alarms)}
+        yield Caveat("weights-of-parts", text, numbers, do, about=propensity)
     calibration = audit.calibration
     if calibration is not None and calibration.corrected_p <= audit.level:
         worst_bin = max(calibration.bins, key=lambda bin_: abs(bin_.z))
-        said = (
+        text = (
             f"actions with a logged probability of about {worst_bin.predicted:.3g} were taken in {worst_bin.observed:.3g} of the cases "
             f"(p {p_value(calibration.corrected_p)} for all bins together): the logged distribution is not the one that actions were drawn "
-            "from. Log the probabilities that the choice was really made with."
+            "from."
         )
-        findings.append(Finding("look", propensity, said))
+        do = "Log the probabilities that the choice was really made with."
+        numbers = {"predicted": worst_bin.predicted, "observed": worst_bin.observed, "p": calibration.corrected_p}
+        yield Caveat("actions-not-as-logged", text, numbers, do, about=propensity)
     if calibration is not None and calibration.impossible:
-        said = (
-            f"in {calibration.impossible:,} rows the probabilities of all actions do not sum to 1, or give 0 to the action that was taken. "
-            "Log the whole distribution, as it was when the choice was made."
-        )
-        findings.append(Finding("look", propensity, said))
-    return findings
-
-
-def _of_actions(alarms: Sequence[Check], worst: Check) -> str:
-    large = sum(test.status == "too large" for test in alarms)
-    few = ((large, "large"), (len(alarms) - large, "small"))
-    counts = " and ".join(
-        f"too {word} for {count:,} {'action' if count == 1 else 'actions'}" for count, word in few if count
-    )
-    return (
-        f"the mean of 1{{action}}/propensity over all rows is {counts}: for {worst.part} it is {worst.mean:.3g}, and it should be 1 if "
-        f"{worst.part} could be chosen in every row (p {p_value(worst.corrected_p)}, corrected for all looks)."
-    )
-
-
-def _of_parts(alarms: Sequence[Check], worst: Check, by: str) -> str:
-    return (
-        f"{worst.target}: the mean weight is not 1 for {len(alarms):,} {'value' if len(alarms) == 1 else 'values'} of {by}: where {by} is "
-        f"{worst.part}, it is {worst.mean:.3g} "
-        f"(p {p_value(worst.corrected_p)}, corrected for all looks)."
-    )
-
-
-def _what_to_do(alarms: Sequence[Check], target: str | None) -> str:
-    if target is not None:
-        return "Look at how propensities were logged there, and whether the target takes actions there that the log never took."
-    if all(test.status == "too small" for test in alarms):
-        return "Either these actions were not always eligible, which is fine, or their propensities are too large."
-    return (
-        "A mean above 1 says that propensities are too small, or that rows of other actions were lost. Log the propensities that the "
-        "choice was really made with."
-    )
+        rows = f"in {calibration.impossible:,} rows"
+        text = f"{rows} the probabilities of all actions do not sum to 1, or give 0 to the action that was taken."
+        do = "Log the whole distribution, as it was when the choice was made."
+        yield Caveat("not-a-distribution", text, {"rows": calibration.impossible}, do, about=propensity)

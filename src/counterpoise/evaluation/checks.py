@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics import Caveat, Concern
+from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.diagnose import of_mean
 from counterpoise.diagnostics.findings import (
     LOOKED_AT,
-    Misreading,
     Witnesses,
     about_densities,
-    about_episodes,
     about_lists,
     about_misread,
+    about_sampling,
     counted_of,
     may_read,
     meaning_of,
 )
 from counterpoise.diagnostics.seeming import (
+    about_repeats,
     fall_of,
     find_lists,
     repeats,
@@ -41,11 +40,8 @@ from counterpoise.diagnostics.seeming import (
 from counterpoise.diagnostics.together import FEWEST, Together, are_smooth, moving_together, sureness
 from counterpoise.diagnostics.verdict import (
     CHECK_PROPENSITIES,
-    COUNTED,
-    MISREAD,
     MISSING,
     REREAD,
-    UNNAMED,
     Severity,
     Uneven,
     labeled_shares,
@@ -58,7 +54,7 @@ from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.expressions import columns, computed, roots_of
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, says_dropped, usual
+from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, usual
 from counterpoise.log.question import KEEP, LOGGING, MODEL_REWARD, PROPENSITY, Question
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
@@ -76,7 +72,7 @@ class RewardMoments:
     rewards: tuple[str | None, ...]  # their names, if known
     question: Question | None = None
     earlier_rows: int = 0  # of logs before the question's own, which a state held
-    concerns: tuple[Concern, ...] = ()  # what checks of single rows found
+    of_rows: tuple[Caveat, ...] = ()  # what checks of single rows say
     minimize: Minimize = None  # the rewards of which less is better, if anybody said
 
     @property
@@ -101,18 +97,18 @@ class RewardMoments:
         return self.moments[0].n - self.earlier_rows
 
     @cached_property
-    def _by_place(self) -> dict[Label | None, list[Concern]]:
-        """The concerns about single places, of which there may be as many as segments."""
-        concerns: dict[Label | None, list[Concern]] = {}
-        for concern in self.concerns:
-            for place in concern.places or ():
-                concerns.setdefault(place, []).append(concern)
-        return concerns
+    def _by_place(self) -> dict[Label | None, list[Caveat]]:
+        """The caveats about single places, of which there may be as many as segments."""
+        by_place: dict[Label | None, list[Caveat]] = {}
+        for caveat in self.of_rows:
+            for place in caveat.places or ():
+                by_place.setdefault(place, []).append(caveat)
+        return by_place
 
     def caveats(self, targets: Container[str], reward: str | None, place: Label | None) -> list[Caveat]:
         """What the checks say about an answer on these targets."""
-        near = [*(concern for concern in self.concerns if concern.places is None), *self._by_place.get(place, ())]
-        return [concern.caveat for concern in near if concern.touches(targets, reward)]
+        near = [*(caveat for caveat in self.of_rows if caveat.places is None), *self._by_place.get(place, ())]
+        return [caveat for caveat in near if caveat.touches(targets, reward)]
 
 
 # -- What rows say beyond the moments: ids whose rows move together, lists, and misread propensities -------------------
@@ -134,19 +130,19 @@ MATTERS = 0.25  # standard errors: a bias of that size lowers what a 95 % interv
 FAR = 0.1  # a mean weight this far from 1 may have misread propensities
 
 
-def with_concerns(whole: RewardMoments) -> RewardMoments:
+def with_checks(whole: RewardMoments) -> RewardMoments:
     """The moments of a question with what every check has to say about its log."""
     question = whole.question
     if question is None:  # moments that were handed over have no rows to check
         return whole
-    concerns: list[Concern] = []
+    caveats: list[Caveat] = []
     for check in _checks_of(question):
         with suppress(LogError):  # if a check cannot read its sample, the answer stands without it
-            concerns += check(question, replace(whole, concerns=tuple(concerns)))
-    return replace(whole, concerns=tuple(concerns))
+            caveats += check(question, replace(whole, of_rows=tuple(caveats)))
+    return replace(whole, of_rows=tuple(caveats))
 
 
-def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments], Iterator[Concern]]]:
+def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments], Iterator[Caveat]]]:
     """The checks for what a log has."""
     if question.policies or not (question.log.trained_on is None or question.log.trained_on is False):
         yield check_training_rows
@@ -166,7 +162,7 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
         yield counted_propensities
 
 
-def labels_by_action(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def labels_by_action(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether some actions have more labels than others, on the first rows: by the log's column of actions, or one that may be it."""
     log = question.log
     names = [] if log.is_arrays else columns_of(log)
@@ -191,7 +187,7 @@ def labels_by_action(question: Question, whole: RewardMoments) -> Iterator[Conce
     for name in items:
         uneven = _labels_by(frame.get_column(name), labels, clusters, at_one_rate=at_one_rate)
         uneven = replace(uneven, p=min(1.0, uneven.p * len(items)))
-        yield from map(Concern, uneven.caveats(at_one_rate=at_one_rate))
+        yield from uneven.caveats(at_one_rate=at_one_rate)
 
 
 def _may_be_action(question: Question, frame: pl.DataFrame, name: str) -> bool:
@@ -235,7 +231,7 @@ def _labels_by(actions: pl.Series, labels: Floats, clusters: pl.Series | None, *
     return Uneven(text, {"share": share, "share_of_others": rest}, min(1.0, min(p) * int((rows > 0).sum())))
 
 
-def actions_as_probabilities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def actions_as_probabilities(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether the column of a target has the actions 0 and 1 in it, and not probabilities of the logged one, going by its name."""
     own = question.log.action
     named = [
@@ -253,10 +249,10 @@ def actions_as_probabilities(question: Question, whole: RewardMoments) -> Iterat
         what = "is the log's own column of actions" if target.column == own else "sounds like a column of actions"
         text = f"{target.column!r} {what} and has only 0 and 1 in it, but it was read as a target: the probability of the logged action."
         do = f"If these are the actions that the policy takes, pass `target={Chosen(target.column)!r}` and `action=`."
-        yield Concern(Caveat("actions-as-probabilities", text, do=do), target=target.name)
+        yield Caveat("actions-as-probabilities", text, do=do, target=target.name)
 
 
-def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def other_columns(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """What columns that nobody named suggest, first by their names: ids whose rows move together, and lists."""
     columns, log = columns_of(question.log), question.log
     are_single = log.cluster is None and not log.rows_are_independent
@@ -268,56 +264,29 @@ def other_columns(question: Question, whole: RewardMoments) -> Iterator[Concern]
         yield from repeated_rows(first)
 
 
-def repeated_rows(frame: pl.DataFrame) -> Iterator[Concern]:
+def repeated_rows(frame: pl.DataFrame) -> Iterator[Caveat]:
     """Whether rows are there twice, if no key or cluster tells: the doctor's check, on some columns of the first rows."""
     # probabilities and rewards alone may be the same for different decisions
     counts = repeats(frame, frame.schema)
     if counts is None or counts.repeated < OFTEN * counts.rows:
         return
     if counts.is_odd or tells_apart(frame.lazy(), frame.schema):
-        of = f"the first {counts.rows:,}" if counts.rows == FIRST else f"{counts.rows:,}"
-        text = f"{counts.repeated:,} of {of} <rows> repeat another <row>, more often than chance would."
-        do = "Count each decision once. If these <rows> belong together, pass `cluster=`; if they are independent, pass `cluster=False`."
-        numbers = {"repeated": float(counts.repeated), "rows": float(counts.rows)}
-        yield Concern(Caveat("repeated-rows", text, numbers, do))
+        yield about_repeats(counts.repeated, counts.rows, are_first=counts.rows == FIRST)
 
 
-def unnamed_sampling(question: Question, columns: Sequence[str]) -> Iterator[Concern]:
+def unnamed_sampling(question: Question, columns: Sequence[str]) -> Iterator[Caveat]:
     """Whether a column that nobody named seems to say how rows were sampled, by its name and the first rows."""
     log = question.log
     taken = {column for _, column in question.columns} | {*log.context, *(log.baseline or ())}
     possible = sampling_among(columns, taken) if log.keep is None else {}
     values = first_rows_with(question, FIRST, list(possible)) if possible else pl.DataFrame()
-    for name, is_sure in possible.items():
-        keep = kept_with(values.get_column(name))
-        if keep is not None:
-            do = f"If it does, pass `keep={keep!r}`; if every <row> was kept, pass `keep=1`."
-            text = f"The column {name!r} seems to say how <rows> were sampled, and all <rows> count alike."
-            yield Concern(Caveat(UNNAMED, text, {}, do, unusual_severity=None if is_sure else "note"))
-            return
-
-
-def kept_with(values: pl.Series) -> str | None:
-    """The probability with which rows were kept, if a column can say that: as it stands, of the others, or as its inverse.
-
-    >>> kept_with(pl.Series("pdrop", [0.9, 0.0])), kept_with(pl.Series("weight", [1, 10])), kept_with(pl.Series("weight", [55.5, 0]))
-    ('1 - pdrop', '1.0 / weight', None)
-    """
-    if not values.dtype.is_numeric() or values.null_count() == values.len():
-        return None
-    column = values.name if values.name.isidentifier() else f'"{values.name}"'
-    known = values.drop_nulls().cast(pl.Float64).to_numpy()
-    low, high = float(known.min()), float(known.max())
-    if says_dropped(values.name):
-        return f"1 - {column}" if low >= 0.0 and 0.0 < high < 1.0 else None
-    if low > 0.0 and low < 1.0 and high <= 1.0:
-        return column
-    return f"1.0 / {column}" if low >= 1.0 and high > 1.0 else None
+    known = (about_sampling(values.get_column(name), is_sure=is_sure) for name, is_sure in possible.items())
+    yield from islice((caveat for caveat in known if caveat is not None), 1)
 
 
 def rows_together(
     question: Question, whole: RewardMoments, columns: Sequence[str], first: pl.DataFrame | None = None
-) -> Iterator[Concern]:
+) -> Iterator[Caveat]:
     """Whether rows of one id are alike, and nobody named clusters; `first` are the first rows with the columns that nobody named."""
     contrast = next((contrast for contrast in question.contrasts if contrast[1]), question.contrasts[0])
     rewards = question.log.reward
@@ -326,7 +295,7 @@ def rows_together(
         return {name: _terms(question, frame, place, *contrast) for place, name in enumerate(rewards)}
 
     for reward, together in together_by(question, columns, whole.rows, terms, len(rewards), first).items():
-        yield Concern(together.caveat(), reward=reward)
+        yield replace(together.caveat(), reward=reward)
 
 
 def together_by(
@@ -537,7 +506,7 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
     )
 
 
-def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]) -> Iterator[Concern]:
+def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]) -> Iterator[Caveat]:
     """Whether rows are positions of lists although nobody said so: the doctor's check, on whole lists."""
     log = question.log
     if not question.weight.needs_propensity or not any(map(_may_be_position, names)):
@@ -556,20 +525,16 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
         lists = find_lists(looked_at.lazy(), looked_at.schema, ())
         if lists is None or lists.list is None:
             continue
-        if lists.are_episodes:
-            text = _upper(about_episodes(lists.position, of, lists.lists).message)
-            yield Concern(Caveat("lists-as-rows", text, {"lists": float(lists.lists), "rows": frame.height}))
-            return
-        fall, error, steps = fall_of(frame.lazy(), lists.position, str(log.propensity))
-        stands_alone = meaning_of(fall, error, steps) == MARGINAL
-        if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
-            continue  # rows can stand on their own if the propensity is the chance of the position, whatever is above
-        text = _upper(about_lists(lists.position, of, lists.lists).message)
-        yield Concern(Caveat("lists-as-rows", text, {"lists": float(lists.lists), "rows": frame.height}))
+        if not lists.are_episodes:
+            fall, error, steps = fall_of(frame.lazy(), lists.position, str(log.propensity))
+            stands_alone = meaning_of(fall, error, steps) == MARGINAL
+            if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
+                continue  # rows can stand on their own if the propensity is the chance of the position, whatever is above
+        yield about_lists(lists.position, of, lists.lists, frame.height, are_episodes=lists.are_episodes)
         return
 
 
-def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether the propensities of lists mean what they are said to mean: the doctor's check, on the first rows."""
     lists, log = question.lists, question.log
     if lists is None or lists.is_of_episodes or question.is_binned or question.propensity_model is not None:
@@ -591,24 +556,23 @@ def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Con
     )
     do = f"Pass `propensity_of={str(meaning)!r}`, or find out what was logged."
     numbers = {"fall": fall, "error": error, "steps": float(steps)}
-    yield Concern(Caveat("propensity-meaning", text, numbers, do))
+    yield Caveat("propensity-meaning", text, numbers, do)
 
 
-def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether a column of propensities holds something else, where rows are dropped or the mean weight is far from 1."""
     moments = whole.moments[0]
     dropped = moments.dropped / max(moments.n + moments.dropped, 1)
-    missing = {x.target: x.caveat.numbers["share"] for x in whole.concerns if x.caveat.code == MISSING}
+    missing = {caveat.target: caveat.numbers["share"] for caveat in whole.of_rows if caveat.code == MISSING}
     far = _far_from_one(moments, missing)
     if dropped <= RARE and not far:
         return
     misread = _misread(question, missing.keys() - far)
     if misread is not None:
-        said, valid = misread
-        yield Concern(Caveat(MISREAD, _upper(said.said), {"valid_share": valid}, said.do))
+        yield misread
 
 
-def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether an expression reads a column in one of several ways that the log allows: then a mean weight of 1 may be a coincidence."""
     log = question.log
     names = [] if log.is_arrays else columns_of(log)
@@ -640,7 +604,7 @@ def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Co
     more = [] if witnesses.actions else ["the column of actions with `action=`"]
     more += [] if witnesses.parts else ["a segment known before the choice with `segment=`"]
     name = f" To let more checks tell, name {' and '.join(more)}." if more else ""
-    yield Concern(Caveat(REREAD, text, do=f"{CHECK_PROPENSITIES}{name}"))
+    yield Caveat(REREAD, text, do=f"{CHECK_PROPENSITIES}{name}")
 
 
 def _computed(named: str, expression: str, p: Floats) -> Floats:
@@ -648,7 +612,7 @@ def _computed(named: str, expression: str, p: Floats) -> Floats:
     return _numbers(computed(pl.DataFrame({named: p}), [expression]), expression)
 
 
-def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether propensities were counted from simulated draws, and what that does to each answer, by the first rows.
 
     The first rows of a lazy frame and of Spark may take a whole pass: they are looked at only if the mean weight is far from 1.
@@ -664,7 +628,7 @@ def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[C
     if counted is None:
         return
     rows = first_good_rows(question, LOOKED_AT)
-    do = _of_arrays(counted.do(named)) if log.is_arrays else counted.do(named)
+    caveat = counted.caveat(named, is_array=log.is_arrays)
     corrected = rows.with_columns(pl.Series(PROPENSITY, counted.corrected(_numbers(rows, PROPENSITY))))
     for (place, reward), (target, other) in product(enumerate(log.reward), question.contrasts):
         r = _numbers(rows, question.names.rewards[place])
@@ -672,10 +636,12 @@ def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[C
         biases = {"this answer": (psi, right), "ips": (w * r, right_w * r)}
         sizes = {name: _bias_of(*terms, whole.rows) for name, terms in biases.items()}
         name, (bias, error) = max(sizes.items(), key=lambda size: abs(size[1][0]) / max(size[1][1], 1e-300))
-        text = f"{_upper(counted.said(named))} That moves {name} by about {bias:.2g}, where its standard error is {error:.2g}."
-        numbers = {"draws": counted.draws, "excess": counted.excess, "bias": bias, "error": error}
+        text = (
+            f"{verbatim(caveat.text)} That moves {name} by about {bias:.2g}, where its standard error is {error:.2g}."
+        )
+        numbers = {**caveat.numbers, "bias": bias, "error": error}
         severity: Severity = "caution" if abs(bias) > MATTERS * error else "note"
-        yield Concern(Caveat(COUNTED, text, numbers, do, severity), target, reward)
+        yield replace(caveat, text=text, numbers=numbers, unusual_severity=severity, target=target, reward=reward)
 
 
 def _bias_of(terms: Floats, right: Floats, rows: int) -> tuple[float, float]:
@@ -689,14 +655,14 @@ def explanation_of(error: LogError, question: Question) -> LogError:
     misread = None
     with suppress(CounterpoiseError):  # report the first error
         misread = _misread(question) if _has_own_propensities(question) else None
-    if misread is None or misread[1] >= 1.0:
+    if misread is None or misread.numbers["valid_share"] >= 1.0:
         return error
     return LogError(
-        f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: {verbatim(misread[0].message)}"
+        f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: {verbatim(misread.reason)}"
     )
 
 
-def _misread(question: Question, lacking: Container[str | None] = ()) -> tuple[Misreading, float] | None:
+def _misread(question: Question, lacking: Container[str | None] = ()) -> Caveat | None:
     """What propensities seem to hold, by the doctor's readings of the first rows, and the share that can be propensities.
 
     Targets that take actions the log lacks cannot tell.
@@ -705,22 +671,18 @@ def _misread(question: Question, lacking: Container[str | None] = ()) -> tuple[M
     witnesses, _ = _witnesses(question, named, lacking)
     if witnesses is None:
         return None
-    said = _densities(question)
+    action, plain = question.log.action, witnesses.plain
+    if action is not None:
+        frame = first_rows_with(question, FIRST, (action,))
+        known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
+        own = {target.name: target.column for target in question.targets if target.is_column and target.column in known}
+        targets = own if len(own) == len(question.targets) else {}
+        density = about_densities(frame, named, targets, action, is_array=question.log.is_arrays)
+        if density is not None:
+            return replace(density, numbers={"valid_share": plain.valid})
     # a few bad rows among good ones need no other reading
-    if said is None and (not witnesses.plain.is_in_range or witnesses.plain.is_off):
-        said = about_misread(named, witnesses)
-    if said is None:
-        return None
-    return replace(said, do=_of_arrays(said.do) if question.log.is_arrays else said.do), witnesses.plain.valid
-
-
-def _of_arrays(do: str) -> str:
-    """What to do about propensities that are an array, of which no expression is computed.
-
-    >>> _of_arrays("Pass `propensity='1 - p'`.")
-    'Pass an array of 1 - p as propensity.'
-    """
-    return re.sub(r"`?propensity=(['\"])(.*?)\1`?", r"an array of \2 as propensity", do)
+    is_odd = not plain.is_in_range or plain.is_off
+    return about_misread(named, witnesses, is_array=question.log.is_arrays) if is_odd else None
 
 
 def _witnesses(
@@ -760,18 +722,6 @@ def _witnesses(
     return witnesses, made
 
 
-def _densities(question: Question) -> Misreading | None:
-    """What to do about propensities that are densities, by the first rows."""
-    action = question.log.action
-    if action is None:
-        return None
-    frame = first_rows_with(question, FIRST, (action,))
-    known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
-    named = str(question.log.propensity)
-    own = {target.name: target.column for target in question.targets if target.is_column and target.column in known}
-    return about_densities(frame, named, own if len(own) == len(question.targets) else {}, action)
-
-
 def _has_own_propensities(question: Question) -> bool:
     return (
         question.weight.needs_propensity
@@ -796,9 +746,3 @@ def _may_be_position(name: object) -> bool:
     """Whether a name sounds like a position; only then are its values looked at."""
     plain = str(name).lower()
     return plain == "t" or any(word in plain for word in ("pos", "rank", "slot", "step", "turn", "move", "stage"))
-
-
-def _upper(said: str) -> str:
-    """The doctor's finding as a sentence of its own."""
-    text = verbatim(said)
-    return text[:1].upper() + text[1:]

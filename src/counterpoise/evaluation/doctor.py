@@ -11,41 +11,35 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 import polars as pl
 
-from counterpoise.diagnostics import Diagnostics, Verdict
+from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
 from counterpoise.diagnostics.diagnose import TITLES
 from counterpoise.diagnostics.findings import (
+    FEW,
     LOOKED_AT,
-    Finding,
-    Propensities,
-    RewardSummary,
-    Severity,
+    Counted,
     Witnesses,
-    about_bad_rows,
     about_densities,
-    about_episodes,
     about_lists,
-    about_meaning,
     about_misread,
-    about_positions,
-    about_propensities,
-    about_rewards,
+    about_sampling,
     counted_of,
     leaks,
+    meaning_of,
 )
-from counterpoise.diagnostics.seeming import fall_of, faults_of, find_lists, repeats, tells_apart
+from counterpoise.diagnostics.seeming import about_repeats, fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.diagnostics.verdict import COUNTED as COUNTED_PROPENSITIES
-from counterpoise.diagnostics.verdict import UNNAMED, WHICH_WAY, which_way
-from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, number, percent
+from counterpoise.diagnostics.verdict import SURE, UNNAMED, WHICH_WAY, Severity, which_way
+from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, finite, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
-from counterpoise.errors import LogError, OptionError, verbatim
+from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audit, audit, check_columns, columns_of
-from counterpoise.evaluation.checks import kept_with
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
+from counterpoise.log.lists import CONDITIONAL
 from counterpoise.log.log import Log, as_log, column_names, logged_propensity
 from counterpoise.log.parts import (
     Columns,
@@ -76,6 +70,7 @@ OWN = (
     WHICH_WAY,
 )  # caveats covered by the doctor's own findings
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
+ROUNDING = 0.02  # the relative error of the smallest propensity from which rounding matters
 
 
 @dataclass(frozen=True)
@@ -86,6 +81,42 @@ class Column:
     kind: str
     missing: int
     part: str | None
+
+
+@dataclass(frozen=True)
+class Propensities:
+    """What the good propensities look like; `impossible` ones lie outside (0, 1] or are missing.
+
+    `expected_actions` is how many distinct actions we should see, given these propensities, in the m rows in which actions are counted:
+    Σ_a 1 − (1 − π₀(a))ᵐ, estimated by the mean of (1 − (1 − p)ᵐ)/p. Its error includes the randomness of the count itself.
+    """
+
+    impossible: int
+    lowest: float = math.nan
+    median: float = math.nan
+    highest: float = math.nan
+    distinct: int = 0
+    repeated_share: float = 0.0
+    commonest: float = math.nan
+    commonest_share: float = 0.0
+    decimals: int | None = None
+    counted: Counted | None = None
+    mean_inverse: float = math.nan
+    mean_inverse_stderr: float = math.nan
+    expected_actions: float = math.nan
+    expected_actions_stderr: float = math.nan
+
+
+@dataclass(frozen=True)
+class RewardSummary:
+    """What the rewards look like; `impossible` ones are missing or not finite."""
+
+    impossible: int
+    lowest: float
+    mean: float
+    highest: float
+    distinct: int
+    zero_share: float
 
 
 @dataclass(frozen=True)
@@ -108,7 +139,7 @@ class Examination(Display):
     duplicates: int
     actions: int | None
     overlap: tuple[TargetOverlap, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Caveat, ...]
     audit: Audit | None = None
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
@@ -136,6 +167,11 @@ class Examination(Display):
         yield "What to do, the most urgent first:"
         for k, finding in enumerate(self.findings, start=1):
             yield Judged(f"{k}. ", finding.severity, (finding.message,), is_listed=True)
+
+    def document(self) -> dict[str, object]:
+        """Everything in plain values; a finding has its whole message, too."""
+        said = [{**found.document(), "about": found.about, "message": found.message} for found in self.findings]
+        return {**super().document(), "findings": finite(said)}
 
     def _checks(self) -> Iterator[tuple[str, str]]:
         """What was looked at, and what it shows."""
@@ -220,8 +256,7 @@ def doctor(
     patient = Patient(whole, frame, schema, reward, propensity, action, targets, segments, day, distribution, chosen)
     if patient.rows == 0:
         raise LogError("the log has no rows.")
-    order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
-    findings = [finding for check in CHECKS for finding in check(patient)]
+    findings = [caveat for check in CHECKS for caveat in check(patient)]
     return Examination(
         patient.rows,
         patient.columns,
@@ -230,7 +265,7 @@ def doctor(
         patient.duplicates[0],
         patient.actions,
         patient.overlaps,
-        tuple(sorted(findings, key=lambda finding: order[finding.severity])),
+        tuple(sorted(findings, key=lambda caveat: ("fix", "look", "note").index(caveat.severity))),
         patient.audit,
     )
 
@@ -396,79 +431,137 @@ class Patient:
 # -- What the doctor looks for, one check after the other --------------------------------------------------------------
 
 
-def missing_parts(patient: Patient) -> Iterator[Finding]:
+def missing_parts(patient: Patient) -> Iterator[Caveat]:
     """Parts that no column plays, and columns that cannot play theirs."""
     is_estimated = patient.propensity is None and patient.log.propensity is not None  # by a model
     propensity = {} if is_estimated else {"propensity": patient.propensity}
-    for part, name in {
-        "reward": patient.reward,
-        **propensity,
-        "target": patient.targets or tuple(patient.chosen),
-    }.items():
+    targets = patient.targets or tuple(patient.chosen)
+    for part, name in {"reward": patient.reward, **propensity, "target": targets}.items():
         if not name:
             never = " If it was never logged, Python can estimate it: propensity=cp.models.Propensity(…), from context and action."
             more = never if part == "propensity" else ""
-            yield Finding("fix", part, f"no column looks like the {part}. Name it with `{part}=COLUMN`.{more}")
+            text, do = f"no column looks like the {part}.", f"Name it with `{part}=COLUMN`.{more}"
+            yield Caveat("missing-part", text, do=do, about=part)
     for name in (patient.reward, patient.propensity, *patient.targets):
         if name is not None and name not in patient.numbers:
-            yield Finding("fix", name, f"{name!r} holds {patient.schema[name]}, not numbers. Write it as numbers.")
+            text = f"{name!r} holds {patient.schema[name]}, not numbers."
+            yield Caveat("not-numbers", text, do="Write it as numbers.", about=name)
 
 
-def misread_propensities(patient: Patient) -> list[Finding]:
+def misread_propensities(patient: Patient) -> Iterator[Caveat]:
     """Propensities that seem to be something else."""
     if patient.propensities is None or patient.log.keep is not None:
-        return []
-    misread = None
+        return
+    misread, propensity = None, str(patient.propensity)
     if patient.propensities.impossible and patient.action is not None:
         targets = {name: name for name in patient.usable}
-        first = patient.frame.head(SAMPLED).select(
-            columns(dict.fromkeys([str(patient.propensity), patient.action, *targets]))
-        )
-        misread = about_densities(collect(first), str(patient.propensity), targets, patient.action)
-    misread = misread or about_misread(str(patient.propensity), patient.witnesses)
-    return [] if misread is None else [Finding("fix", str(patient.propensity), misread.message)]
+        first = patient.frame.head(SAMPLED).select(columns(dict.fromkeys([propensity, patient.action, *targets])))
+        misread = about_densities(collect(first), propensity, targets, patient.action)
+    misread = misread or about_misread(propensity, patient.witnesses)
+    if misread is not None:
+        yield replace(misread, unusual_severity="fix", about=propensity)
 
 
-def leaking_context(patient: Patient) -> Iterator[Finding]:
+def leaking_context(patient: Patient) -> Iterator[Caveat]:
     """Context columns that give the reward away."""
     if patient.rewards is None:
         return
     for name, share in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context).items():
-        said = (
+        text = (
             f"the context column {name!r} tells {share:.0%} of the reward's variance, on rows it was not learned "
-            "from: it was probably written after the choice. Leave it out of `context=`, or a model that uses it is "
-            "worth nothing on new rows."
+            "from: it was probably written after the choice."
         )
-        yield Finding("fix", name, said)
+        do = "Leave it out of `context=`, or a model that uses it is worth nothing on new rows."
+        yield Caveat("context-tells-reward", text, {"share": share}, do, about=name)
 
 
-def doubtful_targets(patient: Patient) -> Iterator[Finding]:
+def doubtful_targets(patient: Patient) -> Iterator[Caveat]:
     """What the verdicts say about targets, beyond the doctor's own checks."""
     for overlap in patient.overlaps:
         severity: Severity = "fix" if overlap.verdict.verdict == "not identified" else "look"
         for caveat in overlap.verdict.caveats:
             if caveat.code not in OWN:
-                yield Finding(severity, overlap.target, f"{verbatim(overlap.target)}: {verbatim(caveat.reason)}")
+                yield replace(caveat.of_policy(overlap.target), unusual_severity=severity, about=overlap.target)
 
 
-def which_way_is_better(patient: Patient) -> Iterator[Finding]:
+def which_way_is_better(patient: Patient) -> Iterator[Caveat]:
     """Rewards whose names sound like costs, unless somebody said which way is better."""
     for reward in patient.log.reward or filter(None, [patient.reward]):
         if is_minimized(patient.log.minimize, reward) is None:
-            yield Finding("note", reward, which_way(reward).reason)
+            yield replace(which_way(reward), about=reward)
 
 
-def wrong_mean_weights(patient: Patient) -> list[Finding]:
+def wrong_mean_weights(patient: Patient) -> Iterable[Caveat]:
     """Parts of the log in which propensities cannot be right."""
     return [] if patient.audit is None else about_audit(patient.audit, str(patient.propensity))
 
 
-def broken_rules(patient: Patient) -> Iterator[Finding]:
-    """Rows that `evaluate` would refuse."""
-    return map(about_bad_rows, patient.problems)
+def odd_propensities(patient: Patient) -> Iterator[Caveat]:
+    """What is wrong with the propensities, or might be."""
+    propensities, column = patient.propensities, str(patient.propensity)
+    if propensities is None:
+        return
+    lowest, distinct, decimals = propensities.lowest, propensities.distinct, propensities.decimals
+    if lowest == propensities.highest == 1.0:
+        text = f"{column!r} is always 1, and a policy that never varies says nothing about any other."
+        do = "If yours does explore, log its true probabilities; if not, let it explore first."
+        yield Caveat("single-action", text, do=do, about=column)
+    if propensities.counted is not None:
+        yield replace(propensities.counted.caveat(column), unusual_severity="look", about=column)
+    elif decimals is not None and distinct > FEW and (off := 0.5 * 10.0**-decimals / lowest) > ROUNDING:
+        text = (
+            f"{column!r} is rounded to {decimals} decimals, and its smallest value is {lowest:g}, so the largest weights may be off by "
+            f"{off:.0%}."
+        )
+        yield Caveat("rounded-propensities", text, {"off": off}, "Log all digits.", about=column)
+    common, share = propensities.commonest, propensities.commonest_share
+    if share > 0.5 and distinct > FEW:
+        text, do = (
+            f"{share:.0%} of {column!r} is {common:g}, and the rest varies.",
+            "Is that a default for rows whose true value was unknown?",
+        )
+        yield Caveat("default-propensities", text, {"share": share, "value": common}, do, about=column)
+    actions = patient.actions if patient.log.keep is None else None
+    inverse, expected = propensities.mean_inverse, propensities.expected_actions
+    # all actions, seen or not: there cannot be fewer than were seen, but there can be more if rare ones have not come up yet
+    if actions and actions - inverse > max(SURE * propensities.mean_inverse_stderr, 0.02 * actions):
+        text = f"the mean of 1/{column} is {inverse:.4g} and should be the number of actions, of which the log has {actions:,}."
+        do = "Either the propensities are too large, or not all rows could choose from the same actions."
+        yield Caveat("count-of-actions", text, {"mean": inverse, "actions": actions}, do, about=column)
+    # if an action's propensity differs between rows, even more actions are to be expected, by Jensen's inequality
+    if actions and expected - actions > max(SURE * propensities.expected_actions_stderr, 0.02 * actions):
+        text = (
+            f"the mean of 1/{column} is {inverse:.4g} and should be the number of actions. Some may not have come up yet, but about "
+            f"{expected:,.0f} should have, and the log has {actions:,}."
+        )
+        do = (
+            "Either the propensities are too small, or they are for finer choices than the action column distinguishes."
+        )
+        yield Caveat(
+            "count-of-actions", text, {"mean": inverse, "actions": actions, "expected": expected}, do, about=column
+        )
 
 
-def lists_in_rows(patient: Patient) -> Iterator[Finding]:
+def odd_rewards(patient: Patient) -> Iterator[Caveat]:
+    """Rewards that are all the same."""
+    if patient.rewards is not None and patient.rewards.distinct == 1:
+        text = f"{patient.reward!r} is {patient.rewards.lowest:g} in every row, so the log cannot tell policies apart."
+        numbers = {"reward": patient.rewards.lowest}
+        yield Caveat("equal-rewards", text, numbers, unusual_severity="look", about=str(patient.reward))
+
+
+def broken_rules(patient: Patient) -> Iterator[Caveat]:
+    """Rows that `evaluate` would refuse, in its words, and the usual cause."""
+    causes = {
+        "propensity": "The usual causes are percentages, logarithms, 0 for “unknown”, and the probability of some other action.",
+        "reward": "If no reward means 0, write 0; if a reward is not known yet, leave its row out until it is.",
+    }
+    for problem in patient.problems:
+        cause = "" if problem.rule.is_of_lists else causes.get(problem.rule.part, "")
+        yield Caveat("invalid-rows", problem.said, {"rows": problem.count}, do=cause, about=problem.rule.column)
+
+
+def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
     """Whether rows are the positions of lists, which of those are broken (unless already reported), and what propensities mean."""
     log, sample = patient.log, patient.sample
     are_episodes = log.episode is not None
@@ -480,75 +573,86 @@ def lists_in_rows(patient: Patient) -> Iterator[Finding]:
         if lists is None:
             return
         position, of, are_episodes = lists.position, lists.list, lists.are_episodes
-        yield (about_episodes if are_episodes else about_lists)(position, of, lists.lists)
-    if of is not None and not any(problem.rule.is_of_lists for problem in patient.problems):
-        yield from about_positions(position, of, *faults_of(sample, position, of))
-    if of is not None and not are_episodes and patient.propensities is not None:
+        rows = min(patient.rows, COUNTED)
+        caveat = about_lists(position, of, lists.lists, rows, are_episodes=are_episodes)
+        yield replace(caveat, unusual_severity="note" if of is None else "look", about=position)
+    if of is None:
+        return
+    if not any(problem.rule.is_of_lists for problem in patient.problems):
+        missing, repeated = faults_of(sample, position, of)
+        for count, what in (
+            (missing, "lack a position above their last"),
+            (repeated, "have a position more than once"),
+        ):
+            if count:
+                text = f"{count:,} of the lists by {of!r} {what}, by {position!r}: their rows cannot be put together."
+                yield Caveat("broken-lists", text, {"lists": count}, "Fix the logger.", about=position)
+    if not are_episodes and patient.propensities is not None:
         propensity = str(patient.propensity)
-        meaning = about_meaning(propensity, *fall_of(sample, position, propensity))
+        fall, error, steps = fall_of(sample, position, propensity)
+        meaning = meaning_of(fall, error, steps)
         if meaning is not None:
-            yield meaning
+            is_given = meaning == CONDITIONAL
+            whose = "of the item given those above it" if is_given else "of the item at its position, whatever is above"
+            text = (
+                f"the mean of 1/{propensity} counts the items to choose from. From the first position to {steps} below, it falls "
+                f"by {fall:.2g} ± {error:.1g}, as it does where propensities are those {whose} and no item is shown twice: propensity_of "
+                f"is {meaning}."
+            )
+            numbers = {"fall": fall, "error": error, "steps": float(steps)}
+            yield Caveat("propensity-meaning", text, numbers, do="", unusual_severity="note", about=propensity)
 
 
-def sampled_rows(patient: Patient) -> Iterator[Finding]:
+def sampled_rows(patient: Patient) -> Iterator[Caveat]:
     """Whether a column that nobody named says how rows were sampled, and what was left out because rows were sampled."""
     if patient.log.keep is not None:
-        said = (
+        text = (
             "rows were sampled, so that the mean weights of parts of the log, and of 1/propensity, were not looked at."
         )
-        yield Finding("note", "keep", said)
+        yield Caveat("sampled-rows", text, about="keep")
         return
     taken = (patient.reward, patient.propensity, patient.action, *patient.targets, *patient.log.context)
-    for name in sampling_among(patient.schema.names(), taken):
-        keep = kept_with(collect(patient.sample.select(column(name))).get_column(name))
-        if keep is not None:
-            said = (
-                f"{name!r} seems to say how rows were sampled. If it does, pass `keep={keep!r}`, or every row counts alike; "
-                "if it does not, leave it."
-            )
-            yield Finding("look", name, said)
+    for name, is_sure in sampling_among(patient.schema.names(), taken).items():
+        values = collect(patient.sample.select(column(name))).get_column(name)
+        caveat = about_sampling(values, is_sure=is_sure)
+        if caveat is not None:
+            yield replace(caveat, unusual_severity="look", about=name)
 
 
-def other_rewards(patient: Patient) -> Iterator[Finding]:
+def other_rewards(patient: Patient) -> Iterator[Caveat]:
     """Rewards beyond the first, which were not examined."""
     rewards = patient.log.reward
     if len(rewards) > 1:
-        what = f"this is about {rewards[0]!r}, one of {len(rewards)} rewards. Ask about the others one at a time."
-        yield Finding("note", "reward", what)
+        text = f"this is about {rewards[0]!r}, one of {len(rewards)} rewards."
+        yield Caveat("other-rewards", text, do="Ask about the others one at a time.", about="reward")
 
 
-def targets_without_rows(patient: Patient) -> Iterator[Finding]:
-    """Targets of which every row is bad."""
+def targets_without_rows(patient: Patient) -> Iterator[Caveat]:
+    """Targets of which every row is invalid."""
     judged = {overlap.target for overlap in patient.overlaps}
     blind = [name for name in patient.usable if name not in judged]
     if blind:
-        what = (
-            f"every row has an impossible value, so nothing is left to see of {', '.join(blind)}. Fix the rows first."
-        )
-        yield Finding("fix", "rows", what)
+        text = f"every row has an impossible value, so nothing is left to see of {', '.join(blind)}."
+        yield Caveat("no-valid-rows", text, do="Fix the rows first.", about="rows")
 
 
-def repeated_rows(patient: Patient) -> Iterator[Finding]:
+def repeated_rows(patient: Patient) -> Iterator[Caveat]:
     """Rows that should have been logged once."""
     repeated, is_odd = patient.duplicates
     if is_odd:
-        key = patient.log.key
-        of = f"{patient.rows:,}" if patient.rows <= COUNTED else f"the first {COUNTED:,}"
-        what = f"the key {', '.join(key)} of another row" if key else "another row in every column"
-        said = f"{repeated:,} of {of} rows repeat {what}. Log each decision once."
-        yield Finding("fix" if key else "look", "rows", said)
+        key, rows = patient.log.key, min(patient.rows, COUNTED)
+        caveat = about_repeats(repeated, rows, are_first=patient.rows > COUNTED, key=key)
+        yield replace(caveat, unusual_severity="fix" if key else "look", about="rows")
 
 
-CHECKS: tuple[Callable[[Patient], Iterable[Finding]], ...] = (
+CHECKS: tuple[Callable[[Patient], Iterable[Caveat]], ...] = (
     missing_parts,
     misread_propensities,
     leaking_context,
     doubtful_targets,
     wrong_mean_weights,
-    lambda patient: about_propensities(
-        patient.propensity, patient.propensities, patient.actions if patient.log.keep is None else None
-    ),
-    lambda patient: about_rewards(patient.reward, patient.rewards),
+    odd_propensities,
+    odd_rewards,
     which_way_is_better,
     broken_rules,
     lists_in_rows,

@@ -10,7 +10,7 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
-from counterpoise.evaluation.checks import RewardMoments, with_concerns
+from counterpoise.evaluation.checks import RewardMoments, with_checks
 from counterpoise.evaluation.choose import check_differences, choose, names_of
 from counterpoise.evaluation.estimates import IntervalOptions, for_looks, options_of
 from counterpoise.evaluation.loggers import by_logger, over_loggers, with_carriers
@@ -294,4 +294,4 @@ def _moments(log: Log, question: Question, stored: Stored, progress: bool | None
     """The moments of a question, by logger where the log has several, with what checks of its rows say."""
     if log.loggers:
         question = by_logger(question)
-    return with_concerns(read(question, stored, progress))
+    return with_checks(read(question, stored, progress))

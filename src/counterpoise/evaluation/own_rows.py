@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics import Caveat, Concern
+from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.verdict import OWN_ROWS
 from counterpoise.display import percent
 from counterpoise.engines.registry import engine_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SAMPLE = 200_000  # rows of a log in Spark
 
 
-def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """A caveat for every policy that recognizes rows of this log from its training, or seems to."""
     log = question.log
     lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
@@ -48,7 +48,7 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
         for name, overlap in _overlaps(question, {name: lesson.sketch for name, lesson in lessons.items()}).items():
             if overlap.is_same:
                 text, do = _told(overlap, lessons[name])
-                yield Concern(Caveat(OWN_ROWS, text, _numbers_of(overlap), do), target=name)
+                yield Caveat(OWN_ROWS, text, _numbers_of(overlap), do, target=name)
     if log.trained_on is None:
         if question.lists is None and log.context:
             yield from _seeming(question, [target for target in others if not is_ranker(target.source)], whole)
@@ -63,7 +63,7 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Co
         fixed = [target for target in question.targets if not isinstance(target.source, Always)]
         for target in others if question.policies else fixed:
             if overlap.is_same:
-                yield Concern(caveat, target=target.name)
+                yield replace(caveat, target=target.name)
 
 
 def _numbers_of(overlap: Overlap) -> dict[str, float]:
@@ -167,7 +167,7 @@ REPEATED = 5  # rows per context, from which on a policy cannot know a single on
 TREES, LEAF = 40, 5
 
 
-def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments) -> Iterator[Concern]:
+def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments) -> Iterator[Caveat]:
     """The caveats for policies that seem to know the rewards of this log's own rows."""
     try:
         from sklearn.ensemble import ExtraTreesRegressor  # noqa: F401
@@ -181,7 +181,7 @@ def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments
             with suppress(CounterpoiseError, TypeError, ValueError, pl.exceptions.PolarsError):
                 memory = _memory(target, rows, question, reward, whole.rows)
                 if memory is not None and memory.is_seen:
-                    yield Concern(memory.caveat(target.name), target=target.name, reward=reward)
+                    yield memory.caveat(target.name, reward)
 
 
 def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
@@ -257,7 +257,7 @@ class Memory:
         """
         return self.z > SURE and self.flattery > max(MATTERS * self.error, BESIDE * self.gain)
 
-    def caveat(self, name: str) -> Caveat:
+    def caveat(self, target: str, reward: str) -> Caveat:
         """What to say of it."""
         text = (
             f"It seems to have been fitted on these <rows>: it knows more about the rewards of single <rows> than <rows> like them can "
@@ -268,7 +268,7 @@ class Memory:
             "these were not among them."
         )
         numbers = {"flattery": self.flattery, "error": self.error, "z": self.z}
-        return Caveat(OWN_ROWS, text, numbers, do)
+        return Caveat(OWN_ROWS, text, numbers, do, target=target, reward=reward)
 
 
 SURE, MATTERS, BESIDE = 3.5, 0.5, 0.2  # by simulation, benchmarks/verdicts.py own-rows

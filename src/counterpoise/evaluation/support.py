@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics import Caveat, Concern, Verdict
+from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
@@ -53,7 +53,7 @@ CODES = NDArray[np.int64]
 # -- finding them ------------------------------------------------------------------------------------------------------
 
 
-def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Concern]:
+def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     r"""The targets that take actions the log never takes, and where they take them.
 
     Of n rows with contexts x, a target takes the action a about :math:`T_a = \sum_i \pi(a \mid x_i)` times. Where the log can
@@ -76,17 +76,14 @@ def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Concer
     for target in targets:
         missing = _missing(target, rows, question)
         if missing is not None:
-            yield Concern(missing.caveat(None), target=target.name, places=(None,), known=missing.known(question))
+            yield replace(missing.caveat(None), known=missing.known(question))
             for place in missing.segments if question.segment else ():
-                yield Concern(missing.caveat(place), target=target.name, places=(place,))
+                yield missing.caveat(place)
 
 
 def missing_by_target(question: Question, whole: RewardMoments) -> dict[str, list[Caveat]]:
     """What is missing in the whole log, by target, for verbs whose answers have no bounds."""
-    concerns = [
-        concern for concern in missing_actions(replace(question, segment=()), whole) if concern.target is not None
-    ]
-    return {str(concern.target): [concern.caveat] for concern in concerns}
+    return {str(caveat.target): [caveat] for caveat in missing_actions(replace(question, segment=()), whole)}
 
 
 def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
@@ -345,7 +342,9 @@ class Missing:
         severity: Literal["not identified"] | None = "not identified" if share >= UNSUPPORTED else None
         rest = spot.rest if spot and self._is_all_in(spot) else ""
         named = shortened(self.taken.names[first])
-        return Caveat(MISSING, text, numbers, unusual_severity=severity, where=where, rest=rest, action=named)
+        return Caveat(
+            MISSING, text, numbers, "", severity, where, rest, action=named, target=self.target, places=(segment,)
+        )
 
     def known(self, question: Question) -> tuple[LogMoments, ...]:
         """The moments of the rows in which nothing is missing, one for each reward; none where those are too few.
