@@ -74,8 +74,8 @@ class Sentence(str):
         made.markup, made.unit = markup, unit
         return made
 
-    def __getnewargs__(self) -> tuple[str, str]:
-        return self.markup, self.unit
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.markup, self.unit)
 
     def render(self, argument: Writer = as_python) -> str:
         """The sentence with every argument written by `argument`."""

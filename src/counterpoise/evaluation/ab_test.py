@@ -45,8 +45,8 @@ from counterpoise.evaluation.estimates import IntervalOptions, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
 from counterpoise.evaluation.ranking import direction
+from counterpoise.evaluation.reading import Decision
 from counterpoise.evaluation.result import Comparison
-from counterpoise.evaluation.story import Decision
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error

@@ -13,17 +13,10 @@ from counterpoise.diagnostics.verdict import which_way
 from counterpoise.display import Cell, Name, Number, Table, counted, level_of, number, shortened
 from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, Effect, worth_text
 from counterpoise.evaluation.backtest import Backtest, Replayed
-from counterpoise.evaluation.story import FAR, POWER
+from counterpoise.evaluation.reading import FAR, POWER
+from counterpoise.evaluation.wording import Scale, all_of, capital, decided, written
 from counterpoise.intervals.method import normal_quantile
-from counterpoise.report.first_screen import (
-    Opening,
-    PictureRow,
-    Scale,
-    all_of,
-    decided,
-    first_screen,
-    written,
-)
+from counterpoise.report.first_screen import Opening, PictureRow, first_screen
 from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, forest_axis
 from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table
@@ -44,7 +37,6 @@ def write_ab_test(
     what = test.unit
     opening = _opening(test, what)
     best = opening.rows[0]
-    reward = test.reward[:1].upper() + test.reward[1:]
     shares = (
         "a mismatch" if test.sample_ratio.is_mismatch else ", ".join(f"{arm.name} {arm.rows:,}" for arm in test.arms)
     )
@@ -57,7 +49,7 @@ def write_ab_test(
         Section("reproduce", "How to reproduce this", _reproduce(test, what, command), f"counterpoise {__version__}"),
     ]
     of = f" on {test.log}" if test.log else ""
-    tab = title or f"{reward} {best.change}: {best.name} against {test.against}{of}"
+    tab = title or f"{capital(test.reward)} {best.change}: {best.name} against {test.against}{of}"
     return write(
         Path(path), assemble(first_screen(opening), parts, tab, " ".join(test.headline()), is_shown=bool(title))
     )
@@ -114,7 +106,8 @@ def _opening(test: ABTest, unit: str) -> Opening:
             minimize=test.minimize,
             why_not=why,
         ),
-        trust=el("p", badge(first.verdict), " ", el("bdi", doubts[0]) if doubts else fine),
+        verdict=first.verdict,
+        trust=el("bdi", doubts[0] if doubts else fine),
         steps=_steps(test, best, unit),
         caption=join(caption),
         rows=rows,

@@ -10,9 +10,8 @@ import numpy as np
 from counterpoise.display import level_of
 from counterpoise.errors import masked
 from counterpoise.estimators import ESTIMATORS
-from counterpoise.evaluation.reading import LIFT
+from counterpoise.evaluation.reading import LIFT, Reading
 from counterpoise.evaluation.result import Result
-from counterpoise.evaluation.story import Story
 from counterpoise.log.question import Question
 from counterpoise.moments import Moments
 from counterpoise.moments.reduction import reduced
@@ -20,15 +19,15 @@ from counterpoise.report.glossary import glossary, term
 from counterpoise.report.markup import Safe, el, join, name_of, text
 
 
-def words(story: Story) -> Safe:
+def words(reading: Reading) -> Safe:
     """The glossary."""
-    reading = story.reading
     names = list(dict.fromkeys(name for _, name, _ in reading.result.estimates))
-    names += [LIFT] if reading.lifts and reading.lift_estimator is ESTIMATORS[LIFT] and LIFT not in names else []
+    is_plain = reading.has_lifts and not reading.result.against and reading.result.lift_of_best is ESTIMATORS[LIFT]
+    names += [LIFT] if is_plain and LIFT not in names else []
     return join(
         [
             el("p", "What every number on this page means. Click a term to open it.", class_="lead"),
-            glossary(names, reading.result.interval_method, story.unit),
+            glossary(names, reading.result.interval_method, reading.unit),
         ]
     )
 
@@ -68,9 +67,9 @@ def _each(result: Result, say: Callable[[Result], str]) -> Safe:
     return join(join([", " if k else "", name_of(name), ": ", text]) for k, (name, text) in enumerate(said.items()))
 
 
-def reproduce(story: Story, command: str | None, version: str) -> Safe:
+def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
     """The command, the version and the fingerprint of the data."""
-    result, log, unit = story.result, story.result.moments, story.unit
+    result, log, unit = reading.result, reading.result.moments, reading.unit
     facts: list[tuple[object, object]] = [
         ("Version", f"counterpoise {version}"),
         (term("n", unit=unit), _each(result, lambda answer: f"{answer.n:,}")),

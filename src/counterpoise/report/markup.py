@@ -77,9 +77,10 @@ def name_of(value: object, limit: int = 120) -> Safe:
 NAMES = 60  # characters of a name in a sentence
 
 
-def phrase(said: Phrase) -> Safe:
-    """A sentence, with names set apart, and cut as they are in print."""
-    return join(name_of(part.value, NAMES) if isinstance(part, Name) else part for part in said.parts)
+def phrase(*parts: object) -> Safe:
+    """A sentence or its parts, with names set apart, and cut as they are in print."""
+    flat = (one for part in parts for one in (part.parts if isinstance(part, Phrase) else [part]))
+    return join(name_of(part.value, NAMES) if isinstance(part, Name) else part for part in flat)
 
 
 def left_out(count: int, shown: int, what: str, which: str, how: str = "shown") -> Safe:

@@ -12,19 +12,13 @@ from counterpoise.engines.registry import engine_of
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.audit import Audit, audit_of
 from counterpoise.evaluation.coverage import CoverageCheck
-from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading
+from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
-from counterpoise.evaluation.story import Story, story_of
+from counterpoise.evaluation.wording import on_scale, scale_of, sentence, written
+from counterpoise.evaluation.wording import title as title_of
 from counterpoise.report import background, propensities, sections, weights
-from counterpoise.report.first_screen import (
-    first_screen,
-    on_scale,
-    opening_of,
-    scale_of,
-    title_of,
-    written,
-)
+from counterpoise.report.first_screen import first_screen, opening_of
 from counterpoise.report.markup import Section, assemble, folds, join, name_of, write
 from counterpoise.report.profile import Profile, dates_of, profile
 from counterpoise.weights import Ratio
@@ -88,37 +82,39 @@ def render(
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
     result = result if unit is None else result.per(unit)
-    story, *others = map(story_of, result.by_reward.values())
+    reading, *others = map(read, result.by_reward.values())
     checked = {check.reward: check for check in _checks(coverage)}
     dates = _dates(result) if rows else ""
     audit = _audit(result) if rows else None  # the same for every reward
     further = [_further(other, place, dates, rows, checked) for place, other in enumerate(others, start=2)]
     shown = [
         *further,
-        *_about(story, "", rows, checked.get(story.result.reward)),
+        *_about(reading, "", rows, checked.get(reading.result.reward)),
         Section(
             "propensities", "Propensities, part by part", propensities.propensities(audit), propensities.gist(audit)
         ),
-        Section("glossary", "What the numbers mean", background.words(story), "every term in plain words"),
+        Section("glossary", "What the numbers mean", background.words(reading), "every term in plain words"),
         Section(
             "reproduce",
             "How to reproduce this",
-            background.reproduce(story, command, __version__),
+            background.reproduce(reading, command, __version__),
             f"counterpoise {__version__}",
         ),
     ]
-    first = first_screen(opening_of(story, dates))
-    return assemble(first, shown, title or title_of(story), str(story.sentence()), is_shown=bool(title))
+    first = first_screen(opening_of(reading, dates))
+    return assemble(first, shown, title or title_of(reading), str(sentence(reading)), is_shown=bool(title))
 
 
-def _further(story: Story, place: int, dates: str, rows: bool, checked: Mapping[str | None, CoverageCheck]) -> Section:
+def _further(
+    reading: Reading, place: int, dates: str, rows: bool, checked: Mapping[str | None, CoverageCheck]
+) -> Section:
     """Another reward: its own first screen and sections, folded into one."""
-    change, scale = story.best, scale_of([story.best])
+    change, scale = reading.best, scale_of([reading.best])
     said, span = written(on_scale(change, scale), scale)
-    parts = _about(story, f"-{place}", rows, checked.get(story.result.reward))
-    body = join([first_screen(opening_of(story, dates), is_first=False), folds(parts, "h3")])
+    parts = _about(reading, f"-{place}", rows, checked.get(reading.result.reward))
+    body = join([first_screen(opening_of(reading, dates), is_first=False), folds(parts, "h3")])
     gist = f"{said} ({span}): {change.decision}" if span else change.decision
-    return Section(f"reward-{place}", join(["Reward: ", name_of(story.reward)]), body, gist)
+    return Section(f"reward-{place}", join(["Reward: ", name_of(reading.reward)]), body, gist)
 
 
 def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
@@ -129,31 +125,31 @@ def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
     return checks
 
 
-def _about(story: Story, end: str, rows: bool, check: CoverageCheck | None) -> list[Section]:
+def _about(reading: Reading, end: str, rows: bool, check: CoverageCheck | None) -> list[Section]:
     """The sections about one reward; `end` keeps the addresses of several apart."""
-    reading, best = story.reading, story.best.target
+    reading, best = reading, reading.best.target
     profiles = _profiles(reading) if rows else {}
     silent = {name for name in reading.result.targets if not reading.is_known(name)}
     converging = {name: profile for name, profile in profiles.items() if name not in silent}
     doubts = _doubts(reading) if rows else None
-    by = name_of(" / ".join(story.result.moments.segment_columns), 60)
+    by = name_of(" / ".join(reading.result.moments.segment_columns), 60)
     shown = [
         Section(
             "segments",
             join(["By ", by]),
-            sections.segments(story, f"segment-table{end}"),
-            sections.segments_gist(story),
+            sections.segments(reading, f"segment-table{end}"),
+            sections.segments_gist(reading),
         ),
-        Section("positions", "By position", sections.positions(story), "what each adds to the value of a list"),
-        Section("checks", "Checks", sections.checks(story), sections.checks_gist(story)),
+        Section("positions", "By position", sections.positions(reading), "what each adds to the value of a list"),
+        Section("checks", "Checks", sections.checks(reading), sections.checks_gist(reading)),
         Section(
             "sensitivity",
             "If the propensities were wrong",
             propensities.sensitivity(doubts),
             propensities.tipping_gist(doubts, best),
         ),
-        Section("estimates", "Estimators", sections.estimates(story), sections.estimates_gist(reading, best)),
-        Section("weights", "Weights", weights.weights(story, profiles), weights.gist(story)),
+        Section("estimates", "Estimators", sections.estimates(reading), sections.estimates_gist(reading, best)),
+        Section("weights", "Weights", weights.weights(reading, profiles), weights.gist(reading)),
         Section("model", "The reward model", sections.model(reading), sections.model_gist(reading)),
         Section("ladder", "Bias ladder", sections.ladder(reading), sections.ladder_gist(reading)),
         Section("coverage", "How often such intervals cover", sections.coverage(check), sections.coverage_gist(check)),
@@ -166,7 +162,7 @@ def _about(story: Story, end: str, rows: bool, check: CoverageCheck | None) -> l
         Section(
             "convergence",
             "As rows come in",
-            weights.convergence(story, converging),
+            weights.convergence(reading, converging),
             weights.convergence_gist(converging, best),
         ),
     ]

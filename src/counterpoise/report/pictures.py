@@ -16,10 +16,10 @@ from counterpoise.evaluation.audit import Audit, Check
 from counterpoise.evaluation.backtest import Backtest
 from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.distribution import Distribution
-from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
+from counterpoise.evaluation.reading import DATE, TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
-from counterpoise.evaluation.story import DATE, story_of
+from counterpoise.evaluation.wording import rival
 from counterpoise.log.question import LOGGING
 from counterpoise.moments.log_moments import segment_text
 from counterpoise.moments.reduction import reduced
@@ -99,10 +99,10 @@ def over_time(result: Result, target: str | None = None, *, ax: Axes | None = No
 
     The intervals hold for all dates at once; the dashed line is no change, or what ran. A date of which the log says nothing has no mark.
     """
-    story = story_of(result)
-    name = story.best.target if target is None else target
-    result[name, story.reading.primary]  # raises for a target that is not there
-    changes = story.segments(name)
+    reading = read(result)
+    name = reading.best.target if target is None else target
+    result[name, reading.primary]  # raises for a target that is not there
+    changes = reading.segments(name)
     if not changes or not all(DATE.fullmatch(change.where) for change in changes):
         found = f"those of this result are {shortened(changes[0].where, 40)!r} and others" if changes else "it has none"
         raise OptionError(
@@ -117,7 +117,7 @@ def over_time(result: Result, target: str | None = None, *, ax: Axes | None = No
         estimate = getattr(change, kind)
         if estimate is None or change.decision == "cannot say" or not all(map(math.isfinite, estimate.interval)):
             continue
-        verdict = result.verdict_on(name, story.reading.primary, change.segment)
+        verdict = result.verdict_on(name, reading.primary, change.segment)
         color = COLORS[verdict]
         axes.plot([k, k], [scale * end for end in estimate.interval], color=color, linewidth=2.2, solid_capstyle="butt")
         if estimate.identified:
@@ -129,14 +129,14 @@ def over_time(result: Result, target: str | None = None, *, ax: Axes | None = No
     step = -(-len(changes) // MOST)  # dates that can be read beside each other
     at = range(0, len(changes), step)
     axes.set_xticks(at, [changes[k].where for k in at], rotation=90 if len(changes) > 8 else 0, parse_math=False)
-    per = f"per {story.unit}"
+    per = f"per {reading.unit}"
     said = {
-        "relative": f"change of {story.reward}, %",
-        "lift": f"difference in {story.reward} {per}",
-        "value": f"{story.reward} {per}",
+        "relative": f"change of {reading.reward}, %",
+        "lift": f"difference in {reading.reward} {per}",
+        "value": f"{reading.reward} {per}",
     }
     axes.set_ylabel(shortened(said[kind]), parse_math=False)
-    over = "" if kind == "value" else f" over {story.rival} that day"
+    over = "" if kind == "value" else f" over {rival(reading)} that day"
     level = breakable(level_of(result.level))
     _title(axes, f"{shortened(name, 40)}{over}, with {level} intervals for all {len(changes):,} at once", 0)
     frame(axes, ("top", "right"))
@@ -294,8 +294,8 @@ def _line(reading: Reading, target: str, estimator: str, name: str) -> ForestLin
 def _what(reading: Reading) -> str:
     if not reading.is_difference:
         return "Value"
-    is_logging = reading.against in ("", LOGGING)
-    return f"Difference from {'the logging policy' if is_logging else shortened(reading.against, 40)}"
+    is_logging = reading.is_against_log
+    return f"Difference from {'the logging policy' if is_logging else shortened(reading.result.against, 40)}"
 
 
 def _forest(

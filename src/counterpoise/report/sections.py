@@ -15,12 +15,14 @@ from counterpoise.evaluation.reading import (
     TARGETS_DRAWN,
     TARGETS_LISTED,
     TARGETS_WITH_ALL_ESTIMATORS,
+    Change,
+    Decision,
     Reading,
 )
-from counterpoise.evaluation.story import Change, Decision, Story
+from counterpoise.evaluation.wording import Scale, foremost_are, on_scale, rival, scale_of, verdict_word, written
 from counterpoise.moments.columns import EXCESS, REWARD
 from counterpoise.report.card import SIGNS
-from counterpoise.report.first_screen import KINDS, Scale, on_scale, scale_of, trust_word, written
+from counterpoise.report.first_screen import KINDS
 from counterpoise.report.glossary import ESTIMATOR_WORDS, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.plots import (
@@ -45,13 +47,13 @@ from counterpoise.report.tables import (
 )
 
 
-def checks(story: Story) -> Safe:
+def checks(reading: Reading) -> Safe:
     """The verdict on every target, with all of its reasons."""
-    verdicts = {change.target: change for change in story.changes[:TARGETS_LISTED]}
+    verdicts = {change.target: change for change in reading.changes[:TARGETS_LISTED]}
     listed = [
         el(
             "li",
-            badge(trust_word(story, change)),
+            badge(verdict_word(reading, change)),
             " ",
             el("b", name_of(target)),
             ": no problems found in the weights or rewards." if not change.verdict.reasons else "",
@@ -61,15 +63,15 @@ def checks(story: Story) -> Safe:
         )
         for target, change in verdicts.items()
     ]
-    note = left_out(len(story.changes), TARGETS_LISTED, "targets", story.reading.first)
+    note = left_out(len(reading.changes), TARGETS_LISTED, "targets", foremost_are(reading))
     return join([el("ul", *listed, class_="verdicts"), note])
 
 
-def checks_gist(story: Story) -> str:
+def checks_gist(reading: Reading) -> str:
     """How many targets have each verdict."""
-    counts = Counter[str](trust_word(story, change) for change in story.changes)
-    if len(story.changes) == 1:
-        return f"{len(story.best.verdict.reasons)} to read" if story.best.verdict.reasons else "nothing found"
+    counts = Counter[str](verdict_word(reading, change) for change in reading.changes)
+    if len(reading.changes) == 1:
+        return f"{len(reading.best.verdict.reasons)} to read" if reading.best.verdict.reasons else "nothing found"
     return ", ".join(f"{counts[word]:,} {word}" for word in SIGNS if counts[word])
 
 
@@ -85,17 +87,17 @@ def estimates_gist(reading: Reading, target: str) -> str:
     return f"{', '.join(off)} and {reading.primary} do not agree"
 
 
-def estimates(story: Story) -> Safe:
+def estimates(reading: Reading) -> Safe:
     """A forest plot of all targets and estimators, which doubles as a table."""
-    reading, result = story.reading, story.result
+    result = reading.result
     is_long = len(result.targets) > TARGETS_WITH_ALL_ESTIMATORS and len(reading.estimators) > 1
     names = (reading.primary,) if is_long else reading.estimators
     rows = {target: [result.stated(target, name) for name in names] for target in reading.foremost(TARGETS_LISTED)}
     lead = (
-        f"How much more each target would have earned per {story.unit} than the policy it is compared with. The dashed line marks no "
+        f"How much more each target would have earned per {reading.unit} than the policy it is compared with. The dashed line marks no "
         "difference."
         if reading.is_difference
-        else f"What each target would have earned per {story.unit}."
+        else f"What each target would have earned per {reading.unit}."
         + (
             f" The dashed line marks what the log itself earned: {number(*reading.logged_digits)}."
             if math.isfinite(reading.mark)
@@ -117,7 +119,7 @@ def estimates(story: Story) -> Safe:
             _forest(
                 reading, rows, reading.primary, reading.mark, "Estimates of every target", plus=reading.is_difference
             ),
-            left_out(len(result.targets), TARGETS_LISTED, "targets", reading.first),
+            left_out(len(result.targets), TARGETS_LISTED, "targets", foremost_are(reading)),
         ]
     )
 
@@ -167,7 +169,7 @@ def ladder(reading: Reading) -> Safe:
     )
     drawn = [ladders[target] for target in reading.foremost(TARGETS_DRAWN, tuple(ladders))]
     tables = [_rungs(reading, ladder) for ladder in drawn]
-    more = left_out(len(ladders), TARGETS_DRAWN, "targets", reading.first, how="plotted")
+    more = left_out(len(ladders), TARGETS_DRAWN, "targets", foremost_are(reading), how="plotted")
     return join([el("p", lead, class_="lead"), *tables, more])
 
 
@@ -303,12 +305,12 @@ def coverage_gist(check: CoverageCheck | None) -> str:
 # -- Lists, position by position -----------------------------------------------------------------------------------------
 
 
-def positions(story: Story) -> Safe:
+def positions(reading: Reading) -> Safe:
     """What each position adds to the best target's value, and its mean weight; empty unless lists keep them apart."""
-    target = story.best.target
-    moments = story.result.moments[target]
+    target = reading.best.target
+    moments = reading.result.moments[target]
     rewards = [name for name in moments.columns if name.startswith(REWARD)]
-    if not rewards or story.reading.is_difference:
+    if not rewards or reading.is_difference:
         return Safe("")
     rows: list[dict[str, Cell]] = []
     for name in rewards:
@@ -336,16 +338,16 @@ def positions(story: Story) -> Safe:
 SEGMENTS_LISTED = 1000
 
 
-def segments(story: Story, address: str = "segment-table") -> Safe:
+def segments(reading: Reading, address: str = "segment-table") -> Safe:
     """A forest plot of the change in every segment against what ran there: a table that sorts and filters, under its own address."""
-    result, unit = story.result, story.unit
+    result, unit = reading.result, reading.unit
     every = len(result.segment_rows)
     if not every:
         return Safe("")
     # every segment of as many targets as fit: a few segments of all targets would not help anybody
-    targets = [change.target for change in story.changes][: max(1, SEGMENTS_LISTED // every)]
+    targets = [change.target for change in reading.changes][: max(1, SEGMENTS_LISTED // every)]
     largest = set(sorted(result.segment_rows, key=lambda place: -result.segment_rows[place])[:SEGMENTS_LISTED])
-    shown = [change for target in targets for change in story.segments(target) if change.segment in largest]
+    shown = [change for target in targets for change in reading.segments(target) if change.segment in largest]
     scale = scale_of(shown)
     pairs = [(on_scale(change, scale), change.verdict.verdict == "ok") for change in shown]
     drawn = [(estimate, is_ok) for estimate, is_ok in pairs if estimate is not None]
@@ -357,7 +359,7 @@ def segments(story: Story, address: str = "segment-table") -> Safe:
         (f"{unit.capitalize()}s", "number"),
         ("", "plot"),
         ("Change", "number"),
-        *([] if story.reading.is_difference else [("Value", "number")]),
+        *([] if reading.is_difference else [("Value", "number")]),
         ("Decision", ""),
         ("Verdict", ""),
     ]
@@ -365,10 +367,10 @@ def segments(story: Story, address: str = "segment-table") -> Safe:
         el("th", el("button", title, type="button") if title else "Plot", scope="col", class_=kind or None)
         for title, kind in heads
     ]
-    body = [_segment_row(story, change, scale, axis, len(result.targets) > 1) for change in shown]
+    body = [_segment_row(reading, change, scale, axis, len(result.targets) > 1) for change in shown]
     write = percent_tick if scale == "share" else tick_text
     foot = [el("td", strip_axis(axis, write) if kind == "plot" else "", class_=kind or None) for _, kind in heads]
-    words = sorted({trust_word(story, change) for change in shown})
+    words = sorted({verdict_word(reading, change) for change in shown})
     controls = el(
         "div",
         el("label", "Filter", el("input", type="search", placeholder="type to filter")),
@@ -380,7 +382,7 @@ def segments(story: Story, address: str = "segment-table") -> Safe:
     )
     lead = el(
         "p",
-        "Each ", name_of(by), f" on its own against {story.rival} there (the dashed line), by {story.reading.primary}. With many ",
+        "Each ", name_of(by), f" on its own against {rival(reading)} there (the dashed line), by {reading.primary}. With many ",
         term("segment", "segments"), f", some differ by chance, so the intervals of the change are wide enough to hold for all {every:,}. ",
         "Click a heading to sort.",
         class_="lead",
@@ -399,7 +401,7 @@ def segments(story: Story, address: str = "segment-table") -> Safe:
             lead,
             controls,
             scrolled(table, "Segments"),
-            left_out(len(result.targets), len(targets), "targets", story.reading.first),
+            left_out(len(result.targets), len(targets), "targets", foremost_are(reading)),
             left_out(every, SEGMENTS_LISTED, "segments", f"most {unit}s"),
         ]
     )
@@ -409,9 +411,9 @@ _SAID: tuple[Decision, Decision] = ("better", "worse")
 _UNSAID: tuple[Decision, Decision] = ("higher", "lower")
 
 
-def segments_gist(story: Story) -> str:
+def segments_gist(reading: Reading) -> str:
     """From where to where the best target's change goes, and how many segments are decided."""
-    changes = story.segments() if len(story.result.segment_rows) <= SEGMENTS_LISTED else ()
+    changes = reading.segments() if len(reading.result.segment_rows) <= SEGMENTS_LISTED else ()
     scale = scale_of(changes)
     known = [on_scale(change, scale) for change in changes]
     values = sorted((each for each in known if each is not None and each.identified), key=lambda each: each.value)
@@ -419,13 +421,13 @@ def segments_gist(story: Story) -> str:
         return ""
     low, high = (written(each, scale)[0] for each in (values[0], values[-1]))
     counts = Counter(change.decision for change in changes)
-    up, down = _UNSAID if story.result.minimize is None else _SAID
+    up, down = _UNSAID if reading.result.minimize is None else _SAID
     said = f"{up} in {counts[up]:,} of {len(changes):,}"
     return f"{low} to {high}; {said}" + (f", {down} in {counts[down]:,}" if counts[down] else "")
 
 
-def _segment_row(story: Story, change: Change, scale: Scale, axis: Axis, with_target: bool) -> Safe:
-    estimate, verdict, own = on_scale(change, scale), trust_word(story, change), change.value
+def _segment_row(reading: Reading, change: Change, scale: Scale, axis: Axis, with_target: bool) -> Safe:
+    estimate, verdict, own = on_scale(change, scale), verdict_word(reading, change), change.value
     said, span = written(estimate, scale)
     size = math.nan if estimate is None else estimate.value
     drawn = strip_of(estimate, axis, 0.0, KINDS[change.decision])
@@ -437,7 +439,7 @@ def _segment_row(story: Story, change: Change, scale: Scale, axis: Axis, with_ta
         el("td", drawn, class_="plot"),
         el("td", said, " ", el("span", span, class_="range"), class_="number size", data_value=f"{size:.9g}"),
         ""
-        if story.reading.is_difference
+        if reading.is_difference
         else el(
             "td", *estimate_text(own.value, own.stderr, own.interval), class_="number", data_value=f"{own.value:.9g}"
         ),

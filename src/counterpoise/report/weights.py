@@ -10,8 +10,8 @@ import numpy as np
 from counterpoise.diagnostics import Diagnostics, judge
 from counterpoise.display import Name, Number, Table, cell_text, level_of, number, percent
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED
-from counterpoise.evaluation.story import Story
+from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
+from counterpoise.evaluation.wording import foremost_are
 from counterpoise.moments.spread import Tail
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -31,32 +31,32 @@ HEADINGS = {
 }
 
 
-def gist(story: Story) -> str:
+def gist(reading: Reading) -> str:
     """What the weights leave of the rows, and the largest of them."""
-    diagnostics = story.result.all_diagnostics.get((story.best.target, None))
+    diagnostics = reading.result.all_diagnostics.get((reading.best.target, None))
     if diagnostics is None:
         return ""
     cells = diagnostics.cells()
     worth, largest = (cell_text(cells[name]) for name in ("effective_sample_size", "max_weight"))
-    return f"worth {worth} of {diagnostics.n:,} {story.unit}s; the largest is {largest}"
+    return f"worth {worth} of {diagnostics.n:,} {reading.unit}s; the largest is {largest}"
 
 
-def weights(story: Story, profiles: Mapping[str, Profile]) -> Safe:
+def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
     """The diagnostics of the weights, their tail, and how much of the total weight the largest ones carry."""
-    reading, result = story.reading, story.result
+    result = reading.result
     targets = [target for target in result.moments.targets if (target, None) in result.all_diagnostics]
-    parts = [_diagnostics(story, reading.foremost(TARGETS_LISTED, targets))]
-    parts.append(left_out(len(targets), TARGETS_LISTED, "targets", story.reading.first))
+    parts = [_diagnostics(reading, reading.foremost(TARGETS_LISTED, targets))]
+    parts.append(left_out(len(targets), TARGETS_LISTED, "targets", foremost_are(reading)))
     for target in reading.foremost(TARGETS_DRAWN, targets):
         tail = Tail.total(result.moments.tails.get((target, ""), ()))
-        figures = _weight_figures(target, tail, result.diagnostics(target), f"{story.unit}s")
+        figures = _weight_figures(target, tail, result.diagnostics(target), f"{reading.unit}s")
         if target in profiles:
             figures.append(_histogram(target, profiles[target]))
         if any(figures):
             parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
-    parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", story.reading.first, how="plotted"))
+    parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", foremost_are(reading), how="plotted"))
     if result.earlier_rows:
-        units = f"{story.unit}s"
+        units = f"{reading.unit}s"
         said = (
             f"{result.earlier_rows:,} of the {result.n:,} {units} come from earlier logs, of which the state keeps only sums. Plots of "
             f"single {units} would show the last log alone, so there are none here."
@@ -65,13 +65,13 @@ def weights(story: Story, profiles: Mapping[str, Profile]) -> Safe:
     return join(parts)
 
 
-def _diagnostics(story: Story, targets: Sequence[str]) -> Safe:
+def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
     rows = []
     for target in targets:
-        diagnostics = story.result.diagnostics(target)
+        diagnostics = reading.result.diagnostics(target)
         unknown = {"carrying_rows": Number(None)} if judge(diagnostics).verdict == "not identified" else {}
         rows.append({"target": Name(target), **diagnostics.cells(), **unknown})
-    titles = {"target": term("target"), "n": term("n", unit=story.unit)}
+    titles = {"target": term("target"), "n": term("n", unit=reading.unit)}
     titles |= {key: term(key, words) for key, words in HEADINGS.items()}
     return page_table(Table(rows), "Checks on the weights", titles)
 
@@ -167,13 +167,13 @@ def convergence_gist(profiles: Mapping[str, Profile], target: str) -> str:
     return f"{number(half.value, write)} after half of them, {number(known[-1].value, write)} after all"
 
 
-def convergence(story: Story, profiles: Mapping[str, Profile]) -> Safe:
+def convergence(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
     """Plots of the estimate as more and more rows come in."""
-    figures = [_converging(target, profile.steps, story.result.n) for target, profile in profiles.items()]
+    figures = [_converging(target, profile.steps, reading.result.n) for target, profile in profiles.items()]
     figures = [figure for figure in figures if figure]
     if not figures:
         return Safe("")
-    level = level_of(story.result.level)
+    level = level_of(reading.result.level)
     lead = f"beta_ips after the first rows, after more, and finally after all, with {level} intervals that treat rows as independent. "
     return join(
         [el("p", lead, term("convergence", "What to look for."), class_="lead"), el("div", *figures, class_="figures")]
