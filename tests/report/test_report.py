@@ -26,10 +26,10 @@ from counterpoise.evaluation import wording
 from counterpoise.evaluation.reading import read
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render, write_report
-from counterpoise.report.background import fingerprint
 from counterpoise.report.glossary import ESTIMATOR_WORDS, GLOSSARY
 from counterpoise.report.markup import el, join, name_of, phrase
-from counterpoise.report.profile import profile
+from counterpoise.report.page import fingerprint
+from counterpoise.report.weights import profile
 
 VOID = {"meta", "link", "input", "br", "path", "line", "rect", "circle"}
 TAGS = """

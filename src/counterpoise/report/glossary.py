@@ -165,6 +165,11 @@ def term(key: str, words: str | None = None, unit: str = "row") -> Safe:
     return el("a", words or render(GLOSSARY[key].term, unit=unit), href=f"#about-{key}", class_="term")
 
 
+def estimator_words(name: str, unit: str) -> str | None:
+    """What an estimator is, in plain words, if it has some."""
+    return render(ESTIMATOR_WORDS[name], unit=unit) if name in ESTIMATOR_WORDS else None
+
+
 def glossary(estimators: list[str], method: Method, unit: str = "row") -> Safe:
     """All entries, each folded up; of the estimators, only those that the report shows."""
     entries = [(key, entry.term, entry.meaning) for key, entry in GLOSSARY.items()]
