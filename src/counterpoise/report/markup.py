@@ -52,18 +52,14 @@ def el(tag: str, *children: object, **attributes: Any) -> Safe:
     >>> el("td", "a < b", class_="number", data_value=2)
     '<td class="number" data-value="2">a &lt; b</td>'
     """
-    written = "".join(
-        f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{_attribute(value)}"')
-        for name, value in attributes.items()
-        if value is not None and value is not False
-    )
+    written = ""
+    for name, value in attributes.items():
+        if value is not None and value is not False:
+            said = text(f"{value:.6g}" if isinstance(value, float) else value)
+            written += f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{said}"')
     if tag in VOID:
         return Safe(f"<{tag}{written}/>")
     return Safe(f"<{tag}{written}>{join(children)}</{tag}>")
-
-
-def _attribute(value: object) -> Safe:
-    return text(f"{value:.6g}" if isinstance(value, float) else value)
 
 
 def name_of(value: object, limit: int = 120) -> Safe:
