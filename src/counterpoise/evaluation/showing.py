@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -111,35 +111,46 @@ def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
 # -- A row for each target, and for each segment -----------------------------------------------------------------------
 
 
-def changes_table(reading: Reading, changes: Sequence[Change]) -> Table:
-    """A row for each of these changes over the whole log: value, change, decision and trust; what ran comes last."""
-    rows: list[dict[str, Cell]] = [
-        {"target": Name(change.target), **change_cells(reading, change)} for change in changes
-    ]
-    if not reading.is_difference:
-        mean, error = reading.logged_digits
-        empty: dict[str, Cell] = dict.fromkeys(rows[0], "")
-        rows.append(empty | {"target": "what ran", "value": Number(mean, error), "lower": None, "upper": None})
-    return _as_table(reading, rows, ["target", "value", "error", "change", "interval", "decision", "trust"])
+def changes_table(reading: Reading, changes: Sequence[Change], marks: Sequence[str] = ()) -> Table:
+    """A row for each of these changes; `marks` say why each is shown.
 
-
-def segments_table(reading: Reading, changes: Sequence[Change], marks: Sequence[str] = ()) -> Table:
-    """A row for each of these segments, against what ran in it; `marks` say why each is shown."""
+    Over the whole log, what ran comes last; a segment has what ran in it beside it. A column has something to show, and a difference is
+    shown once, even where it is no share of anything.
+    """
+    result, is_difference = reading.result, reading.is_difference
     rows: list[dict[str, Cell]] = [
         {
             "mark": mark,
             "target": Name(change.target),
-            "segment": Name(change.where),
-            "rows": change.rows,
-            "ran": Number(change.ran, change.value.stderr if change.lift is None else change.lift.stderr),
+            "segment": Name(change.where) if change.segment is not None else "",
+            "rows": change.rows if change.segment is not None else "",
+            "ran": Number(change.ran, (change.lift or change.value).stderr) if change.segment is not None else "",
             **change_cells(reading, change),
         }
         for change, mark in zip(changes, marks or [""] * len(changes), strict=True)
     ]
-    target = ["target"] if len({change.target for change in changes}) > 1 else []
-    ran = [] if reading.is_difference else ["ran"]
-    shown = ["mark", *target, "segment", "value", "error", *ran, "change", "interval", "decision", "trust", "rows"]
-    return _as_table(reading, rows, shown)
+    is_whole = all(change.segment is None for change in changes)
+    hidden = {"ran"} if is_difference else set()
+    if is_whole and not is_difference:
+        empty: dict[str, Cell] = dict.fromkeys(rows[0], "")
+        mean = Number(*reading.logged_digits)
+        rows.append(empty | {"target": "what ran", "value": mean, "lower": None, "upper": None})
+    elif not is_whole and len({change.target for change in changes}) == 1:
+        hidden.add("target")
+    if is_difference and not any(isinstance(row["change"], Percent) for row in rows):
+        hidden.add("change")
+    shown = ("mark", "target", "segment", "value", "error", "ran", "change", "interval", "decision", "trust", "rows")
+    titles = {
+        "mark": "",
+        "value": "difference" if is_difference else "value",
+        "error": "± error",
+        "segment": shortened(", ".join(result.moments.segment_columns), NARROW),
+        "ran": "what ran",
+        "interval": breakable(f"{level_of(result.level)} interval"),
+        "rows": f"{reading.unit}s",
+    }
+    filled = [name for name in shown if name not in hidden and any(row[name] != "" for row in rows)]
+    return Table(rows, shown=filled, titles=titles)
 
 
 def change_cells(reading: Reading, change: Change) -> dict[str, Cell]:
@@ -163,10 +174,8 @@ def change_cells(reading: Reading, change: Change) -> dict[str, Cell]:
         low, high = (Number(end, error, is_signed) for end in value.interval)
         cells = {"value": Worded(None, str(low)), "error": Worded(None, f"to {high}")}
     # the verdict in a word, and the codes of what speaks against it
-    word, codes = (
-        verdict_word(reading, change),
-        [each.code for each in change.verdict.caveats if each.severity != "note"],
-    )
+    word = verdict_word(reading, change)
+    codes = [caveat.code for caveat in change.verdict.caveats if caveat.severity != "note"]
     codes.sort(key=lambda code: code != MISSING)
     more = f" (+{len(codes) - 1})" if len(codes) > 1 else ""
     has_span = known is not None and (known is relative or any(map(math.isfinite, known.interval)))
@@ -184,23 +193,6 @@ def _value(estimate: Estimate) -> float | None:
     return estimate.value if estimate.identified else None
 
 
-def _as_table(reading: Reading, rows: Sequence[Mapping[str, Cell]], shown: Sequence[str]) -> Table:
-    """The columns that have something to show; a difference is shown once, even where it is no share of anything."""
-    is_share = any(isinstance(row["change"], Percent) for row in rows)
-    twice = ["change"] if reading.is_difference and not is_share else []
-    filled = [name for name in shown if name not in twice and any(row[name] != "" for row in rows)]
-    titles = {
-        "mark": "",
-        "value": "difference" if reading.is_difference else "value",
-        "error": "± error",
-        "segment": shortened(", ".join(reading.result.moments.segment_columns), NARROW),
-        "ran": "what ran",
-        "interval": breakable(f"{level_of(reading.result.level)} interval"),
-        "rows": f"{reading.unit}s",
-    }
-    return Table(rows, shown=filled, titles=titles)
-
-
 def _segments(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
     """How a target changes each segment against what ran there: all segments if there are few, else the least and the most."""
     result = reading.result
@@ -215,17 +207,17 @@ def _segments(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
     together = f"; these intervals hold for all {count:,} at once" if count > 1 else ""
     yield f"By {columns} ({count:,}), {target} against {rival(reading)} there{together}:"
     if is_whole:
-        yield segments_table(reading, [each for change in reading.changes for each in reading.segments(change.target)])
+        yield changes_table(reading, [each for change in reading.changes for each in reading.segments(change.target)])
         yield from _wrong_segments(result)
         return
     changes = reading.segments()
     if count <= PLACES:
-        yield segments_table(reading, changes)
+        yield changes_table(reading, changes)
     else:
         known = sorted((each for each in changes if each.decision != "cannot say"), key=lambda change: change.size)
         least, most = known[:2], known[2:][-2:]
         marks = ["least", ""][: len(least)] + ["", "most"][-len(most) or 2 :]
-        yield segments_table(reading, [*least, *most], marks)
+        yield changes_table(reading, [*least, *most], marks)
         shown = {each.segment for each in (*least, *most)}
         rest = [each.verdict.verdict for each in changes if each.segment not in shown]
         yield f"… and {_more('segment', 'segments', rest)}"
@@ -271,9 +263,17 @@ def _everything(reading: Reading) -> Iterator[Block]:
     yield estimates(reading)
     if any(map(result.is_model_only, result.estimators)):
         yield "model only: this rests on the reward model alone, whatever the log shows."
-    if result.against:
+    ranked = ranking_of(result) if result.against else None
+    if ranked is not None:
         yield ""
-        yield from _comparison(result)
+        if len(ranked) > 1:
+            yield "These intervals hold for all targets at once:"
+        yield ranked.cells()
+    for policy in ranked or ():
+        if parts := drivers(result, policy.target):
+            yield ""
+            yield f"What drives the difference of {policy.target}; the parts add up to it:"
+            yield _drivers(parts, f"{result.moments.weight.unit}s")
     doubts = [key for key in result.verdicts if key[1] is not None and result.verdicts[key].verdict != "ok"]
     if doubts:
         yield ""
@@ -292,19 +292,6 @@ def estimates(reading: Reading) -> Table:
     is_mixed = len({key[1:] for key in keys}) > 1
     answers = (k for k, (_, name, place) in enumerate(keys) if name == reading.primary and place is None)
     return replace(reading.result.cells(keys), strong=frozenset(answers) if is_mixed else frozenset())
-
-
-def _comparison(result: Result) -> Iterator[Block]:
-    """The ranking, and what drives the difference of each target."""
-    ranked = ranking_of(result)
-    if len(ranked) > 1:
-        yield "These intervals hold for all targets at once:"
-    yield ranked.cells()
-    for policy in ranked:
-        if parts := drivers(result, policy.target):
-            yield ""
-            yield f"What drives the difference of {policy.target}; the parts add up to it:"
-            yield _drivers(parts, f"{result.moments.weight.unit}s")
 
 
 def _drivers(parts: Sequence[Driver], units: str) -> Table:
@@ -394,7 +381,7 @@ def evaluation(result: Result) -> dict[str, object]:
         for (target, segment), measured in result.all_diagnostics.items()
     ]
     models = {"model": result.model, "propensity_model": result.propensity_model}
-    said = _said(result) | _sizes(result) | {"estimates": estimates, "diagnostics": diagnostics} | _rest(result)
+    said = _said(result) | {"estimates": estimates, "diagnostics": diagnostics} | _rest(result)
     return finite(said | {name: model for name, model in models.items() if model is not None})
 
 
@@ -417,22 +404,15 @@ def _compared(result: Result) -> dict[str, object]:
         }
         for policy in ranking_of(result)
     ]
-    said = _sizes(result) | {"against": result.against, "level": result.level, "differences": differences}
+    said = {"against": result.against, "level": result.level, "differences": differences}
     return finite(_said(result) | said | _rest(result))
 
 
-def _sizes(result: Result) -> dict[str, object]:
-    """How many rows there are, how many there were before sampling, if they were sampled, and how many looks at them."""
-    before, looks = result.rows_before, result.moments.looks
-    sizes: dict[str, object] = {"n": result.n}
-    sizes |= {} if before is None else {"rows_before": before}
-    return sizes | ({"looks": looks} if looks > 1 else {})
-
-
 def _said(result: Result) -> dict[str, object]:
-    """What both documents begin with: what was asked, the answer in words, and the change by every target, in every segment."""
+    """What both documents begin with: what was asked, the answer in words, the change by every target in every segment, and sizes."""
     reading = read(result)
     mean, error = reading.logged
+    before, looks = result.rows_before, result.moments.looks
     places = [change for target in reading.changes for change in reading.segments(target.target)]
     return {
         "reward": result.reward,
@@ -445,41 +425,34 @@ def _said(result: Result) -> dict[str, object]:
         "logged": {"mean": mean, "stderr": error},
         "changes": [_changed(change) for change in (*reading.changes, *places)],
         "next_steps": [breakable(step) for step in next_steps(reading)],
+        "n": result.n,
+        **({} if before is None else {"rows_before": before}),
+        **({"looks": looks} if looks > 1 else {}),
     }
 
 
 def _changed(change: Change) -> dict[str, object]:
+    part = change.elsewhere
     return {
         "target": change.target,
         "segment": _segment(change.segment),
         "n": change.rows,
         "logged": change.ran,
-        "difference": None if change.is_silent else _ends(change.lift),
-        "relative": None if change.is_silent else _ends(change.relative),
-        "elsewhere": None if change.elsewhere is None else _elsewhere(change.elsewhere),
+        **_ends(None if change.is_silent else change),
+        "elsewhere": None if part is None else {"where": part.where or None, "n": part.rows, **_ends(part)},
         "decision": change.decision,
         "verdict": change.verdict.verdict,
     }
 
 
-def _elsewhere(known: KnownPart) -> dict[str, object]:
-    """What is known of a target where the log has all that it does."""
-    difference, relative = _ends(known.lift), _ends(known.relative)
-    return {"where": known.where or None, "n": known.rows, "difference": difference, "relative": relative}
-
-
-def _ends(estimate: Estimate | None) -> dict[str, float] | None:
-    """An estimate and its interval, which holds for all targets, or for all segments of one, at once."""
-    if estimate is None:
-        return None
-    numbers = (
-        estimate.value,
-        estimate.stderr,
-        estimate.interval.lower,
-        estimate.interval.upper,
-        estimate.interval.level,
-    )
-    return dict(zip((*ESTIMATE, "level"), numbers, strict=True))
+def _ends(change: Change | KnownPart | None) -> dict[str, object]:
+    """A difference, and the same as a share, with intervals that hold for all targets, or for all segments of one, at once."""
+    ends: dict[str, object] = {"difference": None, "relative": None}
+    for name, known in {} if change is None else {"difference": change.lift, "relative": change.relative}.items():
+        if known is not None:
+            numbers = (known.value, known.stderr, *known.interval, known.interval.level)
+            ends[name] = dict(zip((*ESTIMATE, "level"), numbers, strict=True))
+    return ends
 
 
 def _rest(result: Result) -> dict[str, object]:
