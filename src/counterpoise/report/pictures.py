@@ -12,7 +12,7 @@ import numpy as np
 from counterpoise.display import breakable, level_of, number, shortened
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.audit import Audit, Check
+from counterpoise.evaluation.audit import Audit
 from counterpoise.evaluation.backtest import Backtest
 from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.distribution import Distribution
@@ -272,18 +272,17 @@ def audit(checked: Audit | None, *, ax: Axes | None = None) -> Axes:
         axes.plot([check.lower, check.upper], [k, k], color=color, linewidth=2.2, solid_capstyle="butt")
         axes.plot([check.mean], [k], AUDIT_MARKERS.get(check.status, "x"), color=color, markersize=6)
     axes.axvline(1.0, color=MARK, linestyle="--", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(shown)), [_label(check) for check in shown], parse_math=False)
+    names = [shortened(f"{each.by} {each.part}{f', {each.target}' * (each.target is not None)}", 40) for each in shown]
+    labels = [
+        f"{name} ({each.status})" if each.status != "fine" else name for name, each in zip(names, shown, strict=True)
+    ]
+    axes.set_yticks(range(len(shown)), labels, parse_math=False)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlabel("mean weight, with 95 % intervals of each part alone; 1 if propensities are right")
     _title(axes, "Propensities by action, day and segment", len(drawn) - len(shown))
     frame(axes, ("top", "right", "left"))
     axes.tick_params(axis="y", length=0)
     return axes
-
-
-def _label(check: Check) -> str:
-    said = shortened(f"{check.by} {check.part}" + ("" if check.target is None else f", {check.target}"), 40)
-    return said if check.status == "fine" else f"{said} ({check.status})"
 
 
 def _line(reading: Reading, target: str, estimator: str, name: str) -> ForestLine:
@@ -312,9 +311,18 @@ def _forest(
     known = [line for line in shown if line.verdict != "not identified"] or shown
     room = forest_axis([line.estimate for line in known], [line.is_primary for line in known], reading.mark)
     axes.set_xlim(room.low, room.high)
-    for k, line in enumerate(shown):
-        if line.estimate.identified:
-            _draw(axes, k, line, room.low, room.high)
+    for k, line in enumerate(shown):  # a dot with its interval, and an arrow if the interval continues off the plot
+        estimate, color, width = line.estimate, COLORS[line.verdict], 2.6 if line.is_primary else 1.4
+        if not estimate.identified:
+            continue
+        first, last = (min(max(end, room.low), room.high) for end in estimate.interval)
+        axes.plot([first, last], [k, k], color=color, linewidth=width, solid_capstyle="butt")
+        for end, edge, arrow in zip(estimate.interval, (room.low, room.high), "<>", strict=True):
+            if (end < room.low) if arrow == "<" else (end > room.high):
+                axes.plot([edge], [k], marker=arrow, color=color, markersize=7, clip_on=False)
+        if room.low <= estimate.value <= room.high:
+            size = 6.5 if line.is_primary else 5
+            axes.plot([estimate.value], [k], MARKERS[line.verdict], color=color, markersize=size)
     for label, value in (marks or {}).items():
         axes.axvline(value, color=COLORS["ok"], linewidth=1, alpha=0.6, label=label, zorder=0)
     own = [(k, line.logged) for k, line in enumerate(shown) if line.logged is not None and math.isfinite(line.logged)]
@@ -334,19 +342,6 @@ def _forest(
     axes.tick_params(axis="y", length=0)
     _legend(axes, is_beside=ax is None)
     return axes
-
-
-def _draw(axes: Axes, k: int, line: ForestLine, low: float, high: float) -> None:
-    """A dot with its interval, and an arrow if the interval continues off the plot."""
-    color, width = COLORS[line.verdict], 2.6 if line.is_primary else 1.4
-    first, last = (min(max(end, low), high) for end in line.estimate.interval)
-    axes.plot([first, last], [k, k], color=color, linewidth=width, solid_capstyle="butt")
-    for end, edge, arrow in zip(line.estimate.interval, (low, high), "<>", strict=True):
-        if (end < low) if arrow == "<" else (end > high):
-            axes.plot([edge], [k], marker=arrow, color=color, markersize=7, clip_on=False)
-    if low <= line.estimate.value <= high:
-        size = 6.5 if line.is_primary else 5
-        axes.plot([line.estimate.value], [k], MARKERS[line.verdict], color=color, markersize=size)
 
 
 def _legend(axes: Axes, *, is_beside: bool) -> None:

@@ -145,12 +145,12 @@ def ladder(reading: Reading) -> Safe:
             ours, is_chosen = rung.estimate, rung is ladder.choice
             said = estimate_text(ours.value, ours.stderr, ours.interval, is_signed=reading.is_difference)
             weight = "unbiased" if rung is ladder.unbiased else name_of(rung.weight)
-            label = join([weight, " (chosen)" if is_chosen else ""])
+            name = join([weight, " (chosen)" if is_chosen else ""])
             kind = "primary" if is_chosen else "other"
-            lines.append(ForestRow(label, ours.value, ours.interval, said, kind))
+            lines.append(ForestRow(name, ours.value, ours.interval, said, kind))
         caption = join(["Bias ladder of ", name_of(target), f" by {unbiased.name}"])
-        heads, label = ["Weight", _value_head(reading)], f"Bias ladder of {target}"
-        tables.append(forest([(None, lines)], axis, unbiased.value, caption, heads, label=label))
+        heads = ["Weight", _value_head(reading)]
+        tables.append(forest([(None, lines)], axis, unbiased.value, caption, heads, label=f"Bias ladder of {target}"))
     more = left_out(len(ladders), TARGETS_DRAWN, "targets", foremost_are(reading), how="plotted")
     return join([el("p", lead, class_="lead"), *tables, more])
 
