@@ -50,7 +50,7 @@ from counterpoise.evaluation.story import Decision
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
-from counterpoise.intervals.method import UNKNOWN, normal_quantile
+from counterpoise.intervals.quantity import joint_width, over, stretched
 from counterpoise.log.log import Log, as_log, column_name
 from counterpoise.log.parts import Column, Data, LogFields, is_minimized, takes_parts
 from counterpoise.log.question import ask
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 # -- What `ab_test` returns: the effect of every arm by each method, the arms' shares, and what all of it rests on -----
 
 MEANS, ADJUSTED, POOLED = "difference in means", "regression-adjusted", "pooled off-policy"
-SURE = 5.0  # errors above 0 of the other arm's mean, from which a share of it is known
 APART = 3.3  # standard errors between two methods: p = 0.001
 NO_CARRY_OVER = (
     "This assumes that decisions do not carry over between arms: what one arm does must not change what the rows of another earn, "
@@ -186,8 +185,7 @@ class ABTest(Display):
     def together(self, arm: str) -> Estimate:
         """The effect of an arm by its most certain method, with an interval that holds for all arms at once."""
         effect, many = self[arm].estimate, len(self.treatments)
-        wider = normal_quantile(1 - (1 - self.level) / many) / normal_quantile(self.level)
-        return _stretched(effect, wider)
+        return stretched(effect, joint_width(self.level, many))
 
     def relative(self, arm: str) -> Estimate | None:
         r"""The same as a share of what the other arm earned, 0.78 for +78 %; None where that is not clearly above 0.
@@ -199,17 +197,16 @@ class ABTest(Display):
         2ρ where it would help them.
         """
         effect, other = self.together(arm), self.arm(self.against)
-        if not other.mean > SURE * other.stderr or not effect.identified or not effect.stderr > 0:
+        if not other.mean > 0 or not effect.identified or not effect.stderr > 0:
             return None
         share = effect.value / other.mean
         both = share * share + (2 * share if self[arm].method == MEANS else max(2 * share, 0.0))
         wider = math.sqrt(max(effect.stderr**2 + both * other.stderr**2, 0.0)) / effect.stderr
-        made = _stretched(effect, wider)
-        lower, upper = (end / other.mean for end in made.interval)
-        is_share = made.interval.limits == (-1.0, 1.0) and float(np.fmin.reduce(self.moments.reward_min)) >= 0.0
-        limits = (-1.0, math.inf) if is_share else UNKNOWN
-        interval = replace(made.interval, lower=lower, upper=upper, limits=limits)
-        return replace(made, value=share, stderr=wider * effect.stderr / other.mean, interval=interval)
+        limits = effect.interval.limits
+        is_share = limits == (-1.0, 1.0) and float(np.fmin.reduce(self.moments.reward_min)) >= 0.0
+        low, high = (end / other.mean for end in limits)
+        limits = (-1.0 if is_share else low, high)
+        return over(effect, other.mean, other.stderr, wider=wider, limits=limits)
 
     @property
     def assumption(self) -> str:
@@ -327,12 +324,6 @@ def _row(effect: Effect) -> dict[str, Cell]:
         "worth_more_traffic": Worded(effect.worth, said),
         "verdict": effect.verdict.verdict,
     }
-
-
-def _stretched(estimate: Estimate, factor: float) -> Estimate:
-    """An estimate whose interval is wider by a factor."""
-    lower, upper = (estimate.value + factor * (end - estimate.value) for end in estimate.interval)
-    return replace(estimate, interval=replace(estimate.interval, lower=lower, upper=upper))
 
 
 def worth_of(estimate: Estimate, plain: Estimate) -> float:

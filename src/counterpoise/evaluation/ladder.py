@@ -10,7 +10,7 @@ from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.display import Cell, Name, estimate_cells, number
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
 from counterpoise.evaluation.choose import differences_of, foremost
-from counterpoise.evaluation.estimates import IntervalOptions, Lazily, diagnostics, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, OnDemand, diagnosis, estimates
 from counterpoise.evaluation.view import View
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
 
@@ -138,9 +138,9 @@ def climb(log: LogMoments, options: IntervalOptions, estimators: Mapping[str, Es
         excess={contrast: rung.excess[contrast] for contrast, rung in chosen.items()},
     )
     plain = log.ladder[0]
-    diagnoses = {contrast[0]: diagnostics(View(plain, contrast)) for contrast in plain.moments if not contrast[1]}
-    keys = ((target, place) for target, by_place in diagnoses.items() for place in by_place)
-    return Climbed(picked, ladders, Lazily(dict.fromkeys(keys, lambda key: judge(diagnoses[key[0]][key[1]]))))
+    views = {contrast[0]: View(plain, contrast) for contrast in plain.moments if not contrast[1]}
+    places = ((target, place) for target, view in views.items() for place in view.places)
+    return Climbed(picked, ladders, OnDemand(places, lambda key: judge(diagnosis(views[key[0]], key[1]))))
 
 
 def _ladder(

@@ -14,6 +14,7 @@ from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.ranking import Ranked, ranking_of
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.evaluation.view import View
+from counterpoise.intervals.quantity import joint_level
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
@@ -147,8 +148,8 @@ def read(result: Result) -> Reading:
 def _lifts(result: Result, targets: Sequence[str], estimator: Estimator) -> dict[str, Estimate]:
     """The lifts of these targets, from their moments; none where no interval of the result's kind exists, nor by a model alone.
 
-    Each interval is made for 1 − (1 − level)/m, where m is the number of all targets, so that all hold at once: the headline is about
-    the best one, and the best of many equal targets looks better than it is.
+    The intervals hold for all targets at once: the headline is about the best one, and the best of many equal targets looks better than
+    it is.
     """
     names = (result.best, LIFT)  # in the result, if it is among its estimators
     reported = next((name for name in names if name in result.estimators and ESTIMATORS.get(name) is estimator), None)
@@ -158,7 +159,7 @@ def _lifts(result: Result, targets: Sequence[str], estimator: Estimator) -> dict
         return {}
     if reported is not None and len(result.targets) == 1:
         return {target: result[target, reported] for target in targets}
-    together = 1 - (1 - result.level) / len(result.targets)
+    together = joint_level(result.level, len(result.targets))
     options = IntervalOptions(together, result.interval_method, result.reward_bounds)
     whole = replace(result.moments, segment_columns=())  # there may be thousands of segments
     own = {LIFT: estimator}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -37,17 +37,14 @@ from counterpoise.display import (
     shortened,
 )
 from counterpoise.errors import Sentence, in_units, verbatim
-from counterpoise.estimators import ESTIMATORS, Estimate, Estimator, gradient
-from counterpoise.estimators.estimate import estimate_of
-from counterpoise.evaluation.estimates import IntervalOptions, estimates, logged_range, reward_limits
+from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities
 from counterpoise.evaluation.ranking import Direction, direction
 from counterpoise.evaluation.reading import LIFT, Reading, read
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.evaluation.view import View
-from counterpoise.intervals.jackknife import jackknife_error
-from counterpoise.intervals.method import UNKNOWN, normal_quantile
+from counterpoise.intervals.quantity import joint_level, times_to_show
 from counterpoise.log.question import LOGGING
-from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Segment, segment_text
 
 if TYPE_CHECKING:
@@ -57,8 +54,6 @@ Decision = Literal[Direction, "not decided", "cannot say"]
 Part = str | Name | Number
 
 DECIDED = ("better", "worse", "higher", "lower")
-SURE = 5.0  # errors above 0 of what ran, from which a share of it has an error that the delta method knows
-POWER = 0.8  # of the test that a next step proposes
 NEARLY_ALL, ALL = 0.9, 0.999  # of what is missing
 FAR = 1000  # times the rows of this log: nobody will collect so many
 DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([ T]\d{2}:\d{2}.*)?)?")
@@ -216,7 +211,7 @@ class Story:
 
         Where nobody said whether less is better, the highest comes first.
         """
-        level = 1 - (1 - self.result.level) / len(self.result.targets)
+        level = joint_level(self.result.level, len(self.result.targets))
         changes = [self._changes(target, level, is_whole=True)[0] for target in self.result.targets]
         return tuple(sorted(changes, key=self._order))
 
@@ -238,7 +233,7 @@ class Story:
         """
         if not self.result.segment_rows:
             return ()
-        level = 1 - (1 - self.result.level) / len(self.result.segment_rows)
+        level = joint_level(self.result.level, len(self.result.segment_rows))
         changes = self._changes(self.best.target if target is None else target, level, is_whole=False)
         if all(DATE.fullmatch(change.where) for change in changes):
             return tuple(sorted(changes, key=lambda change: change.where))
@@ -255,15 +250,15 @@ class Story:
         places = view.places if is_whole else view.places[1:]
         is_model_only = result.is_model_only(self.reading.primary)  # of which no difference is a part
         lifts = None if is_model_only else self._lifts(view, estimator, level)
-        shares = None if lifts is None else _shares(view, estimator, result.reward_bounds)
         ran = view.whole.center + view.whole.average("s")
         changes = []
         for place in places:
             k, verdict = view.place(place), result.verdict(target, place)
             value = result.stated(target, self.reading.primary, place)
-            lift = None if lifts is None else self._lift(target, place, lifts(place), estimator)
+            lift = None if lifts is None else self._lift(target, place, lifts.estimate(LIFT, place), estimator)
             rows, mean = int(view.whole.n[k]), float(ran[k])
-            relative = None if lift is None or shares is None or self.rival != "what ran" else shares(lift, k)
+            is_over_logged = lifts is not None and self.rival == "what ran"
+            relative = lifts.share(LIFT, lift, place) if is_over_logged else None
             decision = self._decision(target, lift, verdict, place)
             elsewhere = self._elsewhere(target, verdict, level) if is_whole and self.rival == "what ran" else None
             changes.append(Change(target, place, rows, value, lift, relative, mean, decision, verdict, elsewhere))
@@ -279,20 +274,18 @@ class Story:
         if view.carrying[0] < FEW_CARRYING:
             return None
         options = IntervalOptions(level, result.interval_method, result.reward_bounds)
-        lift = estimates(view, {LIFT: ESTIMATORS[LIFT]}, options)[target, LIFT, None]
-        looked_at = int(lacks[0].numbers["rows"])
-        share = _shares(view, ESTIMATORS[LIFT], result.reward_bounds)(lift, 0)
-        return KnownPart(lacks[0].rest, known.n, looked_at, lift, share)
+        lifts = Quantities(view, {LIFT: ESTIMATORS[LIFT]}, options)
+        lift, looked_at = lifts.estimate(LIFT), int(lacks[0].numbers["rows"])
+        return KnownPart(lacks[0].rest, known.n, looked_at, lift, lifts.share(LIFT, lift))
 
-    def _lifts(self, view: View, estimator: Estimator, level: float) -> Callable[[Segment], Estimate] | None:
+    def _lifts(self, view: View, estimator: Estimator, level: float) -> Quantities | None:
         """The differences of a view by place; None where no interval of the result's kind exists."""
         result = self.result
         is_whole = not view.log.segment_columns
         if not result.against and is_whole and self.reading.lift(view.contrast[0]) is None:
             return None
         options = IntervalOptions(level, result.interval_method, result.reward_bounds)
-        made = estimates(view, {LIFT: estimator}, options)
-        return lambda place: made[view.contrast[0], LIFT, place]
+        return Quantities(view, {LIFT: estimator}, options)
 
     def _lift(self, target: str, place: Segment, lift: Estimate, estimator: Estimator) -> Estimate:
         """A difference, as bounds where the log lacks some of what the target does."""
@@ -522,14 +515,12 @@ class Story:
         if self.result.rows_before is not None:  # the sums of sampled rows tell errors, and not how much rewards vary
             return 0
         moments = self.result.moments[change.target]
-        variance = float(moments.covariance("s", "s"))
-        reach = normal_quantile(self.result.level) + normal_quantile(2 * POWER - 1)
-        return _rounded(4 * variance * (reach / change.lift.value) ** 2)
+        spread = math.sqrt(float(moments.covariance("s", "s")))
+        return _rounded(4 * times_to_show(change.lift.value, spread, self.result.level))
 
     def _collect(self, change: Change, lift: Estimate) -> str:
         """How many rows would show a difference of this size, with the verdict `ok`."""
-        reach = normal_quantile(self.result.level) + normal_quantile(2 * POWER - 1)
-        growth = (reach * lift.stderr / lift.value) ** 2 if lift.value else math.inf
+        growth = times_to_show(lift.value, lift.stderr, self.result.level)
         if not math.isfinite(growth) or growth > FAR:
             earn = "earn" if self.result.minimize is False else "come to"
             return f"Look for a policy that differs more: this one and {self.rival} {earn} about the same."
@@ -591,62 +582,3 @@ def _rounded(rows: float) -> int:
     """A number of rows to two digits, rounded up."""
     scale = 10 ** max(math.floor(math.log10(max(rows, 1.0))) - 1, 0)
     return int(math.ceil(rows / scale) * scale)
-
-
-def _shares(
-    view: View, estimator: Estimator, reward_bounds: tuple[float, float] | None
-) -> Callable[[Estimate, int], Estimate | None]:
-    r"""What makes a difference in one place a share of what ran there, with the error of both.
-
-    .. math:: \operatorname{Var}(\hat\Delta / \bar r) \approx \operatorname{Var}(\hat\Delta - \rho \bar r) / \bar r^2, \qquad
-        \rho = \hat\Delta / \bar r
-
-    The interval of the difference is stretched by what that adds to its error, so that it keeps its kind and its level. Where rewards have
-    bounds, it ends where they do: nobody earns less than nothing.
-    """
-    rewards = reward_limits(view, reward_bounds)
-    ran = view.whole.center + view.whole.average("s")
-    with np.errstate(invalid="ignore", over="ignore"):  # a place all of whose rows are in one group has no others
-        alone, ratio = (_spread(view, estimator, is_share=is_share) for is_share in (False, True))
-        factor = np.where(alone > 0, ratio * np.abs(ran) / np.where(alone > 0, alone, 1.0), 1.0)
-        error = _spread(view, None, is_share=False)
-
-    def share(lift: Estimate, k: int) -> Estimate | None:
-        mean, stretch = float(ran[k]), float(factor[k])
-        if not mean > SURE * float(error[k]) or not math.isfinite(stretch):
-            return None
-        middle = lift.value if lift.identified else math.nan
-        ends = lift.interval
-        if lift.identified:
-            lower, upper = middle - stretch * (middle - ends.lower), middle + stretch * (ends.upper - middle)
-        else:
-            lower, upper = ends
-        limits = UNKNOWN
-        if rewards is not None:
-            least, most = (end if end > 0 else mean for end in logged_range(view, k, rewards))
-            limits = min(rewards[0] / least, rewards[0] / most) - 1, max(rewards[1] / least, rewards[1] / most) - 1
-        interval = replace(ends, lower=lower / mean, upper=upper / mean, limits=limits)
-        return replace(
-            lift, name="relative", value=middle / mean, stderr=stretch * lift.stderr / mean, interval=interval
-        )
-
-    return share
-
-
-def _spread(view: View, estimator: Estimator | None, *, is_share: bool) -> Floats:
-    """The error of a difference, of it as a share of what ran, or (without an estimator) of what ran, in every place."""
-
-    def value(moments: Moments) -> Estimate:
-        ran = np.asarray(moments.center + moments.average("s"))
-        if estimator is None:
-            return estimate_of("ran", ran, 0.0, moments.n, baseline=0.0)
-        made = estimator(moments)
-        share = np.asarray(made.value) / np.where(ran == 0, np.nan, ran)
-        return estimate_of("share", share, 0.0, moments.n, baseline=0.0) if is_share else made
-
-    if view.is_clustered:
-        without = np.nan_to_num(np.asarray(value(view.others).value))
-        return jackknife_error(without, view.groups.n)[0]
-    slopes = gradient(value, view.whole)
-    square = np.einsum("...i,...ij,...j->...", slopes, view.whole.scatter, slopes)
-    return np.asarray(np.sqrt(np.maximum(square, 0.0)) / np.maximum(np.asarray(view.whole.n), 1))

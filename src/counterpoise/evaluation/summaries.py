@@ -15,7 +15,6 @@ from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.loggers import over_loggers
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.view import View
-from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.log.parts import Minimize
 from counterpoise.moments.log_moments import Segment
 from counterpoise.moments.state import Rewards, State, Summaries
@@ -66,13 +65,9 @@ def _of_rewards(result: Result, place: Segment) -> dict[str, float]:
     view = View(result.moments, next(iter(result.moments.moments)))
     k, whole = view.place(place), view.whole
     rows = int(whole.n[k])
-    if view.is_clustered:
-        errors, _ = jackknife_error(view.others.average("s"), view.groups.n)
-    else:
-        errors = np.sqrt(whole.covariance("s", "s") / np.maximum(whole.n, 1))
     mean = float(np.asarray(whole.center + whole.average("s"))[k])
     carrying = rows / float(np.asarray(view.rewards.kurtosis)[k])
-    return {"rows": rows, **_numbers(REWARD, mean, float(errors[k]), carrying)}
+    return {"rows": rows, **_numbers(REWARD, mean, float(view.mean_error("s")[k]), carrying)}
 
 
 def _of_target(result: Result, differences: Result | None, target: str, place: Segment) -> dict[str, float]:

@@ -55,10 +55,8 @@ from counterpoise.evaluation.summaries import (
     summarized,
 )
 from counterpoise.evaluation.table import frame
-from counterpoise.intervals import check_level
-from counterpoise.intervals.anytime import FEWEST, anytime
-from counterpoise.intervals.method import degrees_of_freedom
-from counterpoise.intervals.student import heavier
+from counterpoise.intervals import Anytime, Evidence, check_level
+from counterpoise.intervals.quantity import Quantity
 from counterpoise.log.log import Log, check_minimized
 from counterpoise.log.parts import Columns, Data, LogFields, Minimize, is_minimized, takes_parts
 from counterpoise.log.targets import Targets
@@ -768,17 +766,18 @@ def _numbers(days: Sequence[WatchedDay], key: SeriesKey) -> tuple[Floats, Floats
 Bands = tuple[Floats, Floats, Floats, Floats]  # mean so far, its error, lower and upper ends
 
 
-def _band(values: Floats, errors: Floats, carrying: Floats, rows: Floats, level: float, wider: float = 1.0) -> Bands:
+def _band(values: Floats, errors: Floats, carrying: Floats, rows: Floats, level: float) -> Bands:
     """The mean of all rows so far, day by day, with a band that holds on all days at once."""
     total = np.maximum(np.cumsum(rows), 1.0)
     running = np.cumsum(rows * values) / total
-    stderr = wider * np.sqrt(np.cumsum(np.square(rows * errors))) / total
+    stderr = np.sqrt(np.cumsum(np.square(rows * errors))) / total
     tuned_for = MONTH * float(rows[:SETTLED].mean()) if len(rows) else 1.0  # known from the traffic alone
-    half = []
-    for n, error, carried in zip(total, stderr, np.cumsum(carrying), strict=True):
-        factor = anytime(0.0, 1.0, int(n), level, tuned_for=max(tuned_for, 1.0)).upper
-        half.append(heavier(factor, float(degrees_of_freedom(carried))) * error if carried >= FEWEST else math.inf)
-    return running, stderr, running - np.array(half), running + np.array(half)
+    method, bands = Anytime(max(tuned_for, 1.0)), []
+    for n, value, error, carried in zip(total, running, stderr, np.cumsum(carrying), strict=True):
+        evidence = Evidence(float(value), float(error), int(n), carrying=float(carried), mean_is_one=False)
+        bands.append(tuple(Quantity(evidence, method, level).interval()))
+    lower, upper = np.array(bands).reshape(-1, 2).T
+    return running, stderr, lower, upper
 
 
 def _clustered(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from counterpoise.display import Cell, Name, Number, Table, counted, level_of, n
 from counterpoise.errors import in_units
 from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, Effect, worth_text
 from counterpoise.evaluation.backtest import Backtest, Replayed
-from counterpoise.evaluation.story import FAR, POWER
-from counterpoise.intervals.method import normal_quantile
+from counterpoise.evaluation.story import FAR
+from counterpoise.intervals.quantity import times_to_show
 from counterpoise.report.first_screen import (
     Opening,
     PictureRow,
@@ -156,8 +155,7 @@ def _steps(test: ABTest, best: str, unit: str) -> list[str]:
         ]
     if decision in ("higher", "lower"):
         return [which_way(test.reward).reason]
-    reach = (normal_quantile(test.level) + normal_quantile(2 * POWER - 1)) * effect.stderr
-    growth = (reach / effect.value) ** 2 if effect.value else math.inf
+    growth = times_to_show(effect.value, effect.stderr, test.level)
     if not growth < FAR:
         earn = "earn" if test.minimize is False else "come to"
         return [f"Stop the test: {shortened(best)} and {shortened(test.against)} {earn} about the same."]
