@@ -255,10 +255,11 @@ class Story:
         for place in places:
             k, verdict = view.place(place), result.verdict(target, place)
             value = result.stated(target, self.reading.primary, place)
-            lift = None if lifts is None else self._lift(target, place, lifts.estimate(LIFT, place), estimator)
+            lift, relative = None, None
+            if lifts is not None:
+                lift = self._lift(target, place, lifts.estimate(LIFT, place), estimator)
+                relative = lifts.share(LIFT, lift, place) if self.rival == "what ran" else None
             rows, mean = int(view.whole.n[k]), float(ran[k])
-            is_over_logged = lifts is not None and self.rival == "what ran"
-            relative = lifts.share(LIFT, lift, place) if is_over_logged else None
             decision = self._decision(target, lift, verdict, place)
             elsewhere = self._elsewhere(target, verdict, level) if is_whole and self.rival == "what ran" else None
             changes.append(Change(target, place, rows, value, lift, relative, mean, decision, verdict, elsewhere))

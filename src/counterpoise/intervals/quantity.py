@@ -199,8 +199,8 @@ def _grow(evidence: Evidence, rows: int) -> Evidence:
 def stretched(estimate: Estimate, wider: float) -> Estimate:
     """An estimate whose interval is wider by a factor."""
     value, (lower, upper) = estimate.value, estimate.interval
-    ends = {"lower": value - wider * (value - lower), "upper": value + wider * (upper - value)}
-    return replace(estimate, interval=replace(estimate.interval, **ends))
+    lower, upper = value - wider * (value - lower), value + wider * (upper - value)
+    return replace(estimate, interval=replace(estimate.interval, lower=lower, upper=upper))
 
 
 def over(
@@ -209,12 +209,12 @@ def over(
     """A difference as a share of a mean with this error: 0.78 is +78 %; None if the mean is not clearly above 0.
 
     The interval of the difference is stretched by how much `wider` it is for the mean's error, so that it keeps its kind and its level;
-    bounds without a value stay as they are.
+    bounds without a value stay as they are, and so does what lies outside of what is possible.
     """
     if not mean > SURE * error or not math.isfinite(wider):
         return None
     value, (lower, upper) = difference.value, difference.interval
-    if difference.identified:
+    if value in difference.interval:
         lower, upper = value - wider * (value - lower), value + wider * (upper - value)
     interval = replace(difference.interval, lower=lower / mean, upper=upper / mean, limits=limits)
     return replace(difference, value=value / mean, stderr=wider * difference.stderr / mean, interval=interval)
