@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from counterpoise.intervals import Anytime, Evidence, Interval, Method, check_le
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import UNKNOWN, Unseen, Unvaried, bounds_by_kind, unvaried, wilson
-from counterpoise.intervals.quantity import MOST_LEVERAGE, Quantity, over, share_width
+from counterpoise.intervals.quantity import MOST_LEVERAGE, Quantity, joint_level, over, share_width
 from counterpoise.log.parts import Bounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
@@ -41,6 +41,9 @@ from counterpoise.moments.reduction import (
     reduced,
 )
 
+if TYPE_CHECKING:
+    from counterpoise.evaluation.result import Result
+
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Number = TypeVar("Number", float, Floats)
@@ -55,6 +58,11 @@ class IntervalOptions:
     level: float
     method: Method
     reward_bounds: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, result: Result, *, among: int = 1) -> IntervalOptions:
+        """How those of a result are made, or of `among` quantities like its own, for all of them at once."""
+        return cls(joint_level(result.level, among), result.interval_method, result.reward_bounds)
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -286,8 +294,12 @@ class Stack:
     def own(self) -> Estimate:
         """What the rows themselves show, with errors by the delta method, or by the jackknife where rows come in clusters."""
         view, estimator = self.view, self.estimator
-        together = estimator(view.groups if estimator.needs == "groups" else view.whole)
-        widened = _of_propensities(view, estimator)
+        moments = view.groups if estimator.needs == "groups" else view.whole
+        together, widened, estimated = estimator(moments), np.ones(len(view.places)), view.log.estimated
+        if estimated is not None:  # estimating the propensities changes the errors
+            slopes = gradient(estimator, moments.recenter(estimated.center))
+            factors = (estimated.factor(view.contrast, place, slopes[k]) for k, place in enumerate(view.places))
+            widened = np.array(list(factors))
         stderr: Any = together.stderr * widened
         if self.is_by_groups:
             stderr = np.where(np.isnan(together.value), together.stderr, self._jackknife * widened)
@@ -380,17 +392,6 @@ def _consistent(view: View, estimator: Estimator) -> Estimator:
     if view.log.weight.is_own and estimator == ESTIMATORS["lift"]:
         return above_logging(ESTIMATORS["snips" if view.log.per else "ips"])
     return above_logging(ESTIMATORS["context_ips" if whole.context else "beta_ips"])
-
-
-def _of_propensities(view: View, estimator: Estimator) -> Floats:
-    """By how much estimating the propensities changes the errors of all places; 1 if they were logged."""
-    estimated = view.log.estimated
-    if estimated is None:
-        return np.ones(len(view.places))
-    slopes = gradient(
-        estimator, (view.groups if estimator.needs == "groups" else view.whole).recenter(estimated.center)
-    )
-    return np.array([estimated.factor(view.contrast, place, slopes[k]) for k, place in enumerate(view.places)])
 
 
 def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvaried | None]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 import polars as pl
@@ -114,7 +114,17 @@ class Plan(Display):
         if self.exploration:
             yield ""
             yield "The same three, had the logging policy mixed in a share of uniform choice:"
-            yield Table([_mixture(mixture) for mixture in self.exploration])
+            rows_of: list[dict[str, Cell]] = [
+                {
+                    "uniform": Share(mixture.share),
+                    "value": _count(mixture.needs.value_rows),
+                    "difference": _count(mixture.needs.difference_rows),
+                    "power": _count(mixture.needs.power_rows),
+                    "cost per row": mixture.cost,
+                }
+                for mixture in self.exploration
+            ]
+            yield Table(rows_of)
         yield ""
         yield Judged(f"{shortened(self.target)}: ", self.verdict.verdict, self.verdict.reasons)
 
@@ -156,13 +166,6 @@ class Plan(Display):
         if self.ok_rows <= min(self.needs.value_rows, self.needs.difference_rows, self.needs.power_rows):
             return "On that many rows, expect the verdict ok."
         return f"Expect the verdict to be ok from about {self.ok_rows:,.0f} rows on, and caution on fewer."
-
-
-def _mixture(mixture: Exploration) -> dict[str, Cell]:
-    needs = mixture.needs
-    rows = {"value": needs.value_rows, "difference": needs.difference_rows, "power": needs.power_rows}
-    counts = {name: _count(count) for name, count in rows.items()}
-    return {"uniform": Share(mixture.share), **counts, "cost per row": mixture.cost}
 
 
 def _count(rows: float) -> Number:
@@ -250,7 +253,13 @@ def plan(
     value = result[target, best]
     lift = result[target, "lift"] if paired is None else paired.difference
     diagnostics = result.diagnostics(target)
-    size = float(difference) if share is None else share * _earned(diagnostics.mean_reward, difference)
+    mean = diagnostics.mean_reward
+    if share is not None and not mean > 0:
+        raise OptionError(
+            f"`difference={difference!r}` is a share of what ran, which earned {mean:.4g} per row, and that is not above 0.",
+            do="Name the difference in units of the reward: `difference=0.01`.",
+        )
+    size = float(difference) if share is None else share * mean
     clusters = math.inf if diagnostics.effective_clusters is None else diagnostics.effective_clusters
     freedom = min(max(diagnostics.carrying_rows, FEWEST), max(clusters - 1, 1.0))
     wish = Wish(-size if result.minimize else size, power, freedom)
@@ -262,11 +271,17 @@ def plan(
     # rewards that never vary show no variance: it is unknown, not 0
     if verdict.verdict == "not identified" or not diagnostics.carrying_rows > 0:
         return known
-    quantities = _quantities(result, paired, target, best)
+    options, view = IntervalOptions.of(result), View(result.moments, (target, ""))
+    values = Quantities(view, {best: ESTIMATORS[best], "lift": ESTIMATORS["lift"]}, options)
+    quantities = values.at(best), values.at("lift")
+    if paired is not None:
+        pair, name = View(result.moments, (target, paired.against)), paired.best
+        quantities = values.at(best), Quantities(pair, {name: DIFFERENCES[name]}, options).at(name)
     explored: tuple[Exploration, ...] = ()
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         plain = evaluate(result.moments, interval="normal", estimator=[best, "lift"])
-        alike = _alike(result, plain, target, (best, "lift"))
+        pairs = ((result[target, name].stderr, plain[target, name].stderr) for name in (best, "lift"))
+        alike = cast("tuple[float, float]", tuple((error / own) ** 2 if own > 0 else 1.0 for error, own in pairs))
         center = float(result[target, "beta_ips"].baseline)  # type: ignore[arg-type]
         means = over_good_rows(result.asked(), partial(_means, actions=actions, center=center))
         low, high = map(float, usual_ends(diagnostics.reward_min, diagnostics.reward_max))
@@ -313,30 +328,12 @@ def _answers(
     return replace(values, question=paired.question, reward=paired.reward, minimize=paired.minimize), paired
 
 
-def _quantities(result: Result, paired: Comparison | None, target: str, best: str) -> tuple[Quantity, Quantity]:
-    """The value and the difference."""
-    options = IntervalOptions(result.level, result.interval_method, result.reward_bounds)
-    registry = {best: ESTIMATORS[best], "lift": ESTIMATORS["lift"]}
-    values = Quantities(View(result.moments, (target, "")), registry, options)
-    if paired is None:
-        return values.at(best), values.at("lift")
-    view, registry = View(result.moments, (target, paired.against)), {paired.best: DIFFERENCES[paired.best]}
-    return values.at(best), Quantities(view, registry, options).at(paired.best)
-
-
 def _best(log: Log | None) -> str:
     """The estimator of the value: with a reward model, or with a baseline that depends on the context, if the log has either."""
     if log is None:
         return "beta_ips"
     has = {"optimal_dr": log.model is not None or log.model_reward is not None, "context_ips": bool(log.baseline)}
     return foremost(["beta_ips", *(name for name, is_there in has.items() if is_there)], ESTIMATORS)
-
-
-def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:
-    """By how much the variances grow because rows of the same cluster are alike."""
-    pairs = ((clustered[target, name].stderr, plain[target, name].stderr) for name in names)
-    value, lift = ((error / other) ** 2 if other > 0 else 1.0 for error, other in pairs)
-    return value, lift
 
 
 def _means(batches: Iterator[pl.DataFrame], actions: int, center: float) -> dict[str, float]:
@@ -399,7 +396,14 @@ class Explored:
 def _explore(explored: Explored, actions: int, wish: Wish) -> Iterator[Exploration]:
     """How many rows a log with each share would need."""
     means = explored.means
-    _check_actions(actions, means["ones"], math.sqrt(max(means["squares"] - means["ones"] ** 2, 0.0) / means["n"]))
+    # the mean of 1/propensity is the number of actions that the logging policy may take
+    mean, error = means["ones"], math.sqrt(max(means["squares"] - means["ones"] ** 2, 0.0) / means["n"])
+    if actions < mean - 4 * error - 1e-9 * mean:
+        raise OptionError(
+            f"`actions={actions!r}` is too few: the propensities are those of about {mean:,.0f} actions (the mean of "
+            "1/propensity).",
+            do="Give the number of actions that the logging policy chooses from.",
+        )
     v = means["target"]
     gap = v - means["logging"]
     for k, share in enumerate(SHARES):
@@ -418,16 +422,6 @@ def _variance(raw: float, square: float) -> float:
     return max(raw, 0.0) if raw > -1e-9 * abs(square) else math.nan
 
 
-def _check_actions(actions: int, mean: float, error: float) -> None:
-    """The mean of 1/propensity is the number of actions that the logging policy may take."""
-    if actions < mean - 4 * error - 1e-9 * mean:
-        raise OptionError(
-            f"`actions={actions!r}` is too few: the propensities are those of about {mean:,.0f} actions (the mean of "
-            "1/propensity).",
-            do="Give the number of actions that the logging policy chooses from.",
-        )
-
-
 def _share(difference: float | str) -> float | None:
     """A difference that was asked for as a share of what ran, such as "5%"; None if it is an amount."""
     if not isinstance(difference, str):
@@ -441,16 +435,6 @@ def _share(difference: float | str) -> float | None:
             f"`difference={difference!r}` is neither a positive number, in units of the reward, nor a share of what ran, such as '5%'."
         )
     return share
-
-
-def _earned(mean_reward: float, difference: float | str) -> float:
-    """What the logging policy earned per row, if a share of it says anything."""
-    if not mean_reward > 0:
-        raise OptionError(
-            f"`difference={difference!r}` is a share of what ran, which earned {mean_reward:.4g} per row, and that is not above 0.",
-            do="Name the difference in units of the reward: `difference=0.01`.",
-        )
-    return mean_reward
 
 
 def _check(difference: float | str, power: float, actions: int | None) -> None:

@@ -117,7 +117,7 @@ def _difference(comparison: Result, target: str) -> Quantity:
     bounds = estimate.interval
     if not estimate.identified and not all(map(math.isfinite, bounds)):
         return Quantity(Evidence(math.nan, math.inf, estimate.n), level=comparison.level)
-    options = IntervalOptions(comparison.level, comparison.interval_method, comparison.reward_bounds)
+    options = IntervalOptions.of(comparison)
     view = View(comparison.moments, (target, comparison.against))
     quantity = replace(Quantities(view, {name: DIFFERENCES[name]}, options).at(name), limits=bounds.limits)
     if not all(map(math.isfinite, bounds)) or tuple(quantity.interval()) == tuple(bounds):

@@ -14,7 +14,6 @@ from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.ranking import Ranked, ranking_of
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.evaluation.view import View
-from counterpoise.intervals.quantity import joint_level
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
@@ -159,8 +158,7 @@ def _lifts(result: Result, targets: Sequence[str], estimator: Estimator) -> dict
         return {}
     if reported is not None and len(result.targets) == 1:
         return {target: result[target, reported] for target in targets}
-    together = joint_level(result.level, len(result.targets))
-    options = IntervalOptions(together, result.interval_method, result.reward_bounds)
+    options = IntervalOptions.of(result, among=len(result.targets))
     whole = replace(result.moments, segment_columns=())  # there may be thousands of segments
     own = {LIFT: estimator}
     lifts = {target: estimates(View(whole, (target, "")), own, options)[target, LIFT, None] for target in targets}

@@ -104,6 +104,6 @@ def value_scorer(
     if bound is None:
         return float(result["policy", estimator].value)
     # wherever rewards end, so that policies of which the log says little do not all have the same score
-    options = IntervalOptions(level, result.interval_method, result.reward_bounds)
+    options = IntervalOptions.of(result)
     quantities = Quantities(View(result.moments, ("policy", "")), {estimator: ESTIMATORS[estimator]}, options)
     return float(getattr(quantities.at(estimator).endless.interval(), bound))

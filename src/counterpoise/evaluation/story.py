@@ -43,7 +43,7 @@ from counterpoise.evaluation.ranking import Direction, direction
 from counterpoise.evaluation.reading import LIFT, Reading, read
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.evaluation.view import View
-from counterpoise.intervals.quantity import joint_level, times_to_show
+from counterpoise.intervals.quantity import times_to_show
 from counterpoise.log.question import LOGGING
 from counterpoise.moments.log_moments import Segment, segment_text
 
@@ -211,8 +211,8 @@ class Story:
 
         Where nobody said whether less is better, the highest comes first.
         """
-        level = joint_level(self.result.level, len(self.result.targets))
-        changes = [self._changes(target, level, is_whole=True)[0] for target in self.result.targets]
+        among = len(self.result.targets)
+        changes = [self._changes(target, among, is_whole=True)[0] for target in self.result.targets]
         return tuple(sorted(changes, key=self._order))
 
     def _order(self, change: Change) -> tuple[bool, float]:
@@ -233,15 +233,15 @@ class Story:
         """
         if not self.result.segment_rows:
             return ()
-        level = joint_level(self.result.level, len(self.result.segment_rows))
-        changes = self._changes(self.best.target if target is None else target, level, is_whole=False)
+        among = len(self.result.segment_rows)
+        changes = self._changes(self.best.target if target is None else target, among, is_whole=False)
         if all(DATE.fullmatch(change.where) for change in changes):
             return tuple(sorted(changes, key=lambda change: change.where))
         return tuple(
             sorted(changes, key=lambda change: (is_known(change), size_of(change) if is_known(change) else 0.0))
         )
 
-    def _changes(self, target: str, level: float, *, is_whole: bool) -> list[Change]:
+    def _changes(self, target: str, among: int, *, is_whole: bool) -> list[Change]:
         """The changes by one target: over the whole log, or in each of its segments."""
         result, estimator = self.result, self.reading.lift_estimator
         contrast = (target, result.against)
@@ -249,7 +249,7 @@ class Story:
         view = View(log, contrast)
         places = view.places if is_whole else view.places[1:]
         is_model_only = result.is_model_only(self.reading.primary)  # of which no difference is a part
-        lifts = None if is_model_only else self._lifts(view, estimator, level)
+        lifts = None if is_model_only else self._lifts(view, estimator, among)
         ran = view.whole.center + view.whole.average("s")
         changes = []
         for place in places:
@@ -261,11 +261,11 @@ class Story:
                 relative = lifts.share(LIFT, lift, place) if self.rival == "what ran" else None
             rows, mean = int(view.whole.n[k]), float(ran[k])
             decision = self._decision(target, lift, verdict, place)
-            elsewhere = self._elsewhere(target, verdict, level) if is_whole and self.rival == "what ran" else None
+            elsewhere = self._elsewhere(target, verdict, among) if is_whole and self.rival == "what ran" else None
             changes.append(Change(target, place, rows, value, lift, relative, mean, decision, verdict, elsewhere))
         return changes
 
-    def _elsewhere(self, target: str, verdict: Verdict, level: float) -> KnownPart | None:
+    def _elsewhere(self, target: str, verdict: Verdict, among: int) -> KnownPart | None:
         """What is known of a target some of whose choices are missing; None if nothing is missing, or too few rows can tell."""
         result, lacks = self.result, [caveat for caveat in verdict.caveats if caveat.code == MISSING]
         known = result.elsewhere.get(target)
@@ -274,18 +274,18 @@ class Story:
         view = View(known, (target, ""))
         if view.carrying[0] < FEW_CARRYING:
             return None
-        options = IntervalOptions(level, result.interval_method, result.reward_bounds)
+        options = IntervalOptions.of(result, among=among)
         lifts = Quantities(view, {LIFT: ESTIMATORS[LIFT]}, options)
         lift, looked_at = lifts.estimate(LIFT), int(lacks[0].numbers["rows"])
         return KnownPart(lacks[0].rest, known.n, looked_at, lift, lifts.share(LIFT, lift))
 
-    def _lifts(self, view: View, estimator: Estimator, level: float) -> Quantities | None:
+    def _lifts(self, view: View, estimator: Estimator, among: int) -> Quantities | None:
         """The differences of a view by place; None where no interval of the result's kind exists."""
         result = self.result
         is_whole = not view.log.segment_columns
         if not result.against and is_whole and self.reading.lift(view.contrast[0]) is None:
             return None
-        options = IntervalOptions(level, result.interval_method, result.reward_bounds)
+        options = IntervalOptions.of(result, among=among)
         return Quantities(view, {LIFT: estimator}, options)
 
     def _lift(self, target: str, place: Segment, lift: Estimate, estimator: Estimator) -> Estimate:
