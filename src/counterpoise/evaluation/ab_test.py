@@ -239,7 +239,18 @@ class ABTest(Display):
         """The effects, one row per arm and method."""
         titles = {"difference": "value", "worth_more_traffic": "worth"}
         shown = ("arm", "method", "difference", "stderr", "lower", "upper", "worth_more_traffic", "verdict")
-        return Table([_row(effect) for effect in self.effects], shown, titles)
+        rows: list[dict[str, Cell]] = [
+            {
+                "arm": Name(effect.arm),
+                "against": Name(effect.against),
+                "method": effect.method,
+                **estimate_cells(effect.value, effect.stderr, effect.interval, name="difference", is_signed=True),
+                "worth_more_traffic": Worded(effect.worth, "" if effect.method == MEANS else worth_text(effect.worth)),
+                "verdict": effect.verdict.verdict,
+            }
+            for effect in self.effects
+        ]
+        return Table(rows, shown, titles)
 
     def document(self) -> dict[str, object]:
         """What `counterpoise ab-test --json` prints."""
@@ -312,18 +323,6 @@ def worth_text(worth: float) -> str:
     if not math.isfinite(worth):
         return "far more traffic"
     return f"{percent(abs(worth))} {'more' if worth >= 0 else 'less'} traffic"
-
-
-def _row(effect: Effect) -> dict[str, Cell]:
-    said = "" if effect.method == MEANS else worth_text(effect.worth)
-    return {
-        "arm": Name(effect.arm),
-        "against": Name(effect.against),
-        "method": effect.method,
-        **estimate_cells(effect.value, effect.stderr, effect.interval, name="difference", is_signed=True),
-        "worth_more_traffic": Worded(effect.worth, said),
-        "verdict": effect.verdict.verdict,
-    }
 
 
 def worth_of(estimate: Estimate, plain: Estimate) -> float:

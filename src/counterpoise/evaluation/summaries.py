@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -130,7 +130,14 @@ def by_batch(state: State, last: int) -> Table:
     """What every target would have earned in each of the last batches, and how much more than what ran."""
     rows: list[dict[str, Cell]] = []
     for batch in state.batches[-last:]:
-        for reward, target, numbers in _of_targets(batch.summaries):
+        known = (
+            (reward, target, numbers)
+            for reward, targets in batch.summaries.items()
+            if isinstance(targets, Mapping)
+            for target, numbers in targets.items()
+            if target and isinstance(numbers, Mapping)
+        )
+        for reward, target, numbers in known:
             cells: dict[str, Cell] = {"batch": Name(batch.name)}
             cells |= {"reward": Name(reward)} if len(state.rewards) > 1 else {}
             cells["target"] = Name(target)
@@ -139,10 +146,3 @@ def by_batch(state: State, last: int) -> Table:
                 cells |= {kind: Number(value, error, kind == LIFT), f"{kind} ±": Number(error, error)}
             rows.append(cells)
     return Table(rows)
-
-
-def _of_targets(summaries: Summaries) -> Iterator[tuple[str, str, Mapping[str, object]]]:
-    for reward, targets in summaries.items():
-        for target, numbers in targets.items() if isinstance(targets, Mapping) else ():
-            if target and isinstance(numbers, Mapping):
-                yield reward, target, numbers
