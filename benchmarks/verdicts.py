@@ -30,7 +30,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import ESTIMATORS, beta_ips
 from counterpoise.evaluation import wording
 from counterpoise.evaluation.changes import SETTLED, WIDEST, alarm_limit
-from counterpoise.evaluation.estimates import IntervalOptions, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities
 from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.view import View
 from counterpoise.log.sketches import Keys, Sketch, row_keys
@@ -838,10 +838,10 @@ def stated(cell: tuple[str, float, int], runs: int, seed: int) -> list[tuple[str
         log = {"r": clicks.draw(random, effect), "p": columns["p"], "t": columns["t0"]}
         log["w"] = scale * log["t"] / log["p"]
         made = cp.evaluate(log, reward="r", propensity="p", target="t", estimator=["beta_ips", "lift"])
-        verdict, free = made.verdict().verdict, IntervalOptions(0.95, made.interval_method, ends_with_rewards=False)
-        ends = estimates(View(made.moments, ("t", "")), {name: ESTIMATORS[name] for name in made.estimators}, free)
+        verdict, how = made.verdict().verdict, IntervalOptions(0.95, made.interval_method)
+        free = Quantities(View(made.moments, ("t", "")), {name: ESTIMATORS[name] for name in made.estimators}, how)
         for name, value in (("beta_ips", truth), ("lift", truth - logged)):
-            count(name, verdict, made["t", name].interval, tuple(ends["t", name, None].interval), value)
+            count(name, verdict, made["t", name].interval, tuple(free.at(name).endless.interval()), value)
         relative = read(made).best.relative
         if relative is not None:
             count("relative", verdict, relative.interval, (-math.inf, math.inf), truth / logged - 1)

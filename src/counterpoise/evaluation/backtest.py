@@ -34,7 +34,7 @@ from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.table import frame
 from counterpoise.intervals import Interval, Method, check_level
-from counterpoise.intervals.method import normal_quantile
+from counterpoise.intervals.method import normal
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
@@ -340,9 +340,8 @@ def _replay(name: str, comparison: Comparison, outcome: Outcome, level: float) -
     if len(comparison.targets) > 1:
         raise OptionError(f"the comparison of {name!r} has {len(comparison.targets)} targets: a test is about one.")
     predicted = comparison.difference
-    reach = normal_quantile(level) * outcome.error
     measured = float(outcome.measured)
-    own = Interval(measured - reach, measured + reach, level, "normal")
+    own = normal(measured, outcome.error, level)
     return Replayed(name, predicted, comparison.verdict().verdict, measured, outcome.error, own)
 
 

@@ -18,8 +18,7 @@ from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.view import View
 from counterpoise.log.log import refuse_sampled
 from counterpoise.log.question import LOGGING, Question, part_of
-from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.log_moments import Contrast
+from counterpoise.moments import Floats
 from counterpoise.moments.spread import below
 from counterpoise.readers.progress import progress_bar
 
@@ -200,7 +199,10 @@ def _coverage_of(
 ) -> Coverage:
     contrast = (target, result.against)
     view = View(replace(result.moments, segment_columns=()), contrast)
-    carrying, estimate = _carrying(view, is_difference=result.is_difference(name)), result[target, name]
+    excess, estimate = view.excess[0], result[target, name]
+    # where policies agree on every row, their difference rests on rows not seen
+    is_bare = result.is_difference(name) and excess.mean(2, 0.0) <= 1e-24
+    carrying = 0.0 if is_bare else float(view.carrying[0])
     about = (target, name, result.level, result.method)
     ladder = result.ladders.get(target)
     weight = "" if ladder is None else ladder.choice.weight
@@ -212,14 +214,10 @@ def _coverage_of(
         population = tilted(population, lane.excess)
     groups = view.groups.shape[1]
     drawn = drawn_again(population, runs, groups=groups, random=random, report=report)
-    truth, lower, upper = _intervals(result, drawn, contrast, name)
-    return Coverage(*about, truth, lower, upper, carrying, units.are, weight)
-
-
-def _carrying(view: View, *, is_difference: bool) -> float:
-    """How many rows carry the answer; none if the policies agree on every row, so that the difference rests on rows not seen."""
-    excess = view.excess[0]
-    return 0.0 if is_difference and excess.mean(2, 0.0) <= 1e-24 else float(view.carrying[0])
+    made = estimates(View(drawn, contrast), {name: result.registry[name]}, IntervalOptions.of(result))
+    _, first, *rest = made.values()  # all logs together; the log itself; the logs drawn from it
+    lower, upper = (np.array([getattr(estimate.interval, end) for estimate in rest]) for end in ("lower", "upper"))
+    return Coverage(*about, first.value, lower, upper, carrying, units.are, weight)
 
 
 def _with_half_rows(units: Units, view: View) -> Units:
@@ -238,15 +236,6 @@ def _with_half_rows(units: Units, view: View) -> Units:
     }
     columns = dict(zip(names.targets, weights.values(), strict=True))
     return with_unseen(units, excess, columns, reward, mass)
-
-
-def _intervals(result: Result, drawn: LogMoments, contrast: Contrast, name: str) -> tuple[float, Floats, Floats]:
-    """The value of the log that the others were drawn from, and the ends of the intervals of those."""
-    options = IntervalOptions(result.level, result.interval_method, result.reward_bounds)
-    # all logs together; the log itself; the logs drawn from it
-    _, first, *rest = estimates(View(drawn, contrast), {name: result.registry[name]}, options).values()
-    lower, upper = (np.array([getattr(estimate.interval, end) for estimate in rest]) for end in ("lower", "upper"))
-    return first.value, lower, upper
 
 
 def _share(share: float) -> str:

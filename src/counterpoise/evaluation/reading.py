@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -26,16 +26,13 @@ from counterpoise.diagnostics.verdict import (
     WORDS,
     rows_until_ok,
 )
-from counterpoise.estimators import ESTIMATORS, Estimate, Estimator, gradient
-from counterpoise.estimators.estimate import estimate_of
-from counterpoise.evaluation.estimates import IntervalOptions, estimates, logged_range, reward_limits
+from counterpoise.estimators import ESTIMATORS, Estimate
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities
 from counterpoise.evaluation.ranking import Direction, Ranked, direction, ranking_of
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.evaluation.view import View
-from counterpoise.intervals.jackknife import jackknife_error
-from counterpoise.intervals.method import UNKNOWN, normal_quantile
+from counterpoise.intervals.quantity import times_to_show
 from counterpoise.log.question import LOGGING
-from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Segment, segment_text
 
 if TYPE_CHECKING:
@@ -44,8 +41,6 @@ if TYPE_CHECKING:
 Decision = Literal[Direction, "not decided", "cannot say"]
 
 LIFT = "lift"  # the estimator of how much more a target earns than the logging policy
-SURE = 5.0  # errors above 0 of the mean reward, from which a share of it has an error that the delta method knows
-POWER = 0.8  # of the test that a next step proposes
 FAR = 1000  # times the rows of this log: nobody will collect so many
 DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([ T]\d{2}:\d{2}.*)?)?")
 
@@ -302,25 +297,25 @@ class Reading:
     def _changes(self, target: str, among: int, *, is_whole: bool) -> list[Change]:
         """The changes by one target, over the whole log or in each of its segments, with intervals that hold for so many at once."""
         result, estimator, is_against_log = self.result, self.result.lift_of_best, self.is_against_log
-        level = 1 - (1 - result.level) / among
         log = replace(result.moments, segment_columns=()) if is_whole else result.moments  # there may be thousands
         view = View(log, (target, result.against))
-        options = IntervalOptions(level, result.interval_method, result.reward_bounds)
+        options = IntervalOptions.of(result, among=among)
         is_model_only = result.is_model_only(self.primary)  # of which no difference is a part
         has_lifts = not is_model_only and (bool(result.against) or not is_whole or self.has_lifts)
-        lifts = estimates(view, {LIFT: estimator}, options) if has_lifts else {}
-        shares = share_of(view, estimator, result.reward_bounds) if has_lifts and is_against_log else None
+        lifts = Quantities(view, {LIFT: estimator}, options) if has_lifts else None
         ran = view.whole.center + view.whole.average("s")
         changes = []
         for place in view.places if is_whole else view.places[1:]:
             k, verdict = view.place(place), result.verdict(target, place).of_units(self.unit)
-            lift = lifts[target, LIFT, place] if has_lifts else None
-            stated = result.estimates[target, self.primary, place]
-            if lift is not None and not result.against:
-                gap = gap_of(verdict.caveats)
-                lift = bounded(lift, estimator, rewards_of(result.moments, result.reward_bounds), gap)
-            elif lift is not None and not stated.identified:  # a comparison knows what is missing of either policy
-                lift = stated
+            lift, relative = None, None
+            if lifts is not None:
+                lift, stated = lifts.estimate(LIFT, place), result.estimates[target, self.primary, place]
+                if not result.against:
+                    rewards, gap = rewards_of(result.moments, result.reward_bounds), gap_of(verdict.caveats)
+                    lift = bounded(lift, estimator, rewards, gap)
+                elif not stated.identified:  # a comparison knows what is missing of either policy
+                    lift = stated
+                relative = lifts.share(LIFT, lift, place) if is_against_log else None
             decision: Decision = "not decided"
             if verdict.verdict == "not identified" and not is_model_only:
                 decision = "cannot say"
@@ -336,7 +331,7 @@ class Reading:
                     rows=int(view.whole.n[k]),
                     value=result.stated(target, self.primary, place),
                     lift=lift,
-                    relative=None if lift is None or shares is None else shares(lift, k),
+                    relative=relative,
                     ran=float(ran[k]),
                     decision=decision,
                     verdict=verdict,
@@ -359,12 +354,12 @@ class Reading:
         known = self.result.elsewhere.get(target)
         if lacks is None or known is None or not options.method.allows_differences:
             return None
-        view, estimator = View(known, (target, "")), ESTIMATORS[LIFT]
+        view = View(known, (target, ""))
         if view.carrying[0] < FEW_CARRYING:
             return None
-        lift = estimates(view, {LIFT: estimator}, options)[target, LIFT, None]
-        share = share_of(view, estimator, options.reward_bounds)(lift, 0)
-        return KnownPart(lacks.rest, known.n, int(lacks.numbers["rows"]), lift, share)
+        lifts = Quantities(view, {LIFT: ESTIMATORS[LIFT]}, options)
+        lift = lifts.estimate(LIFT)
+        return KnownPart(lacks.rest, known.n, int(lacks.numbers["rows"]), lift, lifts.share(LIFT, lift))
 
     # -- what to do ----------------------------------------------------------------------------------------------------
 
@@ -422,23 +417,18 @@ class Reading:
         return _rounded(variance * (lacks.numbers["share"] / error) ** 2)
 
     @property
-    def _reach(self) -> float:
-        """How many standard errors an effect must have for a test to find it."""
-        return normal_quantile(self.result.level) + normal_quantile(2 * POWER - 1)
-
-    @property
     def _tested_rows(self) -> int:
         """The rows of an A/B test that shows the change four times of five, to two digits; 0 where that is not known."""
         result, lift = self.result, self.best.lift
         # the sums of sampled rows tell errors, and not how much rewards vary
         if lift is None or not lift.identified or lift.value == 0 or result.against or result.rows_before is not None:
             return 0
-        variance = float(result.moments[self.best.target].covariance("s", "s"))
-        return _rounded(4 * variance * (self._reach / lift.value) ** 2)
+        spread = math.sqrt(float(result.moments[self.best.target].covariance("s", "s")))
+        return _rounded(4 * times_to_show(lift.value, spread, result.level))
 
     def _collect(self, lift: Estimate) -> Step:
         """How many rows would show a difference of this size, with the verdict `ok`."""
-        growth = (self._reach * lift.stderr / lift.value) ** 2 if lift.value else math.inf
+        growth = times_to_show(lift.value, lift.stderr, self.result.level)
         if not math.isfinite(growth) or growth > FAR:
             return Step("differ")
         rows = max(growth * self.result.n, 0.0 if self.best.verdict.verdict == "ok" else self.ok_rows)
@@ -456,62 +446,3 @@ def _rounded(rows: float) -> int:
         return 0
     scale = 10 ** max(math.floor(math.log10(max(rows, 1.0))) - 1, 0)
     return int(math.ceil(rows / scale) * scale)
-
-
-def share_of(
-    view: View, estimator: Estimator, reward_bounds: tuple[float, float] | None
-) -> Callable[[Estimate, int], Estimate | None]:
-    r"""What makes a difference in one place a share of what ran there, with the error of both.
-
-    .. math:: \operatorname{Var}(\hat\Delta / \bar r) \approx \operatorname{Var}(\hat\Delta - \rho \bar r) / \bar r^2, \qquad
-        \rho = \hat\Delta / \bar r
-
-    The interval of the difference is stretched by what that adds to its error, so that it keeps its kind and its level. Where rewards have
-    bounds, it ends where they do: nobody earns less than nothing.
-    """
-    rewards = reward_limits(view, reward_bounds)
-    ran = view.whole.center + view.whole.average("s")
-    with np.errstate(invalid="ignore", over="ignore"):  # a place all of whose rows are in one group has no others
-        alone, ratio = (_spread(view, estimator, is_share=is_share) for is_share in (False, True))
-        factor = np.where(alone > 0, ratio * np.abs(ran) / np.where(alone > 0, alone, 1.0), 1.0)
-        error = _spread(view, None, is_share=False)
-
-    def share(lift: Estimate, k: int) -> Estimate | None:
-        mean, stretch = float(ran[k]), float(factor[k])
-        if not mean > SURE * float(error[k]) or not math.isfinite(stretch):
-            return None
-        middle = lift.value if lift.identified else math.nan
-        ends = lift.interval
-        if lift.identified:
-            lower, upper = middle - stretch * (middle - ends.lower), middle + stretch * (ends.upper - middle)
-        else:
-            lower, upper = ends
-        limits = UNKNOWN
-        if rewards is not None:
-            least, most = (end if end > 0 else mean for end in logged_range(view, k, rewards))
-            limits = min(rewards[0] / least, rewards[0] / most) - 1, max(rewards[1] / least, rewards[1] / most) - 1
-        interval = replace(ends, lower=lower / mean, upper=upper / mean, limits=limits)
-        return replace(
-            lift, name="relative", value=middle / mean, stderr=stretch * lift.stderr / mean, interval=interval
-        )
-
-    return share
-
-
-def _spread(view: View, estimator: Estimator | None, *, is_share: bool) -> Floats:
-    """The error of a difference, of it as a share of what ran, or (without an estimator) of what ran, in every place."""
-
-    def value(moments: Moments) -> Estimate:
-        ran = np.asarray(moments.center + moments.average("s"))
-        if estimator is None:
-            return estimate_of("ran", ran, 0.0, moments.n, baseline=0.0)
-        made = estimator(moments)
-        share = np.asarray(made.value) / np.where(ran == 0, np.nan, ran)
-        return estimate_of("share", share, 0.0, moments.n, baseline=0.0) if is_share else made
-
-    if view.is_clustered:
-        without = np.nan_to_num(np.asarray(value(view.others).value))
-        return jackknife_error(without, view.groups.n)[0]
-    slopes = gradient(value, view.whole)
-    square = np.einsum("...i,...ij,...j->...", slopes, view.whole.scatter, slopes)
-    return np.asarray(np.sqrt(np.maximum(square, 0.0)) / np.maximum(np.asarray(view.whole.n), 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from counterpoise.diagnostics.verdict import which_way
 from counterpoise.display import Cell, Name, Number, Table, counted, level_of, number, shortened
 from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, worth_text
 from counterpoise.evaluation.backtest import Backtest
-from counterpoise.evaluation.reading import FAR, POWER
+from counterpoise.evaluation.reading import FAR
 from counterpoise.evaluation.wording import Scale, all_of, capital, decided, written
-from counterpoise.intervals.method import normal_quantile
+from counterpoise.intervals.quantity import times_to_show
 from counterpoise.report.first_screen import Opening, PictureRow, first_screen
 from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, forest_axis
@@ -148,8 +147,7 @@ def _steps(test: ABTest, best: str, unit: str) -> list[str]:
         ]
     if decision in ("higher", "lower"):
         return [which_way(test.reward).reason]
-    reach = (normal_quantile(test.level) + normal_quantile(2 * POWER - 1)) * effect.stderr
-    growth = (reach / effect.value) ** 2 if effect.value else math.inf
+    growth = times_to_show(effect.value, effect.stderr, test.level)
     if not growth < FAR:
         earn = "earn" if test.minimize is False else "come to"
         return [f"Stop the test: {shortened(best)} and {shortened(test.against)} {earn} about the same."]
