@@ -1,5 +1,7 @@
 """What every front end reads and says: the change against what ran, the decision, the trust and the next step."""
 
+import math
+import pickle
 import re
 
 import numpy as np
@@ -7,6 +9,8 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
+from counterpoise.diagnostics import CODES, Caveat
+from counterpoise.display import as_written, number
 from counterpoise.evaluation import wording
 from counterpoise.evaluation.reading import read
 
@@ -241,3 +245,40 @@ def test_from_what_to_what_never_contradicts_the_change(factor):
     size, ran, value = (float(x) for x in re.search(r"\+(\d+) %.*from ([\d.]+) to ([\d.]+)", said).groups())
     # two estimates, within an error of each other
     assert 100 * (value / ran - 1) == pytest.approx(size, abs=100 * reading.best.relative.stderr + 0.5)
+
+
+UNUSUAL = {
+    "few": lambda log: log.head(40),
+    "twice": lambda log: pl.concat([log, log.head(3000)]),
+    "lost": lambda log: log.with_columns(click=pl.when(pl.int_range(pl.len()) % 7 > 0).then("click")),
+    "wrong": lambda log: log.with_columns(p=0.6 * pl.col("p")),
+}
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+def test_what_is_counted_has_the_name_that_its_readers_give_it(unusual, tmp_path):
+    """No sentence says row where each is a visit: not the answer, a caveat, a next step, a heading nor the glossary."""
+    log = UNUSUAL[unusual](pl.DataFrame(shop()))
+    result = cp.evaluate(log, **PARTS, target=["good", "bad"], key="user", drop_bad_rows=True).per("visit")
+    assert result.verdict("good").caveats
+    page = result.report(tmp_path / "report.html", rows=False).read_text()
+    page = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    for text in (repr(result), page):
+        assert "visits" in text
+        words = re.sub("|".join(CODES), "", text)  # codes are the same whatever is counted
+        assert re.findall(r".{0,40}\b[Rr]ows?\b.{0,20}", words) == []
+
+
+def test_a_sentence_is_about_another_unit_without_being_rewritten():
+    caveat = Caveat("few-clusters", "<A row> of 'my row' and <rows>.", do="Pass `groups=100` for <a row>.")
+    about = caveat.of_policy("<rows>").of_units("episode").of_units("visit")
+    assert about.reason == "<rows>: A visit of 'my row' and visits. Pass groups=100 for a visit."
+    assert pickle.loads(pickle.dumps(about.reason)).render(lambda *_: "--groups").endswith("Pass --groups for a visit.")
+    assert caveat.reason == "A row of 'my row' and rows. Pass groups=100 for a row."
+
+
+def test_a_number_as_it_is_written_is_written_the_same():
+    random = np.random.default_rng(0)
+    values, errors = np.exp(random.normal(0, 8, 2000)) * random.choice([-1, 1], 2000), np.exp(random.normal(0, 5, 2000))
+    for value, error in [*zip(values, errors, strict=True), (0.125, 0.01), (0.0, 0.0), (2e13, 1.0), (math.inf, 1.0)]:
+        assert number(as_written(value, error), error) == number(value, error)

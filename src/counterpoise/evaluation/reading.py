@@ -133,7 +133,7 @@ class Change:
 class Step:
     """What to do next, for how many rows (0 where nobody can tell), and about which caveat."""
 
-    kind: Literal["cure", "explore", "ask", "keep", "differ", "collect", "ask again", "test", "go on exploring", "rely"]
+    kind: Literal["cure", "explore", "ask", "stay", "differ", "collect", "ask again", "test", "go on exploring", "rely"]
     rows: int = 0
     caveat: Caveat | None = None
 
@@ -175,12 +175,23 @@ class Reading:
         """What is counted: a row, a list, or what its readers call it."""
         return self.result.unit or self.result.moments.weight.unit
 
+    @property
+    def sampled_from(self) -> int | None:
+        """How many rows there were before sampling; None if they were not sampled."""
+        return self.result.rows_before
+
+    @property
+    def divided_by(self) -> str | None:
+        """What rewards are divided by, None if by nothing; empty where stored moments have forgotten its name."""
+        question = self.result.question
+        return (question and question.log.per) or "" if self.result.moments.per else None
+
     @cached_property
-    def per(self) -> int:
+    def per_units(self) -> int:
         """How many units a value is said to be of: a hundred where rewards are shares, one elsewhere."""
         moments = self.result.moments
         low, high = float(np.fmin.reduce(moments.reward_min)), float(np.fmax.reduce(moments.reward_max))
-        is_share = low >= 0.0 and high <= 1.0 and moments.weight.unit == "row" and not moments.per
+        is_share = low >= 0.0 and high <= 1.0 and moments.weight.unit == "row" and self.divided_by is None
         return 100 if is_share else 1
 
     @property
@@ -382,7 +393,7 @@ class Reading:
         if steps and decision != "worse":
             return (*steps, *questions)
         if decision == "worse":
-            steps.append(Step("keep"))
+            steps.append(Step("stay"))
         elif decision == "not decided" and change.lift is not None:
             steps.append(self._collect(change.lift))
         elif caveats:
@@ -421,7 +432,7 @@ class Reading:
         """The rows of an A/B test that shows the change four times of five, to two digits; 0 where that is not known."""
         result, lift = self.result, self.best.lift
         # the sums of sampled rows tell errors, and not how much rewards vary
-        if lift is None or not lift.identified or lift.value == 0 or result.against or result.rows_before is not None:
+        if lift is None or not lift.identified or lift.value == 0 or result.against or self.sampled_from is not None:
             return 0
         spread = math.sqrt(float(result.moments[self.best.target].covariance("s", "s")))
         return _rounded(4 * times_to_show(lift.value, spread, result.level))

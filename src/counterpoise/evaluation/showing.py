@@ -412,7 +412,7 @@ def _said(result: Result) -> dict[str, object]:
     """What both documents begin with: what was asked, the answer in words, the change by every target in every segment, and sizes."""
     reading = read(result)
     mean, error = reading.logged
-    before, looks = result.rows_before, result.moments.looks
+    before, looks = reading.sampled_from, result.moments.looks
     places = [change for target in reading.changes for change in reading.segments(target.target)]
     return {
         "reward": result.reward,

@@ -52,15 +52,14 @@ def rival(reading: Reading) -> str:
 
 def divisor(reading: Reading) -> str:
     """What a value is of one of: a unit, or what the reward is divided by; stored moments have forgotten its name."""
-    question = reading.result.question
-    if not reading.result.moments.per:
+    if reading.divided_by is None:
         return reading.unit
-    return shortened(question.log.per) if question is not None and question.log.per else "what it is divided by"
+    return shortened(reading.divided_by) if reading.divided_by else "what it is divided by"
 
 
 def units(reading: Reading) -> str:
     """What values are of: row, or 100 rows."""
-    return divisor(reading) if reading.per == 1 else f"{reading.per} {reading.unit}s"
+    return divisor(reading) if reading.per_units == 1 else f"{reading.per_units} {reading.unit}s"
 
 
 def asked(reading: Reading) -> Phrase:
@@ -71,7 +70,7 @@ def asked(reading: Reading) -> Phrase:
     parts: list[Part] = [Name(reading.reward), f" per {divisor(reading)}, had ", who]
     parts += [f" run instead of {rival(reading)}", " · less is better" if result.minimize else ""]
     parts += [" · ", Name(log)] if log else []
-    rows = sample_of(result.n, reading.unit, result.rows_before)
+    rows = sample_of(result.n, reading.unit, reading.sampled_from)
     return Phrase([*parts, f" · {rows}" + ("" if labels is None else f", {labels:,} of them labeled")])
 
 
@@ -134,7 +133,7 @@ def written(estimate: Estimate | None, scale: Scale) -> tuple[str, str]:
 def amount(reading: Reading, value: float, error: float) -> Number:
     """A value of so many units as `units` says, to the digits of its error."""
     # rounded before it is multiplied, so that a tie falls the same way everywhere
-    return Number(reading.per * as_written(value, error), reading.per * error)
+    return Number(reading.per_units * as_written(value, error), reading.per_units * error)
 
 
 # -- The answer --------------------------------------------------------------------------------------------------------
@@ -300,7 +299,7 @@ def _step(reading: Reading, step: Step) -> str:
     half = f": {about}, half of them with it, would confirm a change of this size" if step.rows else ""
     decide = f"Collect {about}: that many would show a difference of this size."
     return {
-        "keep": f"Keep {against}.",
+        "stay": f"Keep {against}.",
         "differ": f"Look for a policy that differs more: this one and {against} {earn} about the same.",
         "collect": decide if step.rows else f"Collect more {unit} before you decide.",
         "ask again": f"Collect {about if step.rows else f'more {unit}'}, and ask again.",
