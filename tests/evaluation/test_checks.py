@@ -11,7 +11,8 @@ from counterpoise.cli.options import cluster_of
 from counterpoise.cli.wording import as_option, options_are, written
 from counterpoise.diagnostics import CODES
 from counterpoise.diagnostics.together import moving_together
-from counterpoise.engines.registry import columns_of
+from counterpoise.engines.registry import Files, LogEngine, columns_of, rows
+from counterpoise.engines.sampling import First, Ids, Spread
 from counterpoise.errors import LogError, OptionError
 from counterpoise.log.log import Log
 from counterpoise.log.parts import ids_among
@@ -81,9 +82,9 @@ def test_rows_that_share_a_usual_value_are_no_repeats_unless_they_were_sent_agai
     }[kind]()
     once = log.with_columns(**{name: pl.Series(values) for name, values in column.items()})
     again = pl.concat([once, once.head(400)])
-    for rows, are_odd in ((once, False), (again, True), (pl.concat([once, once]), True)):
-        assert bool(caveats(cp.evaluate(rows, **ASKED), "repeated-rows")) == are_odd
-        assert bool([one for one in cp.doctor(rows, **ASKED).findings if one.about == "rows"]) == are_odd
+    for kept, are_odd in ((once, False), (again, True), (pl.concat([once, once]), True)):
+        assert bool(caveats(cp.evaluate(kept, **ASKED), "repeated-rows")) == are_odd
+        assert bool([one for one in cp.doctor(kept, **ASKED).findings if one.about == "rows"]) == are_odd
 
 
 def test_rows_of_few_coarse_columns_repeat_by_chance():
@@ -490,3 +491,78 @@ def test_actions_that_are_missing_do_not_make_propensities_odds():
     odds = log.with_columns(p=pl.lit(0.5), chosen=pl.lit(1))  # of 1 to 2; this target tells, and by its own name
     (caveat,) = caveats(cp.evaluate(odds, **asked, propensity="p"), MISREAD)
     assert "the mean weight of new is" in caveat.text
+
+
+# -- what the checks of one evaluation share ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["frame", "parquet"])
+def test_all_checks_look_at_one_sample_of_first_rows(source, monkeypatch, tmp_path):
+    g = np.random.default_rng(0)
+    log = a_log(taste=0.0).with_columns(p=pl.Series(g.integers(1, 99, 4000) / 500.0), pdrop=pl.lit(0.5))
+    log.write_parquet(tmp_path / "log.parquet")
+    takes, take = [], Files.take if source == "parquet" else LogEngine.take
+
+    def counted(engine, question, some):
+        takes.append(type(some))
+        return take(engine, question, some)
+
+    monkeypatch.setattr(Files if source == "parquet" else LogEngine, "take", counted)
+    result = cp.evaluate(log if source == "frame" else tmp_path / "log.parquet", **ASKED)
+    codes = {caveat.code for caveat in result.verdict().caveats}
+    assert {"counted-propensities", "sampling-not-named"} <= codes
+    assert takes.count(First) == 1
+
+
+def test_the_doctor_and_evaluate_say_the_same_of_the_same_log():
+    g = np.random.default_rng(0)
+    log = a_log(taste=0.0).with_columns(p=pl.Series(g.integers(1, 99, 4000) / 500.0), pdrop=pl.lit(0.5))
+    log = pl.concat([log, log.head(400)])
+    found = {caveat.code: caveat for caveat in cp.doctor(log, **ASKED).findings}
+    (evaluated,) = caveats(cp.evaluate(log, **ASKED), "sampling-not-named")
+    assert found["sampling-not-named"].reason == evaluated.reason
+    (evaluated,) = caveats(cp.evaluate(log, **ASKED), "counted-propensities")
+    assert evaluated.text.startswith(found["counted-propensities"].text.partition("Weights from counts")[0])
+    assert found["counted-propensities"].do == evaluated.do
+    (evaluated,) = caveats(cp.evaluate(log, **ASKED), "repeated-rows")
+    assert found["repeated-rows"].reason == evaluated.reason
+
+
+def test_a_slim_question_reads_weights_and_rewards_alone_and_what_is_kept():
+    log = a_log().with_columns(id=pl.int_range(pl.len()), country=pl.lit("DE"))
+    more = {"key": "id", "segment": "country", "cluster": "user_id", "control": {"x": 0.0}}
+    question = cp.evaluate(log, **ASKED, **more).question
+
+    def read(*kept):
+        return {column for _, column in question.slim(*kept).columns}
+
+    assert read() == {"r", "p", "t"}
+    for keep, column in (("key", "id"), ("segment", "country"), ("cluster", "user_id"), ("controls", "x")):
+        assert read(keep) == {"r", "p", "t", column}
+    assert question.slim().groups == 1
+
+
+@pytest.mark.parametrize("source", ["frame", "lazy", "pandas", "mapping", "parquet", "duckdb"])
+def test_rows_are_taken_in_one_way_wherever_they_are(source, tmp_path):
+    log, connection = a_log(1000, 100).with_columns(row=pl.int_range(pl.len())), duckdb.connect()
+    log.write_parquet(tmp_path / "log.parquet")
+    data = {
+        "frame": lambda: log,
+        "lazy": log.lazy,
+        "pandas": log.to_pandas,
+        "mapping": lambda: {name: log[name].to_numpy() for name in log.columns},
+        "parquet": lambda: tmp_path / "log.parquet",
+        "duckdb": lambda: connection.from_arrow(log.to_arrow()),
+    }[source]()
+    question = cp.evaluate(data, **ASKED, cluster="user_id", where="x > -9").question
+    first = rows(question, First(30), ["row"])
+    assert first["row"].to_list() == list(range(30))
+    assert {"r", "p", "t"} <= set(first.columns)
+    assert "user_id" not in first.columns
+    spread = rows(question, Spread(100, 1000), ["row"])
+    assert 60 < spread.height < 140
+    assert source == "duckdb" or spread["row"].max() > 900
+    some = rows(question, Ids("user_id", 4), ["user_id", "row"])
+    whole = log.filter(pl.col("user_id").is_in(some["user_id"].implode()))
+    assert sorted(some["row"]) == sorted(whole["row"])  # all rows of some ids
+    assert 0 < some.height < 600

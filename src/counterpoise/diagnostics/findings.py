@@ -132,10 +132,11 @@ class Counted:
         )
         expression = f"({sql_name(column)} * {self.draws} + 1) / {self.draws + 1}"
         rounded = "; if they were rounded, log all digits" if may_be_rounded else ""
-        do = (
-            "Compute them instead, such as with cp.propensities.thompson_beta. If they were counted and that is no longer possible, pass "
-            f"{_as_propensity(expression, is_array)}{rounded}."
-        )
+        do = "Compute them instead, such as with cp.propensities.thompson_beta. If they were counted and that is no longer possible, "
+        if is_array:  # of which no expression is computed
+            do += f"pass an array of {verbatim(expression)} as propensity{rounded}."
+        else:
+            do += f"pass `propensity={expression!r}`{rounded}."
         return Caveat(COUNTED, text, {"draws": self.draws, "excess": self.excess}, do)
 
 
@@ -390,9 +391,12 @@ class Witnesses:
         means = {
             what: (float(mean[0]), float(error[0])) for what, (mean, error) in zip(self._said, whole, strict=False)
         }
-        agree = _independent(
-            [w for w, (mean, error) in zip((*weights, *per_action), whole, strict=True) if _agree(mean, error, PRECISE)]
-        )
+        alone: list[Floats] = []  # weights that agree and are not nearly the same
+        for w, (mean, error) in zip((*weights, *per_action), whole, strict=True):
+            alike = (np.corrcoef(w, other)[0, 1] > SAME or w.std() == 0 == other.std() for other in alone)
+            if _agree(mean, error, PRECISE) and not any(alike):
+                alone.append(w)
+        agree = len(alone)
         against = False
         if (
             action is not None
@@ -447,16 +451,6 @@ def _differ(parts: NDArray[Any]) -> bool:
     """Whether parts differ, so that agreement of each does not follow from that of the whole."""
     known = parts[parts > 0]
     return len(known) > 1 and bool(known.max() > APART * known.min())
-
-
-def _independent(weights: Sequence[Floats]) -> int:
-    """How many of several weights are not nearly the same."""
-    alone: list[Floats] = []
-    for w in weights:
-        with np.errstate(all="ignore"):
-            if not any(np.corrcoef(w, other)[0, 1] > SAME or w.std() == 0 == other.std() for other in alone):
-                alone.append(w)
-    return len(alone)
 
 
 def _as_propensity(expression: str, is_array: bool) -> str:
@@ -530,8 +524,8 @@ def about_densities(
     scale = f"/ {10 ** (math.ceil(math.log10(highest)) + 1)}"  # with room for rows that were not looked at
     shown = {target: f"{sql_name(source)} {scale}" for target, source in targets.items()}
     made = f"{sql_name(named)} {scale}"
-    do = f"pass {_as_propensity(made, is_array)} and `target={shown!r}`."
-    do = f"Only ratios of densities count, so give all of them in another unit: {do}"
+    how = _as_propensity(made, is_array)
+    do = f"Only ratios of densities count, so give all of them in another unit: pass {how} and `target={shown!r}`."
     return Caveat(MISREAD, said, do=do)
 
 
@@ -564,23 +558,22 @@ def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> dict[str, 
     if len(r) < ENOUGH or r.std() <= 0:
         return {}
     folds = folds_of(row_ids(frame, (), 0), 2)
-    shares = {name: _r2(frame.get_column(name), r, folds) for name in known}
+    shares: dict[str, float] = {}
+    for name in (
+        known
+    ):  # the mean reward by value of a column, or by hundredths of the rows if it has many, on rows of the other fold
+        values = frame.get_column(name)
+        if values.dtype.is_nested():
+            continue
+        codes = values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+        if codes.max() > VALUES:
+            if not (values.dtype.is_numeric() or values.dtype.is_temporal()):
+                continue
+            codes = (values.rank("average").fill_null(0).to_numpy() * VALUES / (len(r) + 1)).astype(np.int64)
+        predicted = np.empty(len(r))
+        for fold in (0, 1):
+            own = folds == fold
+            n, total = (np.bincount(codes[~own], weights, codes.max() + 1) for weights in (None, r[~own]))
+            predicted[own] = ((total + r[~own].mean()) / (n + 1))[codes[own]]
+        shares[name] = float(1 - np.square(r - predicted).sum() / np.square(r - r.mean()).sum())
     return {name: share for name, share in shares.items() if share >= LEAKS}
-
-
-def _r2(values: pl.Series, r: Floats, folds: NDArray[np.int64]) -> float:
-    """The out-of-fold R² of the mean reward by bin of the column: by value, or by hundredths of the rows if there are many values."""
-    if values.dtype.is_nested():
-        return 0.0
-    codes = values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
-    if codes.max() > VALUES:
-        if not (values.dtype.is_numeric() or values.dtype.is_temporal()):
-            return 0.0
-        codes = (values.rank("average").fill_null(0).to_numpy() * VALUES / (len(r) + 1)).astype(np.int64)
-    predicted = np.empty(len(r))
-    for fold in (0, 1):
-        own = folds == fold
-        n = np.bincount(codes[~own], minlength=codes.max() + 1)
-        total = np.bincount(codes[~own], r[~own], minlength=codes.max() + 1)
-        predicted[own] = ((total + r[~own].mean()) / (n + 1))[codes[own]]
-    return float(1 - np.square(r - predicted).sum() / np.square(r - r.mean()).sum())

@@ -70,29 +70,25 @@ def sample_ratio(rows: Mapping[str, Floats], planned: Mapping[str, float] | None
     if planned is None:
         return SampleRatio(counts, None, float("nan"))
     arms, shares = np.stack(list(rows.values())), np.array([planned[name] for name in rows])
-    return SampleRatio(counts, dict(planned), _by_cluster(arms, shares) if is_clustered else _by_row(arms, shares))
-
-
-def _by_row(arms: Floats, shares: Floats) -> float:
-    counts = arms.sum(axis=1)
-    n = counts.sum()
-    if len(counts) == 2 and n <= EXACT:
-        k, share, n = float(counts[0]), float(shares[0]), int(n)
-        below, above = bdtr(k, n, share), 1.0 - (bdtr(k - 1, n, share) if k else 0.0)
-        return float(min(2.0 * min(below, above), 1.0))
-    return float(chdtrc(len(counts) - 1, (np.square(counts - n * shares) / (n * shares)).sum()))
-
-
-def _by_cluster(arms: Floats, shares: Floats) -> float:
-    """Hotelling's test of all shares but the last, whose covariance is that of leaving out one group at a time."""
-    arms = arms[:, arms.sum(axis=0) > 0]
-    free, groups = len(shares) - 1, arms.shape[1]
-    if groups <= free + 1:
-        return float("nan")
     total = arms.sum(axis=1)
-    without = (total[:, None] - arms) / (total.sum() - arms.sum(axis=0))
-    apart = without[:free] - without[:free].mean(axis=1, keepdims=True)
-    covariance = (groups - 1) / groups * apart @ apart.T
-    off = (total / total.sum() - shares)[:free]
-    statistic = float(off @ np.linalg.pinv(covariance) @ off)
-    return float(fdtrc(free, groups - free, statistic * (groups - free) / (free * (groups - 1))))
+    n = total.sum()
+    if (
+        is_clustered
+    ):  # Hotelling's test of all shares but the last, whose covariance is that of leaving out one group at a time
+        arms = arms[:, arms.sum(axis=0) > 0]
+        free, groups = len(shares) - 1, arms.shape[1]
+        if groups <= free + 1:
+            return SampleRatio(counts, dict(planned), float("nan"))
+        without = (total[:, None] - arms) / (n - arms.sum(axis=0))
+        apart = without[:free] - without[:free].mean(axis=1, keepdims=True)
+        covariance = (groups - 1) / groups * apart @ apart.T
+        off = (total / n - shares)[:free]
+        statistic = float(off @ np.linalg.pinv(covariance) @ off)
+        p = fdtrc(free, groups - free, statistic * (groups - free) / (free * (groups - 1)))
+    elif len(total) == 2 and n <= EXACT:
+        k, share, m = float(total[0]), float(shares[0]), int(n)
+        below, above = bdtr(k, m, share), 1.0 - (bdtr(k - 1, m, share) if k else 0.0)
+        p = min(2.0 * min(below, above), 1.0)
+    else:
+        p = chdtrc(len(total) - 1, (np.square(total - n * shares) / (n * shares)).sum())
+    return SampleRatio(counts, dict(planned), float(p))

@@ -53,8 +53,24 @@ def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | N
     SeemingLists(position='slot', list='query', lists=2)
     """
     free = [name for name in schema.names() if name not in taken]
-    positions = _positions(frame, schema, free)
-    ids = _ids(frame, schema, free)
+    numbers = [name for name in free if schema[name].is_integer() or (schema[name].is_float() and says_position(name))]
+    if not numbers:
+        return None
+    labels = [name for name in free if schema[name].is_integer() or schema[name] in (pl.String, pl.Categorical)]
+    every = list(dict.fromkeys((*numbers, *labels)))
+    wanted = [pl.len().alias("rows")]
+    wanted += [column(name).drop_nulls().n_unique().alias(f"count {k}") for k, name in enumerate(every)]
+    wanted += [column(name).min().alias(f"low {k}") for k, name in enumerate(numbers)]
+    wanted += [column(name).max().alias(f"high {k}") for k, name in enumerate(numbers)]
+    sizes = collect(frame.select(wanted)).row(0, named=True)
+    positions: dict[str, range] = {}  # the columns that count from 0 or 1 without a gap, and how far
+    for k, name in enumerate(numbers):
+        low, high = sizes[f"low {k}"], sizes[f"high {k}"]
+        if low in (0, 1) and low < high <= LONGEST and sizes[f"count {k}"] == high - low + 1:
+            positions[name] = range(int(low), int(high) + 1)
+    # those whose values repeat, but not on more rows than a list can have
+    counts = {name: sizes[f"count {k}"] for k, name in enumerate(every)}
+    ids = [name for name in labels if sizes["rows"] / LONGEST <= counts[name] < sizes["rows"] / 1.2]
     pairs = [(x, y) for x, y in product(positions, ids) if x != y]
     # shorter positions first, since the lists themselves may be numbered from 0, too
     pairs.sort(key=lambda pair: (-says_position(pair[0]) - says_list(pair[1]), len(positions[pair[0]])))
@@ -147,35 +163,6 @@ def says_list(name: str) -> bool:
 def _plain(name: str) -> str:
     """`requestId` as request_id."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-
-
-def _positions(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> dict[str, range]:
-    """The columns that count from 0 or 1 without a gap, and how far they count."""
-    numbers = [name for name in free if schema[name].is_integer() or (schema[name].is_float() and says_position(name))]
-    if not numbers:
-        return {}
-    wanted: list[pl.Expr] = []
-    for k, name in enumerate(numbers):
-        x = column(name)
-        wanted += [x.min().alias(f"low {k}"), x.max().alias(f"high {k}"), x.drop_nulls().n_unique().alias(f"count {k}")]
-    extents = collect(frame.select(wanted)).row(0, named=True)
-    positions = {}
-    for k, name in enumerate(numbers):
-        low, high, count = extents[f"low {k}"], extents[f"high {k}"], extents[f"count {k}"]
-        if low in (0, 1) and low < high <= LONGEST and count == high - low + 1:
-            positions[name] = range(int(low), int(high) + 1)
-    return positions
-
-
-def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
-    """The columns whose values repeat, but not on more rows than a list can have."""
-    names = [name for name in free if schema[name].is_integer() or schema[name] in (pl.String, pl.Categorical)]
-    if not names:
-        return []
-    counts = [column(name).drop_nulls().n_unique().alias(f"count {k}") for k, name in enumerate(names)]
-    sizes = collect(frame.select(pl.len().alias("rows"), *counts)).row(0, named=True)
-    n = sizes["rows"]
-    return [name for k, name in enumerate(names) if n / LONGEST <= sizes[f"count {k}"] < n / 1.2]
 
 
 def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:

@@ -38,7 +38,7 @@ WHICH_WAY = "less-may-be-better"
 ROWS, EXPLORE = (
     "Collect more <rows>.",
     "Let what runs try the actions that are missing.",
-)  # cures that the story says in numbers
+)  # cures whose next step has a number of rows
 CHECK_PROPENSITIES = (
     "Check what the logger writes: the probability of the action that it took, after every rule, as a share (no percentage, logarithm or "
     "odds); where it explored, ε/K and not ε."
@@ -188,7 +188,7 @@ CODES: Mapping[str, Code] = {
     "no-valid-rows": Code("fix", "Every row is invalid, so that nothing can be said of a target."),
     "context-tells-reward": Code("fix", "A column of the context was probably written after the choice."),
     "single-action": Code("fix", "Every propensity is 1: the logging policy never varied."),
-    "broken-lists": Code("fix", "Lists lack positions or have one twice."),
+    "broken-lists": Code("fix", "Some lists lack positions or have one twice."),
     "rounded-propensities": Code("look", "Propensities have so few digits that large weights are off."),
     "default-propensities": Code("look", "One value of the propensities is more common than all others together."),
     "count-of-actions": Code("look", "The mean of 1/propensity is not the number of actions."),
@@ -382,14 +382,19 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     def of_each(check: Callable[[Diagnostics], Iterator[Caveat]]) -> list[Caveat]:
         return [caveat.of_policy(name) for name, policy in policies.items() for caveat in check(policy)]
 
-    caveats = of_each(_fatal) or [
-        *of_each(_of_weights),
-        *_of_difference(policies, carrying, differing),
-        *_equal_rewards(shared),
-        *_of_log(shared),
-        *of_each(below_one),
-        *_of_dropped_rows(shared),
-    ]
+    fatal, own = of_each(_fatal), []
+    is_none = differing <= 1e-24  # rounding: the policies agree on every row
+    if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
+        text = "The policies agree on every <row> of this log. If they differ at all, it is on <rows> that the log does not have."
+        own.append(Caveat("policies-agree", text))
+    elif not is_none and carrying < FEW_DIFFERING and not shared.has_equal_rewards:
+        text = (
+            f"About {below(carrying, FEW_DIFFERING)} <rows> carry the difference; {FEW_DIFFERING} or more are needed for ok: the policies "
+            "differ on too few <rows>, or on too few with the outcome that matters."
+        )
+        own.append(Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_DIFFERING}))
+    own += [*_equal_rewards(shared), *_of_log(shared)]
+    caveats = fatal or [*of_each(_of_weights), *own, *of_each(below_one), *_of_dropped_rows(shared)]
     return Verdict(tuple(caveats)).of_units(shared.unit)
 
 
@@ -501,29 +506,14 @@ def _mean_weight(diagnostics: Diagnostics) -> str:
 def _of_evidence(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What is wrong with the rows that carry a value."""
     carrying = diagnostics.carrying_rows
-    if diagnostics.has_equal_rewards:
-        yield from _equal_rewards(diagnostics)
-    elif carrying < FEW_CARRYING:
+    yield from _equal_rewards(diagnostics)
+    if carrying < FEW_CARRYING and not diagnostics.has_equal_rewards:
         why = "the outcome that matters is too rare among the <rows> with large weights."
         if diagnostics.weight_rows < FEW_WEIGHTS:
             heavy = f" (Pareto k = {diagnostics.pareto_k:.2f})" if diagnostics.pareto_k > HEAVY_TAIL else ""
             why = f"a few <rows> have most of the weight{heavy}, and <rows> not seen yet could move it."
         text = f"About {below(carrying, FEW_CARRYING)} <rows> carry this answer; {FEW_CARRYING} or more are needed for ok: {why}"
         yield Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_CARRYING})
-
-
-def _of_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Iterator[Caveat]:
-    """What is wrong with the rows that carry a difference."""
-    is_none = differing <= 1e-24  # rounding: the policies agree on every row
-    if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
-        text = "The policies agree on every <row> of this log. If they differ at all, it is on <rows> that the log does not have."
-        yield Caveat("policies-agree", text)
-    elif not is_none and carrying < FEW_DIFFERING and not next(iter(policies.values())).has_equal_rewards:
-        text = (
-            f"About {below(carrying, FEW_DIFFERING)} <rows> carry the difference; {FEW_DIFFERING} or more are needed for ok: the policies "
-            "differ on too few <rows>, or on too few with the outcome that matters."
-        )
-        yield Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_DIFFERING})
 
 
 def _equal_rewards(diagnostics: Diagnostics) -> Iterator[Caveat]:
@@ -571,42 +561,32 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
 
 def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What dropping bad rows may have done to the answer."""
-    dropped, do = diagnostics.dropped, "Fix the bad <rows> in the log, and ask again."
+    n, dropped, stderr = diagnostics.n, diagnostics.dropped, diagnostics.mean_reward_stderr
+    shift, do = diagnostics.unknown_shift, "Fix the bad <rows> in the log, and ask again."
     if diagnostics.has_unknown_rewards:
-        text, do = _unknown_rewards(diagnostics), "Find out what they earned: if a missing reward means 0, write a 0."
-    elif diagnostics.lost_rewards:
-        text = _lost_rewards(diagnostics)
-    elif dropped > MANY_DROPPED * (diagnostics.n + dropped):
         text = (
-            f"{dropped:,} of {diagnostics.n + dropped:,} <rows> were dropped as bad, and the rest may not be like them."
+            f"{_percent(diagnostics.unknown_share)} of the log's <rows> were dropped because their reward is missing or not a number. "
+            f"Other rewards are from {diagnostics.reward_min:g} to {diagnostics.reward_max:g}, so those <rows> could move the answer by "
+            f"up to {shift:.2g}, about {shift / stderr if stderr > 0 else math.inf:.2g} standard errors."
         )
+        do = "Find out what they earned: if a missing reward means 0, write a 0."
+    elif diagnostics.lost_rewards:
+        mean = diagnostics.mean_reward
+        whole = mean + diagnostics.dropped_shift
+        total = whole * (n + diagnostics.dropped_rewards)
+        lost = total - mean * n
+        share = f", and {lost / total:.0%} of the reward with them" if diagnostics.reward_min >= 0 and lost > 0 else ""
+        text = (
+            f"{dropped:,} of {n + dropped:,} <rows> ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
+            f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if <rows> were bad "
+            "at random), so the <rows> behind the answer are not like those of the log."
+        )
+    elif dropped > MANY_DROPPED * (n + dropped):
+        text = f"{dropped:,} of {n + dropped:,} <rows> were dropped as bad, and the rest may not be like them."
     else:
         return
-    numbers = {"dropped": dropped, "unknown_share": diagnostics.unknown_share, "shift": diagnostics.unknown_shift}
+    numbers = {"dropped": dropped, "unknown_share": diagnostics.unknown_share, "shift": shift}
     yield Caveat("dropped-rows", text, numbers, do)
-
-
-def _unknown_rewards(diagnostics: Diagnostics) -> str:
-    shift, stderr = diagnostics.unknown_shift, diagnostics.mean_reward_stderr
-    errors = shift / stderr if stderr > 0 else math.inf
-    return (
-        f"{_percent(diagnostics.unknown_share)} of the log's <rows> were dropped because their reward is missing or not a number. Other "
-        f"rewards are from {diagnostics.reward_min:g} to {diagnostics.reward_max:g}, so those <rows> could move the answer by up to "
-        f"{shift:.2g}, about {errors:.2g} standard errors."
-    )
-
-
-def _lost_rewards(diagnostics: Diagnostics) -> str:
-    m, n, mean, dropped = diagnostics.dropped_rewards, diagnostics.n, diagnostics.mean_reward, diagnostics.dropped
-    whole = mean + diagnostics.dropped_shift
-    total = whole * (n + m)
-    lost = total - mean * n
-    share = f", and {lost / total:.0%} of the reward with them" if diagnostics.reward_min >= 0 and lost > 0 else ""
-    return (
-        f"{dropped:,} of {n + dropped:,} <rows> ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
-        f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if <rows> were bad at "
-        "random), so the <rows> behind the answer are not like those of the log."
-    )
 
 
 def _percent(share: float) -> str:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import polars as pl
 
 from counterpoise.engines.query import FIRST, center_of
-from counterpoise.engines.registry import engine_of, first_rows
+from counterpoise.engines.registry import engine_of
+from counterpoise.engines.sampling import First, Peek
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
 from counterpoise.log.lists import DEEPEST, EPISODE, Lists
 from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
 from counterpoise.weights import Own, Weight
@@ -35,9 +35,9 @@ class Look:
 
 def first_look(question: Question) -> Look:
     """The good rewards among 100,000 rows: evenly spaced ones if the log is in memory, and the first ones if it is not."""
-    log = question.log.but(key=(), cluster=None, model_reward=None, control=None)
+    log = question.slim().log
     lean = Question(log, (), Own())  # which needs no propensity
-    rows = engine_of(log).peek(lean, ROWS)
+    rows = engine_of(log).take(lean, Peek(ROWS))
     (reward,) = log.reward
     sql = quoting(log)(reward)
     if rows.schema[reward] == pl.Boolean:  # which not every database compares with numbers
@@ -62,8 +62,8 @@ def lists_of(log: Log) -> Lists:
         if log.episode is None
         else "Number the steps of each episode: its first row is 1, the next one 2, and so on."
     )
-    looked_at = Question(_lean(log, reward=position), (), Own())  # as rewards are
-    dtype = first_rows(looked_at, 1).schema[position]
+    looked_at = Question(log.only().but(reward=position), (), Own())  # as rewards are
+    dtype = engine_of(log).take(looked_at, First(1)).schema[position]
     if dtype.is_temporal() or dtype in (pl.String, pl.Categorical, pl.Enum):
         raise ColumnError(
             f"{place} {position!r} must count from 0 or 1 in whole numbers, and holds {dtype}.", do=number
@@ -98,25 +98,10 @@ def lists_of(log: Log) -> Lists:
     return lists
 
 
-def _lean(log: Log, reward: str) -> Log:
-    lean = log.but(
-        cluster=None,
-        key=(),
-        model_reward=None,
-        model_value=None,
-        control=None,
-        groups=None,
-        propensity=None,
-        context=(),
-        candidates=None,
-    )
-    return lean.without(*LISTS).but(reward=reward)
-
-
 def _check_rewards(log: Log, lists: Lists) -> None:
     """Refuse a reward of the whole list that is repeated on each of its rows, and would be counted once per row."""
-    lean = Question(_lean(log, reward=log.reward[0]), (), Own(), segment=(lists.slate,))
-    rows = first_rows(lean, POSITION_ROWS)
+    lean = Question(log.only().but(reward=log.reward[0]), (), Own(), segment=(lists.slate,))
+    rows = engine_of(log).take(lean, First(POSITION_ROWS))
     r, slate = log.reward[0], lists.slate
     if r == slate or not rows.height:
         return
@@ -161,7 +146,7 @@ def baseline_features(log: Log, weight: Weight) -> tuple[Feature, ...]:
         return ()
     lean = log.but(cluster=None, key=(), model_reward=None, model_value=None, control=None, groups=None)
     probe = Question(lean, (), weight, features=tuple(Feature(column, "truth") for column in log.baseline))
-    rows = first_rows(probe, FIRST)
+    rows = engine_of(log).take(probe, First(FIRST))
     for column, how in log.baseline.items():
         values = rows.get_column(column)
         if values.dtype != pl.Null:  # says nothing about the rows that follow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,18 @@ from counterpoise.engines import compiled, pushdown, spark
 from counterpoise.engines.memory import LONGEST, is_plain, summarize_batches, summarize_in_order
 from counterpoise.engines.pushdown import PushedDown, prepare_there
 from counterpoise.engines.query import Frame
-from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
+from counterpoise.engines.sampling import (
+    First,
+    Ids,
+    Peek,
+    Spread,
+    Take,
+    of_some_ids,
+    rows_of_some_ids,
+    sample_of,
+    some_of,
+    together,
+)
 from counterpoise.engines.streaming import Streaming, prepare_lazily, rows_of_lists
 from counterpoise.engines.summarize import summarize
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line, verbatim
@@ -80,48 +91,30 @@ class LogEngine:
         rows = frames.batches_or_error(self.frame(question.log.data), question, number)
         return work(frames.with_policies(rows, question))
 
-    def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
-        """Some rows with everything that the question names."""
+    def take(self, question: Question, take: Take) -> pl.DataFrame:
+        """Some rows with everything that the question names but policies."""
         data = self.frame(question.log.data)
+        if isinstance(take, Peek):
+            batch = next(frames.batches(data, question))
+            return batch.gather_every(max(-(-batch.height // take.rows), 1))
         if isinstance(data, pl.LazyFrame):
-            return self.over_scan(question, lambda scan: _collect(frames.selected(scan, question).head(rows)))
-        if isinstance(data, Mapping):
-            data = {name: values[:rows] for name, values in data.items()}
-        else:
-            data = nw.from_native(data).head(rows).to_native()
-        return next(frames.batches(data, question)).head(rows)
-
-    def peek(self, question: Question, rows: int) -> pl.DataFrame:
-        """At most so many rows with what the question names: evenly spaced if the log is in memory, and otherwise the first."""
-        batch = next(frames.batches(self.frame(question.log.data), question))
-        return batch.gather_every(max(-(-batch.height // rows), 1))
+            return self.over_scan(question, lambda scan: _taken(scan, question, take))
+        if isinstance(take, Ids):
+            if take.parts > 1:
+                read = plan(question, self.columns(question.log)).read
+                data = rows_of_some_ids(data, read, take.column, take.parts)
+        elif isinstance(data, Mapping):
+            data = {name: values[take.places] for name, values in data.items()}
+        elif isinstance(take, First):
+            data = nw.from_native(data).head(take.rows).to_native()
+        elif not isinstance(nw.from_native(data), nw.LazyFrame):
+            data = nw.from_native(data, eager_only=True).gather_every(take.step).to_native()
+        batches = frames.batches(data, question)
+        return next(batches).head(take.rows) if isinstance(take, First) else pl.concat(batches)
 
     def sampled(self, question: Question, rows: int) -> pl.DataFrame:
         """At most so many rows with everything that the question names, drawn evenly from all over the log."""
         return self.over_rows(question, lambda batches: sample_of(batches, rows), None)
-
-    def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
-        """About so many of `total` rows, from all over the log, with what it has of the question's columns: no policy has run."""
-        data = self.frame(question.log.data)
-        if isinstance(data, pl.LazyFrame):
-            return self.over_scan(
-                question, lambda scan: _collect(some_of(frames.selected(scan, question), rows, total))
-            )
-        step = max(total // rows, 1)
-        if isinstance(data, Mapping):
-            data = {name: values[::step] for name, values in data.items()}
-        elif not isinstance(nw.from_native(data), nw.LazyFrame):
-            data = nw.from_native(data, eager_only=True).gather_every(step).to_native()
-        return next(frames.batches(data, question))
-
-    def some_ids(self, question: Question, column: str, parts: int) -> Log:
-        """The log with all rows of about one in so many of a column's ids, and perhaps without columns that the question does not name."""
-        log, data = question.log, self.frame(question.log.data)
-        if parts == 1:
-            return log.of(data)
-        if isinstance(data, pl.LazyFrame):
-            return log.of(of_some_ids(data, column, parts))
-        return log.of(rows_of_some_ids(data, plan(question, self.columns(log)).read, column, parts))
 
     def ends(self, question: Question) -> tuple[float | None, float | None]:
         """The smallest and the largest of the question's first reward; None where there are none."""
@@ -212,26 +205,9 @@ class Files(LogEngine):
         """The rows of a scan."""
         return self.over_scan(question, lambda scan: work(frames.completed(scan, question, number=number)))
 
-    def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
-        """The first of a scan."""
-        return self.over_scan(question, lambda scan: _collect(frames.selected(scan, question).head(rows)))
-
-    def peek(self, question: Question, rows: int) -> pl.DataFrame:
-        """The first of a scan."""
-        return self.first_rows(question, rows)
-
-    def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
+    def take(self, question: Question, take: Take) -> pl.DataFrame:
         """Some of a scan."""
-        return self.over_scan(question, lambda scan: _collect(some_of(frames.selected(scan, question), rows, total)))
-
-    def some_ids(self, question: Question, column: str, parts: int) -> Log:
-        """Those of a scan, fetched."""
-
-        def fetched(scan: pl.LazyFrame) -> pl.DataFrame:
-            wanted = scan.select(columns(plan(question, scan.collect_schema().names()).read))
-            return _collect(of_some_ids(wanted, column, parts))
-
-        return question.log.of(self.over_scan(question, fetched))
+        return self.over_scan(question, lambda scan: _taken(scan, question, take))
 
     def ends(self, question: Question) -> tuple[float | None, float | None]:
         """Those of a scan."""
@@ -260,31 +236,28 @@ class Elsewhere(LogEngine):
         with closing(self.batches(question)) as rows:
             return work(frames.with_policies(rows, question))
 
-    def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
-        """Whichever come first."""
-        return self.over_frame(question, lambda frame, names: _rename_head(frame, question, names, rows))
+    def take(self, question: Question, take: Take) -> pl.DataFrame:
+        """Whichever come first, since a database would read all rows for others.
 
-    def peek(self, question: Question, rows: int) -> pl.DataFrame:
-        """Whichever come first."""
-        return self.first_rows(question, rows)
+        Ids are chosen there: by the remainder of a number, or of a text's checksum, or else whichever come first.
+        """
 
-    def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
-        """Whichever come first: a database would read all rows for others."""
-        return self.first_rows(question, rows)
+        def head(frame: Frame, names: Mapping[str, str]) -> pl.DataFrame:
+            if isinstance(take, Ids) and take.parts > 1:
+                name = names.get(CLUSTER, names.get(take.column, take.column))
+                if frame.collect_schema()[name].is_integer() or CLUSTER in names:
+                    frame = frame.filter(
+                        nw.col(name) % (take.parts | 1) == 0
+                    )  # an odd number, since ids are often even
+                else:
+                    frame = frame.join(frame.select(nw.col(name)).unique().head(SOME), on=name, how="semi")
+            columns = {names.get(column, column): column for column in question.wanted_columns}
+            rows = frame.select(*map(nw.col, columns)).head(MOST if isinstance(take, Ids) else take.rows)
+            fetched: pl.DataFrame = rows.collect("polars").to_native()
+            return fetched.rename(columns)
 
-    def some_ids(self, question: Question, column: str, parts: int) -> Log:
-        """Those that are chosen there: by the remainder of a number, or of a text's checksum, or else whichever ids come first."""
-
-        def fetched(frame: Frame, names: Mapping[str, str]) -> pl.DataFrame:
-            name = names.get(CLUSTER, names.get(column, column))
-            if parts > 1 and (frame.collect_schema()[name].is_integer() or CLUSTER in names):
-                frame = frame.filter(nw.col(name) % (parts | 1) == 0)  # by an odd number, since ids are often even
-            elif parts > 1:
-                frame = frame.join(frame.select(nw.col(name)).unique().head(SOME), on=name, how="semi")
-            return _rename_head(frame, question, names, MOST)
-
-        rows = self.over_frame(replace(question, log=question.log.but(cluster=column)), fetched)
-        return question.log.of(rows).without("where", "table", "query", "external_access", "timeout")
+        by_id = replace(question, log=question.log.but(cluster=take.column)) if isinstance(take, Ids) else question
+        return self.over_frame(by_id, head)
 
     def ends(self, question: Question) -> tuple[float | None, float | None]:
         """Found there."""
@@ -365,9 +338,9 @@ class Spark(Elsewhere):
         """Drawn by Spark, so that no more rows travel."""
         return together(frames.with_policies(self.batches(question, rows), question))
 
-    def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
-        """Drawn by Spark."""
-        return together(self.batches(question, rows))
+    def take(self, question: Question, take: Take) -> pl.DataFrame:
+        """The first, or drawn by Spark."""
+        return together(self.batches(question, take.rows)) if isinstance(take, Spread) else super().take(question, take)
 
     def columns(self, log: Log) -> list[str]:
         """As Spark names them."""
@@ -401,16 +374,19 @@ def moments_of(question: Question, *, progress: bool | None = None) -> tuple[Log
     return tuple(replace(each, looks=1) for each in moments)  # nobody looked at the parts that it was read in
 
 
-def first_rows(question: Question, rows: int) -> pl.DataFrame:
-    """Some rows of a question's log, with every column that it names."""
-    return engine_of(question.log).first_rows(question, rows)
+def rows(question: Question, take: Take, beside: Sequence[str] = ()) -> pl.DataFrame:
+    """Some rows, with what the question names but policies, clusters and keys, and with other columns beside."""
+    bare = question.slim("models", "controls", "segment")
+    return engine_of(bare.log).take(replace(bare, segment=tuple(dict.fromkeys((*bare.segment, *beside)))), take)
 
 
-def _rename_head(frame: Frame, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
-    """Some rows from elsewhere, with the columns under the names that the question has for them."""
-    columns = {names.get(column, column): column for column in question.wanted_columns}
-    head: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
-    return head.rename(columns)
+def _taken(scan: pl.LazyFrame, question: Question, take: Take) -> pl.DataFrame:
+    """Some rows of a scan."""
+    if isinstance(take, Ids):
+        read = scan.select(columns(plan(question, scan.collect_schema().names()).read))
+        return next(frames.batches(_collect(of_some_ids(read, take.column, take.parts)), question))
+    rows = frames.selected(scan, question)
+    return _collect(some_of(rows, take.rows, take.of) if isinstance(take, Spread) else rows.head(take.rows))
 
 
 def _ends(question: Question, parts: Iterable[pl.DataFrame | pl.LazyFrame]) -> tuple[float | None, float | None]:

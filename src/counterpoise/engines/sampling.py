@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -18,6 +19,52 @@ from counterpoise.readers.frames import from_array, series_of
 TICKET, PLACE = "counterpoise ticket", "counterpoise place"
 ALL = 2**64 - 1  # the largest hash
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ by the golden ratio, whose multiples are spread evenly
+
+
+@dataclass(frozen=True)
+class First:
+    """The first rows; whichever come first, if rows have no order."""
+
+    rows: int
+
+    @property
+    def places(self) -> slice:
+        """Which of the log's rows they are."""
+        return slice(self.rows)
+
+
+@dataclass(frozen=True)
+class Peek(First):
+    """At most so many, evenly spaced if the log is in memory, and otherwise the first."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """About so many of a log's rows, of which there are `of`, from all over it; of a database, the first."""
+
+    rows: int
+    of: int
+
+    @property
+    def step(self) -> int:
+        """From one to the next, in memory."""
+        return max(self.of // self.rows, 1)
+
+    @property
+    def places(self) -> slice:
+        """Which of the log's rows they are."""
+        return slice(None, None, self.step)
+
+
+@dataclass(frozen=True)
+class Ids:
+    """All rows of about one in so many of a column's ids."""
+
+    column: str
+    parts: int
+
+
+Take = First | Spread | Ids
 
 
 def sample_of(batches: Iterable[pl.DataFrame], rows: int) -> pl.DataFrame:

@@ -15,7 +15,8 @@ import polars.selectors as cs
 
 from counterpoise.diagnostics.verdict import check_direction
 from counterpoise.engines.first_look import baseline_features, lists_of
-from counterpoise.engines.registry import columns_of, first_rows, moments_of
+from counterpoise.engines.registry import columns_of, moments_of, rows
+from counterpoise.engines.sampling import First
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError
 from counterpoise.evaluation.checks import RewardMoments, explanation_of
 from counterpoise.evaluation.loggers import balanced
@@ -23,7 +24,7 @@ from counterpoise.log.baseline import Feature
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import MODEL, Log, check_minimized, check_own_names
 from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
-from counterpoise.log.question import GROUPS, NoWeight, Question, ask, lean
+from counterpoise.log.question import GROUPS, NoWeight, Question, ask
 from counterpoise.log.targets import ActionGroup, Always, Targets, check_fitting
 from counterpoise.moments import LogMoments
 from counterpoise.moments.state import existing
@@ -191,9 +192,9 @@ def _explained(error: ColumnError, question: Question) -> ColumnError:
         unknown = [target for target in question.targets if target.is_column and target.source not in names]
         # without an action, it may be in any column of text
         looked_at = tuple(names) if question.log.action is None else (question.log.action,)
-        log = lean(question).log.but(key=(), cluster=None)
-        rows = first_rows(Question(log, (), NoWeight(), segment=looked_at), FIRST).select(cs.string(), cs.categorical())
-        for target, column in product(unknown, rows):
+        bare = Question(question.slim().log, (), NoWeight())
+        texts = rows(bare, First(FIRST), looked_at).select(cs.string(), cs.categorical())
+        for target, column in product(unknown, texts):
             if not (column.cast(pl.String) == target.source).any():
                 continue
             part = "against" if target.name in {other for _, other in question.contrasts} else "target"

@@ -75,7 +75,7 @@ def calibrate(column: str, sums: Mapping[str, float]) -> Calibration:
     ----------
     Hosmer & Lemeshow, "Goodness of fit tests for the multiple logistic regression model", Communications in Statistics 9 (1980).
     """
-    pairs, taken, mass = (_vector(sums, name) for name in ("N", "Y", "P"))
+    pairs, taken, mass = (np.array([sums[f"{name}{k}"] or 0.0 for k in BINS]) for name in ("N", "Y", "P"))
     own, has_clusters = np.diag(mass) - _matrix(sums, "P"), "units" in sums
     merge, edges = _merge_bins(np.diag(own))
     pairs, taken, mass = merge @ pairs, merge @ taken, merge @ mass
@@ -166,19 +166,16 @@ def calibration_of(
     )
     is_right = (pl.col("y") > 0) & ((pl.col("q").list.sum() - 1).abs() < ROUNDING) & (pl.col("q").list.min() >= 0)
     rows = rows.with_columns(good=is_right.fill_null(False))
-    return _calibrate(said, rows, has_clusters=cluster is not None)
-
-
-def _calibrate(said: str, rows: pl.LazyFrame, *, has_clusters: bool) -> Calibration:
-    good = rows.filter("good")
     bins = pl.col("q").map_batches(_in_bins, return_dtype=pl.Struct(_FIELDS), is_elementwise=True).alias("bins")
-    every = good.with_columns(bins, *(_is_in(k) for k in BINS)).unnest("bins")
+    y = pl.col("y")
+    is_in = [((y > EDGES[k]) & (k == BINS[-1] or y <= EDGES[k + 1])).alias(f"Y{k}") for k in BINS]  # of what was taken
+    every = rows.filter("good").with_columns(bins, *is_in).unnest("bins")
     sums = [pl.col(f"{name}{k}").sum() for name in ("P", "Y", "N") for k in BINS]
     plans = [
         every.select(pl.len().alias("rows"), *sums, *_products("P")),
         rows.select(impossible=(~pl.col("good")).sum()),
     ]
-    if has_clusters:
+    if cluster is not None:
         off = [(pl.col(f"Y{k}").cast(pl.Float64) - pl.col(f"P{k}")).sum().alias(f"D{k}") for k in BINS]
         plans.append(every.group_by("unit").agg(off).select(pl.len().alias("units"), *_products("D")))
     return calibrate(said, collect(pl.concat(plans, how="horizontal")).row(0, named=True))
@@ -201,16 +198,6 @@ def _in_bins(lists: pl.Series) -> pl.Series:
     count = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
     fields = {f"P{k}": mass[:, k] for k in BINS} | {f"N{k}": count[:, k].astype(np.int64) for k in BINS}
     return pl.DataFrame(fields, schema=_FIELDS).to_struct("bins")
-
-
-def _is_in(k: int) -> pl.Expr:
-    """Whether the action that was taken lies in a bin."""
-    y = pl.col("y")
-    return ((y > EDGES[k]) & (True if k == BINS[-1] else y <= EDGES[k + 1])).alias(f"Y{k}")
-
-
-def _vector(sums: Mapping[str, float], name: str) -> Floats:
-    return np.array([sums[f"{name}{k}"] or 0.0 for k in BINS], dtype=np.float64)
 
 
 def _matrix(sums: Mapping[str, float], name: str) -> Floats:
@@ -256,6 +243,24 @@ class Check:
     corrected_p: float = math.nan
     status: Status = "cannot tell"
 
+    def cells(self) -> dict[str, Cell]:
+        """As a row of a table."""
+        error = (self.upper - self.lower) / 4.0  # an interval reaches about two to either side
+        numbers = {name: Number(getattr(self, name), error) for name in ("mean", "lower", "upper")}
+        parts = {"by": Name(self.by), "part": Name(self.part), "target": Name(self.target or "1/p")}
+        return {**parts, **numbers, "corrected p": PValue(self.corrected_p), "looks": self.status}
+
+    def settled(self, corrected: float, level: float) -> Check:
+        """The same with its corrected p, and what that says."""
+        status: Status = "fine"
+        if math.isnan(self.p):
+            status = "cannot tell"
+        elif self.mean > 1.0:
+            status = "too large" if corrected <= level else "fine"
+        elif corrected <= SURER * level:
+            status = "not always eligible" if self.target is None and self.mean < FAR else "too small"
+        return replace(self, corrected_p=corrected, status=status)
+
 
 @dataclass(frozen=True, repr=False)
 class Audit(Display):
@@ -289,7 +294,7 @@ class Audit(Display):
             few = f" For {silent:,} parts, too few rows carry the weights to tell." if silent else ""
             yield f"Mean weights of {len(telling):,} parts of the log, the most doubtful first; each should be 1.{few}"
         if telling:
-            yield Table([_part_row(check) for check in sorted(telling, key=lambda check: check.p)[:PARTS_SHOWN]])
+            yield Table([check.cells() for check in sorted(telling, key=lambda check: check.p)[:PARTS_SHOWN]])
             if len(telling) > PARTS_SHOWN:
                 yield f"{len(telling) - PARTS_SHOWN:,} more parts are in the audit's checks."
         if (calibration := self.calibration) is not None:
@@ -347,35 +352,10 @@ def settle(
     """
     raw = [test.p for test in checks] + ([] if calibration is None else [calibration.p])
     corrected = holm(raw, looks + (calibration is not None))
-    settled = [
-        replace(test, corrected_p=p, status=_status(test, p, level)) for test, p in zip(checks, corrected, strict=False)
-    ]
+    settled = [test.settled(p, level) for test, p in zip(checks, corrected, strict=False)]
     if calibration is not None:
         calibration = replace(calibration, corrected_p=corrected[-1])
     return Audit(tuple(settled), looks, calibration, level)
-
-
-def _part_row(check: Check) -> dict[str, Cell]:
-    error = (check.upper - check.lower) / 4.0  # an interval reaches about two to either side
-    numbers = {"mean": check.mean, "lower": check.lower, "upper": check.upper}
-    return {
-        "by": Name(check.by),
-        "part": Name(check.part),
-        "target": Name(check.target or "1/p"),
-        **{name: Number(value, error) for name, value in numbers.items()},
-        "corrected p": PValue(check.corrected_p),
-        "looks": check.status,
-    }
-
-
-def _status(test: Check, corrected: float, level: float) -> Status:
-    if math.isnan(test.p):
-        return "cannot tell"
-    if test.mean > 1.0:
-        return "too large" if corrected <= level else "fine"
-    if corrected > SURER * level:
-        return "fine"
-    return "not always eligible" if test.target is None and test.mean < FAR else "too small"
 
 
 # -- The audit: mean weights by segment, day and action ----------------------------------------------------------------
@@ -406,7 +386,8 @@ def audit(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Audit:
 
     Rewards play no role: a propensity is right or wrong whatever came of the choice.
     """
-    day = parts.day or _only_date(schema)
+    dates = [name for name, kind in schema.items() if kind in (pl.Date, pl.Datetime)]
+    day = parts.day or (dates[0] if len(dates) == 1 else None)
     keys = {name: column(name).cast(pl.String) for name in parts.segment}
     if day is not None:
         keys[day] = (column(day).dt.date() if schema[day] == pl.Datetime else column(day)).cast(pl.String)
@@ -414,8 +395,35 @@ def audit(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Audit:
     plans = [_by_key(good, by, len(parts.targets)) for by in range(len(keys))] if parts.targets else []
     if parts.action is not None:
         plans += [_by_action(good), _all_units(good)]
-    checks, looks = _read(plans, list(keys), parts) if plans else ([], 0)
-    return settle(checks, looks, _calibration(frame, schema, parts))
+    # one pass over the rows
+    table = collect(pl.concat(plans, how="diagonal_relaxed")).to_dicts() if plans else []
+    looked = {row["by"]: row["parts"] for row in table}
+    looks = sum(count * (1 if by == ACTION else len(parts.targets)) for by, count in looked.items())
+    total = next((row for row in table if row["by"] == TOTAL), None)
+    checks: list[Check] = []
+    for row in table:
+        part = "missing" if row.get(PART) is None else row[PART]
+        if row["by"] == ACTION and total is not None:
+            sums = np.array([row[f"u0 {order}"] + total[f"u0 {order}"] for order in ORDERS])
+            powers = Powers(total["units u0"], 0.0, sums)
+            checks.append(check(str(parts.action), part, None, total["rows u0"], powers))
+        elif row["by"] != TOTAL:
+            for k, name in enumerate(parts.targets):
+                sums = np.array([row[f"u{k} {order}"] for order in ORDERS], dtype=np.float64)
+                powers = Powers(row[f"units u{k}"], 0.0, sums)
+                checks.append(check(list(keys)[int(row["by"])], part, name, row[f"rows u{k}"], powers))
+    if parts.action is None:
+        if parts.distribution is not None:
+            raise OptionError(
+                "to check the probabilities of all actions, the logged action must be known.",
+                do="Name its column with `action=COLUMN`.",
+            )
+        return settle(checks, looks)
+    # the columns given, or a list column that holds the propensity where the action says
+    distribution = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
+    if distribution is None:
+        return settle(checks, looks)
+    return settle(checks, looks, calibration_of(frame, schema, parts.action, distribution, parts.cluster))
 
 
 def audit_of(question: Question) -> Audit | None:
@@ -467,12 +475,6 @@ def columns_of(distribution: Distribution) -> list[str]:
     if isinstance(distribution, str):
         return [distribution]
     return list(distribution.values() if isinstance(distribution, Mapping) else distribution)
-
-
-def _only_date(schema: pl.Schema) -> str | None:
-    """The log's date or time, if it has only one."""
-    dates = [name for name, kind in schema.items() if kind in (pl.Date, pl.Datetime)]
-    return dates[0] if len(dates) == 1 else None
 
 
 def _good(frame: pl.LazyFrame, parts: Parts, keys: Mapping[str, pl.Expr]) -> pl.LazyFrame:
@@ -535,45 +537,6 @@ def _all_units(good: pl.LazyFrame) -> pl.LazyFrame:
 def _largest(groups: pl.LazyFrame, by: str) -> pl.LazyFrame:
     ordered = groups.with_columns(by=pl.lit(by), parts=pl.len().cast(pl.Int64))
     return ordered.sort("size", PART, descending=[True, False], nulls_last=True).head(MOST)
-
-
-def _read(plans: Sequence[pl.LazyFrame], keys: Sequence[str], parts: Parts) -> tuple[list[Check], int]:
-    """The checks, from one pass over the rows, and how many there would be for all parts."""
-    table = collect(pl.concat(plans, how="diagonal_relaxed")).to_dicts()
-    looked = {row["by"]: row["parts"] for row in table}
-    looks = sum(count * (1 if by == ACTION else len(parts.targets)) for by, count in looked.items())
-    total = next((row for row in table if row["by"] == TOTAL), None)
-    checks: list[Check] = []
-    for row in table:
-        part = "missing" if row.get(PART) is None else row[PART]
-        if row["by"] == ACTION and total is not None:
-            sums = np.array([row[f"u0 {k}"] + total[f"u0 {k}"] for k in ORDERS])
-            rows = total["rows u0"]
-            checks.append(check(str(parts.action), part, None, rows, Powers(total["units u0"], 0.0, sums)))
-        elif row["by"] != TOTAL:
-            by = keys[int(row["by"])]
-            checks += [
-                check(by, part, name, row[f"rows u{k}"], Powers(row[f"units u{k}"], 0.0, _sums(row, k)))
-                for k, name in enumerate(parts.targets)
-            ]
-    return checks, looks
-
-
-def _sums(row: Mapping[str, float], target: int) -> Floats:
-    return np.array([row[f"u{target} {order}"] for order in ORDERS], dtype=np.float64)
-
-
-def _calibration(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Calibration | None:
-    """The table of the logged probabilities: of the columns given, or of a list column that holds the propensity where the action says."""
-    if parts.action is None:
-        if parts.distribution is None:
-            return None
-        raise OptionError(
-            "to check the probabilities of all actions, the logged action must be known.",
-            do="Name its column with `action=COLUMN`.",
-        )
-    distribution = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
-    return None if distribution is None else calibration_of(frame, schema, parts.action, distribution, parts.cluster)
 
 
 # -- What to say about it ----------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import islice, product
+from functools import cached_property
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -47,8 +47,10 @@ from counterpoise.diagnostics.verdict import (
     labeled_shares,
 )
 from counterpoise.display import shortened
-from counterpoise.engines.registry import columns_of, engine_of
-from counterpoise.engines.rows import ID, first_good_rows, first_rows_with, good_rows_of_ids, rows_of_ids
+from counterpoise.engines.registry import engine_of, rows
+from counterpoise.engines.rows import Sample, good_of, named_of
+from counterpoise.engines.sampling import SPREAD, Ids
+from counterpoise.engines.streaming import good_rows
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
@@ -127,6 +129,7 @@ MOST_ACTIONS = 1000  # of a column that may be the action
 FIRST = 10_000  # rows that the doctor's cheap checks look at
 RARE = 0.001  # once this share of rows is dropped, propensities are looked at
 MATTERS = 0.25  # standard errors: a bias of that size lowers what a 95 % interval covers by half a percent
+NAME = "the id as a number"
 FAR = 0.1  # a mean weight this far from 1 may have misread propensities
 
 
@@ -135,19 +138,19 @@ def with_checks(whole: RewardMoments) -> RewardMoments:
     question = whole.question
     if question is None:  # moments that were handed over have no rows to check
         return whole
-    caveats: list[Caveat] = []
+    sample, caveats = Sample(question), list[Caveat]()
     for check in _checks_of(question):
         with suppress(LogError):  # if a check cannot read its sample, the answer stands without it
-            caveats += check(question, replace(whole, of_rows=tuple(caveats)))
+            caveats += check(sample, replace(whole, of_rows=tuple(caveats)))
     return replace(whole, of_rows=tuple(caveats))
 
 
-def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments], Iterator[Caveat]]]:
+def _checks_of(question: Question) -> Iterator[Callable[[Sample, RewardMoments], Iterator[Caveat]]]:
     """The checks for what a log has."""
     if question.policies or not (question.log.trained_on is None or question.log.trained_on is False):
-        yield check_training_rows
+        yield lambda sample, whole: check_training_rows(sample.question, whole)
     if any(target.tells_actions for target in question.targets):
-        yield missing_actions
+        yield lambda sample, whole: missing_actions(sample.question, whole)
     if question.log.proxy is not None:
         yield labels_by_action
     if question.lists is not None:
@@ -162,16 +165,15 @@ def _checks_of(question: Question) -> Iterator[Callable[[Question, RewardMoments
         yield counted_propensities
 
 
-def labels_by_action(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
+def labels_by_action(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether some actions have more labels than others, on the first rows: by the log's column of actions, or one that may be it."""
-    log = question.log
-    names = [] if log.is_arrays else columns_of(log)
+    question, log, names = sample.question, sample.question.log, sample.columns
     item = log.action or usual("action", names)
     taken = {column for _, column in question.columns} | {*log.context, *question.segment}
     items = [item] if item is not None else [name for name in names if name not in taken][:COMPARED]
     if not items:
         return
-    frame = first_rows_with(question, LABELED, [*items, *([] if log.cluster is None else [log.cluster])])
+    frame = sample.first(LABELED, [*items, *([] if log.cluster is None else [log.cluster])])
     labels = (_numbers(frame, str(log.observed)) == 1.0).astype(np.float64)
     at_one_rate = log.label_propensity is None
     if not at_one_rate:
@@ -231,17 +233,17 @@ def _labels_by(actions: pl.Series, labels: Floats, clusters: pl.Series | None, *
     return Uneven(text, {"share": share, "share_of_others": rest}, min(1.0, min(p) * int((rows > 0).sum())))
 
 
-def actions_as_probabilities(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
+def actions_as_probabilities(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether the column of a target has the actions 0 and 1 in it, and not probabilities of the logged one, going by its name."""
-    own = question.log.action
+    own = sample.question.log.action
     named = [
         target
-        for target in question.targets
+        for target in sample.question.targets
         if target.is_column and (target.column == own or says_action(target.column))
     ]
     if not named:
         return
-    frame = first_rows_with(question, FIRST, ())
+    frame = sample.first(FIRST)
     for target in named:
         values = frame.get_column(target.column) if target.column in frame.columns else pl.Series([0.5])
         if not values.drop_nulls().cast(pl.Float64, strict=False).is_in([0.0, 1.0]).all():
@@ -252,50 +254,32 @@ def actions_as_probabilities(question: Question, whole: RewardMoments) -> Iterat
         yield Caveat("actions-as-probabilities", text, do=do, target=target.name)
 
 
-def other_columns(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
-    """What columns that nobody named suggest, first by their names: ids whose rows move together, and lists."""
-    columns, log = columns_of(question.log), question.log
-    are_single = log.cluster is None and not log.rows_are_independent
-    first = _with_unnamed(question, columns) if are_single else pl.DataFrame()
-    yield from rows_together(question, whole, columns, first)
-    yield from lists_as_rows(question, whole, columns)
-    yield from unnamed_sampling(question, columns)
-    if not log.key:
-        yield from repeated_rows(first)
+def other_columns(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
+    """What columns that nobody named suggest, first by their names: ids whose rows move together, lists, sampling, and repeated rows."""
+    question, log = sample.question, sample.question.log
+    first = pl.DataFrame()
+    if log.cluster is None and not log.rows_are_independent:
+        first = _with_unnamed(sample)
+        contrast = next((contrast for contrast in question.contrasts if contrast[1]), question.contrasts[0])
 
+        def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
+            return {name: _terms(question, frame, place, *contrast) for place, name in enumerate(log.reward)}
 
-def repeated_rows(frame: pl.DataFrame) -> Iterator[Caveat]:
-    """Whether rows are there twice, if no key or cluster tells: the doctor's check, on some columns of the first rows."""
-    # probabilities and rewards alone may be the same for different decisions
-    counts = repeats(frame, frame.schema)
-    if counts is None or counts.repeated < OFTEN * counts.rows:
-        return
-    if counts.is_odd or tells_apart(frame.lazy(), frame.schema):
-        yield about_repeats(counts.repeated, counts.rows, are_first=counts.rows == FIRST)
-
-
-def unnamed_sampling(question: Question, columns: Sequence[str]) -> Iterator[Caveat]:
-    """Whether a column that nobody named seems to say how rows were sampled, by its name and the first rows."""
-    log = question.log
+        together = together_by(question, sample.columns, whole.rows, terms, len(log.reward), first)
+        yield from (replace(each.caveat(), reward=reward) for reward, each in together.items())
+    yield from lists_as_rows(sample, whole)
     taken = {column for _, column in question.columns} | {*log.context, *(log.baseline or ())}
-    possible = sampling_among(columns, taken) if log.keep is None else {}
-    values = first_rows_with(question, FIRST, list(possible)) if possible else pl.DataFrame()
-    known = (about_sampling(values.get_column(name), is_sure=is_sure) for name, is_sure in possible.items())
-    yield from islice((caveat for caveat in known if caveat is not None), 1)
-
-
-def rows_together(
-    question: Question, whole: RewardMoments, columns: Sequence[str], first: pl.DataFrame | None = None
-) -> Iterator[Caveat]:
-    """Whether rows of one id are alike, and nobody named clusters; `first` are the first rows with the columns that nobody named."""
-    contrast = next((contrast for contrast in question.contrasts if contrast[1]), question.contrasts[0])
-    rewards = question.log.reward
-
-    def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
-        return {name: _terms(question, frame, place, *contrast) for place, name in enumerate(rewards)}
-
-    for reward, together in together_by(question, columns, whole.rows, terms, len(rewards), first).items():
-        yield replace(together.caveat(), reward=reward)
+    possible = sampling_among(sample.columns, taken) if log.keep is None else {}
+    for name, is_sure in possible.items():
+        caveat = about_sampling(sample.first(FIRST, list(possible)).get_column(name), is_sure=is_sure)
+        if caveat is not None:
+            yield caveat
+            break
+    if not log.key:  # probabilities and rewards alone may be the same for different decisions
+        counts = repeats(first, first.schema)
+        is_often = counts is not None and counts.repeated >= OFTEN * counts.rows
+        if counts is not None and is_often and (counts.is_odd or tells_apart(first.lazy(), first.schema)):
+            yield about_repeats(counts.repeated, counts.rows, are_first=counts.rows == FIRST)
 
 
 def together_by(
@@ -320,10 +304,10 @@ def together_by(
     def strongest(possible: Mapping[str, bool], looks: int, *, is_named: bool) -> dict[str, Together]:
         best: dict[str, Together] = {}
         for column, is_sure in possible.items():
-            sample = _whole_ids(question, column, rows, is_named=is_named)
-            if sample is None:
+            whole_ids = _whole_ids(question, column, rows, is_named=is_named)
+            if whole_ids is None:
                 continue
-            ids = sample.get_column(ID).to_numpy()
+            sample, ids = whole_ids
             for name, (psi, weights) in terms(sample).items():
                 known = ~np.isnan(psi)
                 if known.sum() < 2 * FEWEST:  # where rewards are known for some rows only
@@ -342,7 +326,7 @@ def together_by(
     sure = strongest(named, looks * len(named), is_named=True)
     if sure:
         return sure
-    first = _with_unnamed(question, columns) if first is None else first
+    first = _with_unnamed(Sample(question)) if first is None else first
     return strongest(dict.fromkeys(_alike(question, first, columns, rows), False), looks, is_named=False)
 
 
@@ -352,11 +336,11 @@ def _unnamed(question: Question, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in taken][:COMPARED]
 
 
-def _with_unnamed(question: Question, columns: Sequence[str]) -> pl.DataFrame:
+def _with_unnamed(sample: Sample) -> pl.DataFrame:
     """The first rows with some of the columns that nobody named; nothing if there are none, or one cannot be read."""
-    others = _unnamed(question, columns)
+    others = _unnamed(sample.question, sample.columns)
     with suppress(CounterpoiseError):
-        return first_rows_with(question, FIRST, others) if others else pl.DataFrame()
+        return sample.first(FIRST, others) if others else pl.DataFrame()
     return pl.DataFrame()
 
 
@@ -365,7 +349,6 @@ def _alike(question: Question, first: pl.DataFrame, columns: Sequence[str], rows
     log, n = question.log, first.height
     taken = {*_taken(question), *log.context, *(log.baseline or ()), *(log.control or ())}
     free = [name for name in _unnamed(question, columns) if name not in taken and name in first.columns]
-    free = [name for name in free if not describes(name) and _may_be_ids(_values(first, name))]
     if not free or n < 2 * FEWEST:
         return []
     # whole ids are looked at after that, where the first rows have but few rows of each
@@ -374,7 +357,18 @@ def _alike(question: Question, first: pl.DataFrame, columns: Sequence[str], rows
     rewards = [np.where(is_known, _numbers(first, name), np.nan) for name in log.reward]
     alike: dict[str, float] = {}
     for name in free:
-        ids = _hashed(_values(first, name), bits=(2 * n).bit_length())
+        values = _values(first, name)
+        if values.dtype.is_float():  # whose first values are whole numbers, if they are ids
+            some = values.head(FEWEST).to_numpy()
+            may_be_ids = bool((np.isnan(some) | (some % 1.0 == 0.0)).all())
+        else:
+            may_be_ids = values.dtype.is_integer() or values.dtype in (pl.String, pl.Categorical, pl.Enum)
+        if describes(name) or not may_be_ids:
+            continue
+        # places in a table of which a few values may share one
+        is_whole = values.dtype.is_integer() and not values.null_count()
+        hashes = values.to_numpy().astype(np.uint64) * SPREAD if is_whole else values.hash().to_numpy()
+        ids = (hashes >> np.uint64(64 - (2 * n).bit_length())).astype(np.int64)
         counts = np.bincount(ids)
         if not FEWEST <= (counts > 0).sum() < n or counts.max() > n / FEWEST:
             continue
@@ -386,32 +380,41 @@ def _alike(question: Question, first: pl.DataFrame, columns: Sequence[str], rows
     return [name for name in best if not _may_be_action(question, first, name)][:TRIED]
 
 
-def _may_be_ids(values: pl.Series) -> bool:
-    """Whether a column's type, and its first values, can be those of ids."""
-    if values.dtype.is_float():
-        some = values.head(FEWEST).to_numpy()
-        return bool((np.isnan(some) | (some % 1.0 == 0.0)).all())
-    return values.dtype.is_integer() or values.dtype in (pl.String, pl.Categorical, pl.Enum)
+def _whole_ids(
+    question: Question, column: str, total: int, *, is_named: bool
+) -> tuple[pl.DataFrame, NDArray[np.int64]] | None:
+    """The good rows of some whole ids of a column, under the question's own names, and numbers for these ids, if they repeat as ids do.
 
-
-def _hashed(values: pl.Series, bits: int) -> NDArray[np.int64]:
-    """The values as places in a table of 2^bits, of which a few may share one."""
-    if values.dtype.is_integer() and not values.null_count():
-        hashes = values.to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    else:
-        hashes = values.hash().to_numpy()
-    return (hashes >> np.uint64(64 - bits)).astype(np.int64)
-
-
-def _whole_ids(question: Question, column: str, rows: int, *, is_named: bool) -> pl.DataFrame | None:
-    """A sample of whole ids of a column, if its values repeat as ids do."""
-    counts: list[int] = []  # of different ids
-    repeat = partial(_repeat, counts, most=None if is_named else rows / FEWEST)
-    parts = max(1, rows // SAMPLED)
-    sample = good_rows_of_ids(question, column, parts, repeat)
-    if parts > 1 and counts[-1] < ENOUGH:  # each may have many rows
-        sample = good_rows_of_ids(question, column, max(1, rows // AT_MOST), repeat)
-    return sample if sample is not None and sample.height >= 2 * FEWEST else None
+    Ids are not a number per row, not a few segments, not measurements. Those of a column whose name says nothing come twice or more
+    often, and none of them in a large part of the rows.
+    """
+    for most in (SAMPLED, AT_MOST):
+        parts = max(1, total // most)
+        some = rows(question, Ids(column, parts), (column,))
+        ids = some.get_column(column).rename(NAME)
+        ids = ids.fill_nan(None) if ids.dtype.is_float() else ids
+        if ids.null_count():
+            some, ids = some.filter(ids.is_not_null()), ids.drop_nulls()
+        count = 0 if ids.dtype.is_nested() else ids.n_unique()
+        if parts == 1 or count >= ENOUGH:  # of few ids, each may have many rows
+            break
+    n = ids.len()
+    if ids.dtype.is_nested() or ids.dtype.is_temporal() or not n >= 2 * FEWEST:
+        return None
+    if not FEWEST <= count <= n / (REPEATED if is_named else 2.0) or (
+        ids.dtype.is_float() and not bool((ids % 1 == 0).all())
+    ):
+        return None
+    if not is_named and int(ids.value_counts().get_column("count").to_numpy().max()) > total / FEWEST:
+        return None
+    good = named_of(some, question).with_columns(ids)
+    if question.log.drop_bad_rows:  # without it, bad rows have been refused
+        good = good_rows(good, question)
+    numbers = good.get_column(NAME)
+    _, numbered = np.unique(
+        (numbers if numbers.dtype.is_integer() else numbers.rank("dense")).to_numpy(), return_inverse=True
+    )
+    return (good, numbered) if good.height >= 2 * FEWEST else None
 
 
 def _is_assigned(sample: pl.DataFrame, ids: NDArray[np.int64], weights: Floats) -> bool:
@@ -429,33 +432,9 @@ def _taken(question: Question) -> set[str | None]:
     """The columns whose part rules out that they identify visitors."""
     log = question.log
     alone = log.key if len(log.key) == 1 else ()
-    parts = [
-        log.action,
-        log.list_id,
-        log.list_place,
-        log.done,
-        log.candidates,
-        log.logger,
-        *log.reward,
-        *alone,
-        *question.segment,
-    ]
-    return {*parts, *USUAL["action"], log.propensity, *(target.column for target in question.targets)}
-
-
-def _repeat(counts: list[int], ids: pl.Series, most: float | None = None) -> bool:
-    """Whether a column's values can be ids of several rows each: not a number per row, not a few segments, not measurements.
-
-    Those of a column whose name says nothing come twice or more often, and each in `most` rows.
-    """
-    counts.append(0 if ids.dtype.is_nested() else ids.n_unique())
-    if ids.dtype.is_nested() or ids.dtype.is_temporal() or ids.len() < 2 * FEWEST:
-        return False
-    if ids.dtype.is_float() and not bool((ids % 1 == 0).all()):
-        return False
-    if most is not None and int(ids.value_counts().get_column("count").to_numpy().max()) > most:
-        return False
-    return FEWEST <= counts[-1] <= ids.len() / (REPEATED if most is None else 2.0)
+    parts = (log.action, log.list_id, log.list_place, log.done, log.candidates, log.logger, log.propensity)
+    targets = (target.column for target in question.targets)
+    return {*parts, *log.reward, *alone, *question.segment, *USUAL["action"], *targets}
 
 
 def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, other: str) -> tuple[Floats, Floats]:
@@ -465,8 +444,11 @@ def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, ot
     r = _numbers(frame, names.rewards[reward])
     q = _numbers(frame, MODEL_REWARD) if names.values else None
 
+    p = _numbers(frame, PROPENSITY) if question.weight.needs_propensity else None
+
     def weights(name: str) -> Floats:
-        return np.ones(len(r)) if name == LOGGING else _weights(question, frame, of[name][0])
+        made: Floats = np.ones(len(r)) if name == LOGGING else question.weight.weight(_numbers(frame, of[name][0]), p)
+        return made
 
     w = weights(target) - weights(other) if other else weights(target)
     if q is not None:
@@ -488,12 +470,6 @@ def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, ot
     return counts * (psi - mean), counts * w
 
 
-def _weights(question: Question, frame: pl.DataFrame, target: str) -> Floats:
-    p = _numbers(frame, PROPENSITY) if question.weight.needs_propensity else None
-    weights: Floats = question.weight.weight(_numbers(frame, target), p)
-    return weights
-
-
 def _values(frame: pl.DataFrame, name: str) -> pl.Series:
     """A column under a plain name: of one such as ^a$, which is a pattern, polars would compute nothing."""
     return frame.get_column(name).rename("x")
@@ -506,21 +482,20 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
     )
 
 
-def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]) -> Iterator[Caveat]:
+def lists_as_rows(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether rows are positions of lists although nobody said so: the doctor's check, on whole lists."""
-    log = question.log
-    if not question.weight.needs_propensity or not any(map(_may_be_position, names)):
-        return
-    if question.propensity_model is not None:  # whose verdict is at most `caution` anyway
+    question, log, names = sample.question, sample.question.log, sample.columns
+    # a verdict on propensities of a model is at most `caution` anyway
+    if not question.weight.needs_propensity or question.propensity_model is not None:
         return
     taken = _taken(question)
-    free = [name for name in names if name not in taken]
+    free = [name for name in map(str, names) if name not in taken]
     positions = [name for name in free if says_position(name)]
-    ids = [name for name in free if says_list(name) or name in ids_among((name,))]
+    ids = [name for name in free if says_list(name) or name in ids_among((name,))] if positions else []
     item = log.action or usual("action", names)
-    for of in ids if positions else ():
-        others = [*positions, *([] if item is None else [item])]
-        _, frame = rows_of_ids(question, of, max(1, whole.rows // SAMPLED), others)
+    for of in ids:
+        others = [of, *positions, *([] if item is None else [item])]
+        frame = rows(question, Ids(of, max(1, whole.rows // SAMPLED)), others)
         looked_at = frame.select(columns([of, *positions]))
         lists = find_lists(looked_at.lazy(), looked_at.schema, ())
         if lists is None or lists.list is None:
@@ -534,14 +509,13 @@ def lists_as_rows(question: Question, whole: RewardMoments, names: Sequence[str]
         return
 
 
-def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
+def propensity_meaning(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether the propensities of lists mean what they are said to mean: the doctor's check, on the first rows."""
-    lists, log = question.lists, question.log
+    question, lists, log = sample.question, sample.question.lists, sample.question.log
     if lists is None or lists.is_of_episodes or question.is_binned or question.propensity_model is not None:
         return
-    names = [] if log.is_arrays else columns_of(log)
-    item = log.action or usual("action", names)
-    frame = first_rows_with(question, FIRST, [] if item is None else [item]).lazy()
+    item = log.action or usual("action", sample.columns)
+    frame = sample.first(FIRST, [] if item is None else [item]).lazy()
     fall, error, steps = fall_of(frame, lists.position, str(log.propensity))
     meaning = meaning_of(fall, error, steps)
     if meaning in (None, lists.propensity_of):
@@ -559,7 +533,7 @@ def propensity_meaning(question: Question, whole: RewardMoments) -> Iterator[Cav
     yield Caveat("propensity-meaning", text, numbers, do)
 
 
-def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
+def misread_propensities(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether a column of propensities holds something else, where rows are dropped or the mean weight is far from 1."""
     moments = whole.moments[0]
     dropped = moments.dropped / max(moments.n + moments.dropped, 1)
@@ -567,25 +541,24 @@ def misread_propensities(question: Question, whole: RewardMoments) -> Iterator[C
     far = _far_from_one(moments, missing)
     if dropped <= RARE and not far:
         return
-    misread = _misread(question, missing.keys() - far)
+    misread = _misread(sample, missing.keys() - far)
     if misread is not None:
         yield misread
 
 
-def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
+def reread_propensities(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether an expression reads a column in one of several ways that the log allows: then a mean weight of 1 may be a coincidence."""
-    log = question.log
-    names = [] if log.is_arrays else columns_of(log)
+    log, names = sample.question.log, sample.columns
     expression = str(log.propensity)
     if log.is_arrays or expression in names:
         return
     try:  # a database may know what polars does not
         (named,) = dict.fromkeys(roots_of("propensity", expression, names))
-        if not may_read(partial(_computed, named, expression)):
+        if not may_read(lambda p: _numbers(computed(pl.DataFrame({named: p}), [expression]), expression)):
             return
     except (CounterpoiseError, ValueError):
         return
-    witnesses, made = _witnesses(question, named)
+    witnesses, made = _witnesses(sample, named)
     if witnesses is None or made is None:
         return
     known = np.isfinite(made)
@@ -607,35 +580,34 @@ def reread_propensities(question: Question, whole: RewardMoments) -> Iterator[Ca
     yield Caveat(REREAD, text, do=f"{CHECK_PROPENSITIES}{name}")
 
 
-def _computed(named: str, expression: str, p: Floats) -> Floats:
-    """What an expression makes of some values of a column."""
-    return _numbers(computed(pl.DataFrame({named: p}), [expression]), expression)
-
-
-def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
+def counted_propensities(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether propensities were counted from simulated draws, and what that does to each answer, by the first rows.
 
     The first rows of a lazy frame and of Spark may take a whole pass: they are looked at only if the mean weight is far from 1.
     """
-    log = question.log
+    question, log = sample.question, sample.question.log
     named = str(log.propensity)
     takes_a_pass = isinstance(log.data, pl.LazyFrame) or engine_of(log).is_cluster
     if takes_a_pass and not _far_from_one(whole.moments[0]):
         return
-    if not log.is_arrays and named not in columns_of(log):  # an expression, which may be what corrects them
+    if not log.is_arrays and named not in sample.columns:  # an expression, which may be what corrects them
         return
-    counted = counted_of(_numbers(first_rows_with(question, LOOKED_AT, ()), named))
+    first = sample.first(LOOKED_AT)
+    counted = counted_of(_numbers(first, named))
     if counted is None:
         return
-    rows = first_good_rows(question, LOOKED_AT)
+    known = good_of(first, question)
     caveat = counted.caveat(named, is_array=log.is_arrays)
-    corrected = rows.with_columns(pl.Series(PROPENSITY, counted.corrected(_numbers(rows, PROPENSITY))))
+    corrected = known.with_columns(pl.Series(PROPENSITY, counted.corrected(_numbers(known, PROPENSITY))))
     for (place, reward), (target, other) in product(enumerate(log.reward), question.contrasts):
-        r = _numbers(rows, question.names.rewards[place])
-        (psi, w), (right, right_w) = (_terms(question, frame, place, target, other) for frame in (rows, corrected))
-        biases = {"this answer": (psi, right), "ips": (w * r, right_w * r)}
-        sizes = {name: _bias_of(*terms, whole.rows) for name, terms in biases.items()}
-        name, (bias, error) = max(sizes.items(), key=lambda size: abs(size[1][0]) / max(size[1][1], 1e-300))
+        r = _numbers(known, question.names.rewards[place])
+        (psi, w), (right, right_w) = (_terms(question, frame, place, target, other) for frame in (known, corrected))
+        sizes = []  # how far the mean of terms is from that of the right ones, its standard error in the whole log, and of what
+        for name, terms, others in (("this answer", psi, right), ("ips", w * r, right_w * r)):
+            is_known = ~np.isnan(terms)
+            error = float(np.std(terms[is_known])) / math.sqrt(max(whole.rows, 1))
+            sizes.append((float(np.mean(terms[is_known] - others[is_known])), error, name))
+        bias, error, name = max(sizes, key=lambda size: abs(size[0]) / max(size[1], 1e-300))
         text = (
             f"{verbatim(caveat.text)} That moves {name} by about {bias:.2g}, where its standard error is {error:.2g}."
         )
@@ -644,17 +616,11 @@ def counted_propensities(question: Question, whole: RewardMoments) -> Iterator[C
         yield replace(caveat, text=text, numbers=numbers, unusual_severity=severity, target=target, reward=reward)
 
 
-def _bias_of(terms: Floats, right: Floats, rows: int) -> tuple[float, float]:
-    """How far the mean of terms is from that of the right ones, and its standard error in a log of so many rows."""
-    known = ~np.isnan(terms)
-    return float(np.mean(terms[known] - right[known])), float(np.std(terms[known])) / math.sqrt(max(rows, 1))
-
-
 def explanation_of(error: LogError, question: Question) -> LogError:
     """The error about bad rows; if propensities seem to be something else, it says what, and how to read them."""
     misread = None
     with suppress(CounterpoiseError):  # report the first error
-        misread = _misread(question) if _has_own_propensities(question) else None
+        misread = _misread(Sample(question)) if _has_own_propensities(question) else None
     if misread is None or misread.numbers["valid_share"] >= 1.0:
         return error
     return LogError(
@@ -662,18 +628,19 @@ def explanation_of(error: LogError, question: Question) -> LogError:
     )
 
 
-def _misread(question: Question, lacking: Container[str | None] = ()) -> Caveat | None:
+def _misread(sample: Sample, lacking: Container[str | None] = ()) -> Caveat | None:
     """What propensities seem to hold, by the doctor's readings of the first rows, and the share that can be propensities.
 
     Targets that take actions the log lacks cannot tell.
     """
+    question = sample.question
     named = str(question.log.propensity)
-    witnesses, _ = _witnesses(question, named, lacking)
+    witnesses, _ = _witnesses(sample, named, lacking)
     if witnesses is None:
         return None
     action, plain = question.log.action, witnesses.plain
     if action is not None:
-        frame = first_rows_with(question, FIRST, (action,))
+        frame = sample.first(FIRST, (action,))
         known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
         own = {target.name: target.column for target in question.targets if target.is_column and target.column in known}
         targets = own if len(own) == len(question.targets) else {}
@@ -686,22 +653,21 @@ def _misread(question: Question, lacking: Container[str | None] = ()) -> Caveat 
 
 
 def _witnesses(
-    question: Question, named: str, lacking: Container[str | None] = ()
+    sample: Sample, named: str, lacking: Container[str | None] = ()
 ) -> tuple[Witnesses | None, Floats | None]:
     """What the first rows tell about a column of propensities, if it holds numbers, and the values that the question makes of it."""
-    log = question.log
-    names = [] if log.is_arrays else columns_of(log)
+    question, log, names = sample.question, sample.question.log, sample.columns
     action = log.action or usual("action", names)
     parts = [name for name in dict.fromkeys((*question.segment, *log.context)) if name in names]
     taken = {*_taken(question), named, *parts, log.cluster, *log.key}
     others = [name for name in names if name not in taken][:COMPARED]
     own = [name for name in dict.fromkeys((named, action, *parts)) if name is not None and name in names]
     try:
-        frame = first_rows_with(question, FIRST, [*own, *others])
+        frame = sample.first(FIRST, [*own, *others])
     except CounterpoiseError:  # a column that nobody asked for may be unreadable
-        frame, others = first_rows_with(question, FIRST, own), []
+        frame, others = sample.first(FIRST, own), []
     if question.policies:
-        frame = pl.concat(with_policies([frame], replace(question, log=log.but(cluster=None, key=()))))
+        frame = pl.concat(with_policies([frame], question.slim("models", "controls", "segment")))
     known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     if named not in known:
         return None, None
@@ -740,9 +706,3 @@ def _far_from_one(moments: LogMoments, missing: Mapping[str | None, float] | Non
             if not other and abs(mean + (missing or {}).get(target, 0.0)) > FAR:
                 far.add(target)
     return far
-
-
-def _may_be_position(name: object) -> bool:
-    """Whether a name sounds like a position; only then are its values looked at."""
-    plain = str(name).lower()
-    return plain == "t" or any(word in plain for word in ("pos", "rank", "slot", "step", "turn", "move", "stage"))

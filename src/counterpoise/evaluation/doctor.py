@@ -42,6 +42,9 @@ from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.lists import CONDITIONAL
 from counterpoise.log.log import Log, as_log, column_names, logged_propensity
 from counterpoise.log.parts import (
+    FITTING,
+    PLACE,
+    PREDICTIONS,
     Columns,
     Data,
     LogFields,
@@ -170,7 +173,7 @@ class Examination(Display):
 
     def document(self) -> dict[str, object]:
         """Everything in plain values; a finding has its whole message, too."""
-        said = [{**found.document(), "about": found.about, "message": found.message} for found in self.findings]
+        said = [{**each.document(), "about": each.about, "message": each.message} for each in self.findings]
         return {**super().document(), "findings": finite(said)}
 
     def _checks(self) -> Iterator[tuple[str, str]]:
@@ -331,14 +334,58 @@ class Patient:
     @cached_property
     def propensities(self) -> Propensities | None:
         """What the propensities look like, if they are numbers."""
-        is_known = self.propensity in self.numbers
-        return _propensities(self.frame, str(self.propensity), self.rows) if is_known else None
+        if self.propensity not in self.numbers:
+            return None
+        p = pl.col("p")
+        good = self.frame.select(p=column(str(self.propensity)).cast(pl.Float64)).filter(is_propensity(p))
+        places = {f"d{d}": ((p * 10**d).round() / 10**d - p).abs().max() for d in range(5)}
+        spread = {"inverse": (1 / p).mean(), "spread": (1 / p).std()}
+        measured = collect(good.select(n=p.len(), lowest=p.min(), highest=p.max(), **spread, **places)).row(
+            0, named=True
+        )
+        n = int(measured["n"])
+        if n == 0:
+            return Propensities(self.rows)
+        sample, counted_rows = good.head(COUNTED), min(n, COUNTED)
+        counted = collect(sample.select(median=p.median(), distinct=p.n_unique(), commonest=p.mode().min()))
+        median, distinct, commonest = counted.row(0)
+        unseen = (counted_rows * (-p).log1p()).exp()  # the chance that an action with this propensity does not come up
+        came_up = (1 - unseen) / p
+        expected, error, chance = collect(
+            good.select(mean=came_up.mean(), spread=came_up.std(), chance=(came_up * unseen).mean())
+        ).row(0)
+        return Propensities(
+            impossible=self.rows - n,
+            lowest=measured["lowest"],
+            median=median,
+            highest=measured["highest"],
+            distinct=distinct,
+            repeated_share=1 - distinct / counted_rows,
+            commonest=commonest,
+            commonest_share=float(collect(sample.select((p == commonest).mean())).item()),
+            decimals=next((d for d in range(5) if measured[f"d{d}"] < 1e-9), None),
+            counted=counted_of(collect(good.head(LOOKED_AT)).get_column("p").to_numpy()),
+            mean_inverse=measured["inverse"],
+            mean_inverse_stderr=(measured["spread"] or 0.0) / math.sqrt(n),
+            expected_actions=expected,
+            expected_actions_stderr=math.sqrt((error or 0.0) ** 2 / n + chance),
+        )
 
     @cached_property
     def rewards(self) -> RewardSummary | None:
-        """What the rewards look like, if they are numbers."""
-        is_known = self.reward in self.numbers
-        return _rewards(self.with_keep, str(self.reward), self.rows, self.log.keep) if is_known else None
+        """What the rewards look like, if they are numbers; means count rows as often as they stand for others."""
+        if self.reward not in self.numbers:
+            return None
+        r, counts, keep = pl.col("r"), pl.col("counts"), self.log.keep
+        kept = pl.lit(1.0) if keep is None else column(keep).cast(pl.Float64)
+        every = self.with_keep.select(r=column(str(self.reward)).cast(pl.Float64), counts=1.0 / kept)
+        good, known = every.filter(is_number(r)), pl.when(is_number(counts)).then(counts)
+        means = {name: (of * known).sum() / known.sum() for name, of in (("mean", r), ("zero", r == 0))}
+        measured = collect(good.select(n=r.len(), lowest=r.min(), highest=r.max(), **means))
+        distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
+        n, *numbers, zero = measured.row(0)
+        low, high, mean = (math.nan if x is None else float(x) for x in numbers)
+        return RewardSummary(self.rows - n, low, mean, high, distinct, float(zero or 0.0))
 
     @cached_property
     def actions(self) -> int | None:
@@ -376,25 +423,27 @@ class Patient:
     @cached_property
     def judged(self) -> Log:
         """The log that overlap and rules are judged by: its rows are already chosen, and repeats are reported separately."""
-        rows = self.log.of(self.frame).without("where", "table", "query", "external_access", "timeout", "key")
         # overlap needs no bounds, which may belong to other rewards
-        lean = rows.without("model", "items", "value_samples", "reward_bounds", "per")
+        rows = self.log.of(self.frame).without(*PLACE, *FITTING, "key", "reward_bounds", "per")
         reward, propensity = (name if name in self.numbers else None for name in (self.reward, self.propensity))
-        return lean.but(reward=reward, propensity=propensity, drop_bad_rows=True)
+        return rows.but(reward=reward, propensity=propensity, drop_bad_rows=True)
 
     @cached_property
     def overlaps(self) -> tuple[TargetOverlap, ...]:
         """The overlap of every usable target that has a good row."""
+        value: Columns = self.judged.model_value  # of each target, in their order, or of the only one
+        if isinstance(value, list | tuple):
+            value = dict(zip(self.targets, value, strict=True)) if len(value) == len(self.targets) else None
+        chosen = self.chosen if {self.reward, self.propensity} <= self.numbers else {}
         overlaps = []
-        for target in self.usable:
-            value = _model_value(self.judged.model_value, self.targets, target)
-            own = self.judged.but(model_value=value, model_reward=None if value is None else self.judged.model_reward)
+        for name, source in [*zip(self.usable, self.usable, strict=True), *chosen.items()]:
+            if isinstance(source, str):
+                own_value = value.get(name) if isinstance(value, Mapping) else value
+                model = None if own_value is None else self.judged.model_reward
+                own = self.judged.but(model_value=own_value, model_reward=model)
+            else:
+                own = self.judged.but(action=self.action, model_value=None, model_reward=None)
             with suppress(LogError):  # every row is bad, which the other findings explain
-                result = evaluate(own, target=target, estimator="beta_ips")
-                overlaps.append(TargetOverlap(target, result.diagnostics(), result.verdict()))
-        for name, source in self.chosen.items() if {self.reward, self.propensity} <= self.numbers else ():
-            own = self.judged.but(action=self.action, model_value=None, model_reward=None)
-            with suppress(LogError):
                 result = evaluate(own, target={name: source}, estimator="beta_ips")
                 overlaps.append(TargetOverlap(name, result.diagnostics(), result.verdict()))
         return tuple(overlaps)
@@ -412,7 +461,7 @@ class Patient:
         """What is wrong with rows or lists by the rules of `evaluate`, for parts whose columns exist and hold numbers."""
         log, known = self.judged, self.schema.names()
         control = {name: mean for name, mean in (log.control or {}).items() if name in self.numbers}
-        lean = log.without("context", "candidates", "baseline", "model_reward", "model_value", "groups")
+        lean = log.without("context", "candidates", "baseline", *PREDICTIONS, "groups")
         lean = lean.but(control=control or None, cluster=log.cluster if log.cluster in known else None)
         has_weights = log.propensity is not None
         targets = tuple(Target(name, name) for name in self.targets if name in self.numbers) if has_weights else ()
@@ -663,69 +712,7 @@ CHECKS: tuple[Callable[[Patient], Iterable[Caveat]], ...] = (
 )
 
 
-# -- What is measured --------------------------------------------------------------------------------------------------
-
-
-def _propensities(frame: pl.LazyFrame, name: str, rows: int) -> Propensities:
-    p = pl.col("p")
-    good = frame.select(p=column(name).cast(pl.Float64)).filter(is_propensity(p))
-    places = {f"d{d}": ((p * 10**d).round() / 10**d - p).abs().max() for d in range(5)}
-    whole = good.select(
-        n=p.len(), lowest=p.min(), highest=p.max(), inverse=(1 / p).mean(), spread=(1 / p).std(), **places
-    )
-    measured = collect(whole).row(0, named=True)
-    n = int(measured["n"])
-    if n == 0:
-        return Propensities(rows)
-    sample, counted_rows = good.head(COUNTED), min(n, COUNTED)
-    counted = collect(sample.select(median=p.median(), distinct=p.n_unique(), commonest=p.mode().min()))
-    median, distinct, commonest = counted.row(0)
-    unseen = (counted_rows * (-p).log1p()).exp()  # the chance that an action with this propensity does not come up
-    came_up = (1 - unseen) / p
-    expected, spread, chance = collect(
-        good.select(mean=came_up.mean(), spread=came_up.std(), chance=(came_up * unseen).mean())
-    ).row(0)
-    return Propensities(
-        impossible=rows - n,
-        lowest=measured["lowest"],
-        median=median,
-        highest=measured["highest"],
-        distinct=distinct,
-        repeated_share=1 - distinct / counted_rows,
-        commonest=commonest,
-        commonest_share=float(collect(sample.select((p == commonest).mean())).item()),
-        decimals=next((d for d in range(5) if measured[f"d{d}"] < 1e-9), None),
-        counted=counted_of(collect(good.head(LOOKED_AT)).get_column("p").to_numpy()),
-        mean_inverse=measured["inverse"],
-        mean_inverse_stderr=(measured["spread"] or 0.0) / math.sqrt(n),
-        expected_actions=expected,
-        expected_actions_stderr=math.sqrt((spread or 0.0) ** 2 / n + chance),
-    )
-
-
-def _rewards(frame: pl.LazyFrame, name: str, rows: int, keep: str | None) -> RewardSummary:
-    r, counts = pl.col("r"), pl.col("counts")
-    kept = pl.lit(1.0) if keep is None else column(keep).cast(pl.Float64)
-    good = frame.select(r=column(name).cast(pl.Float64), counts=1.0 / kept).filter(is_number(r))
-    known = pl.when(is_number(counts)).then(counts)
-
-    def average(of: pl.Expr) -> pl.Expr:
-        return (of * known).sum() / known.sum()
-
-    measured = collect(good.select(n=r.len(), lowest=r.min(), mean=average(r), highest=r.max(), zero=average(r == 0)))
-    distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
-    n, low, mean, high, zero = measured.row(0)
-    low, mean, high = (math.nan if x is None else float(x) for x in (low, mean, high))
-    return RewardSummary(rows - n, low, mean, high, distinct, float(zero or 0.0))
-
-
-def _model_value(value: Columns, targets: Sequence[str], target: str) -> Columns:
-    """The column with a reward model's value of one target: of a mapping, of a list in the targets' order, or the only one."""
-    if isinstance(value, Mapping):
-        return value.get(target)
-    if isinstance(value, list | tuple):
-        return value[targets.index(target)] if len(value) == len(targets) else None
-    return value
+# -- The targets ------------------------------------------------------------------------------------------------------
 
 
 def _targets(target: Targets) -> tuple[tuple[str, ...], dict[str, Chosen | Always]]:

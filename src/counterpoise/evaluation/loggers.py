@@ -21,7 +21,7 @@ from counterpoise.evaluation.view import View
 from counterpoise.intervals.method import normal
 from counterpoise.log.baseline import Feature
 from counterpoise.log.log import Log
-from counterpoise.log.question import Question, ask, lean
+from counterpoise.log.question import Question, ask
 from counterpoise.moments import LogMoments, Moments
 from counterpoise.moments.log_moments import as_label, in_order
 from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
@@ -250,7 +250,7 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
             do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
         )
     balanced = result[target, BETA_IPS]
-    plain = replace(lean(question), segment=())
+    plain = question.slim("cluster", "key")
     (moments,) = moments_of(by_logger(plain))
     carried = _weights_of(moments, target)
     (naive,) = moments_of(replace(of_own_logger(plain), segment=(weight.logger,)))

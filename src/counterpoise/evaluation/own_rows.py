@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.verdict import OWN_ROWS
 from counterpoise.display import percent
-from counterpoise.engines.registry import engine_of
+from counterpoise.engines.registry import engine_of, rows
+from counterpoise.engines.sampling import Spread
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column, columns, of_64_bits
 from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS, Data, is_minimized
-from counterpoise.log.question import Learning, NoWeight, Question, lean
+from counterpoise.log.parts import Data, is_minimized
+from counterpoise.log.question import Learning, NoWeight, Question
 from counterpoise.log.sketches import Keys, Lesson, Overlap, Sketch, row_keys
 from counterpoise.log.targets import Always, CrossFitted, Target, is_ranker
 from counterpoise.moments import Floats
@@ -41,39 +42,34 @@ SAMPLE = 200_000  # rows of a log in Spark
 def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Caveat]:
     """A caveat for every policy that recognizes rows of this log from its training, or seems to."""
     log = question.log
-    lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
+    sources = {target.name: getattr(target.source, "lesson_", None) for target in question.policies}
+    lessons = {name: lesson for name, lesson in sources.items() if isinstance(lesson, Lesson)}  # learned here
     unknown = [target for target in question.policies if not isinstance(target.source, CrossFitted)]
     others = [target for target in unknown if target.name not in lessons]
     if lessons and log.context and log.action is not None:
         for name, overlap in _overlaps(question, {name: lesson.sketch for name, lesson in lessons.items()}).items():
-            if overlap.is_same:
-                text, do = _told(overlap, lessons[name])
-                yield Caveat(OWN_ROWS, text, _numbers_of(overlap), do, target=name)
+            if not overlap.is_same:
+                continue
+            text = f"It was learned from these <rows>: {percent(overlap.share)} of them were in its training, which flatters it."
+            do, estimate = "Evaluate it on other <rows>.", lessons[name].estimate
+            if estimate is not None:
+                text += (
+                    f" On <rows> that it had not seen, learning estimated {estimate['value']:.4g} per <row> ({estimate['lower']:.4g} to "
+                    f"{estimate['upper']:.4g}), with the verdict {estimate['verdict']}."
+                )
+                do = "Use that, or evaluate it on other <rows>."
+            numbers = {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
+            yield Caveat(OWN_ROWS, text, numbers, do, target=name)
     if log.trained_on is None:
         if question.lists is None and log.context:
             yield from _seeming(question, [target for target in others if not is_ranker(target.source)], whole)
     elif log.trained_on is not False:
         overlap = _overlap_with(question, log.trained_on)
-        caveat = Caveat(
-            OWN_ROWS,
-            f"It was trained on {percent(overlap.share)} of these <rows>, which flatters it.",
-            _numbers_of(overlap),
-            "Evaluate it on other <rows>.",
-        )
+        text = f"It was trained on {percent(overlap.share)} of these <rows>, which flatters it."
+        numbers = {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
         fixed = [target for target in question.targets if not isinstance(target.source, Always)]
-        for target in others if question.policies else fixed:
-            if overlap.is_same:
-                yield replace(caveat, target=target.name)
-
-
-def _numbers_of(overlap: Overlap) -> dict[str, float]:
-    return {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
-
-
-def _lesson(source: object) -> Lesson | None:
-    """What a target remembers of how it was learned, if it was learned here."""
-    lesson = getattr(source, "lesson_", None)
-    return lesson if isinstance(lesson, Lesson) else None
+        for target in (others if question.policies else fixed) if overlap.is_same else ():
+            yield Caveat(OWN_ROWS, text, numbers, "Evaluate it on other <rows>.", target=target.name)
 
 
 def _overlaps(question: Question, sketches: Mapping[str, Sketch]) -> dict[str, Overlap]:
@@ -118,12 +114,8 @@ def _overlap_with(question: Question, trained_on: Data) -> Overlap:
 
 def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
     """Show the keys of a log's rows, batch by batch: by its `key` if it has one, or else by context, action and each reward."""
-    bare = log.but(
-        propensity=None, cluster=None, model=None, items=None, value_samples=None, model_reward=None, model_value=None, baseline=None,
-        candidates=None, control=None, logger=None, shares=None, keep=None, rows_before=None, per=None, proxy=None, observed=None,
-        label_propensity=None, trained_on=None,
-    ).without(*LISTS, *(("reward", "context", "action") if log.key else ()))  # fmt: skip
-    lean = Question(bare, (), NoWeight(), learning=None if log.key else Learning())
+    bare = log.only(*(("key",) if log.key else ("reward", "context", "action")))
+    question = Question(bare, (), NoWeight(), learning=None if log.key else Learning())
 
     def of_batch(batches: Iterator[pl.DataFrame]) -> None:
         for batch in batches:
@@ -138,24 +130,9 @@ def _over_keys(log: Log, look: Callable[[str, Keys], None]) -> None:
 
     engine = engine_of(bare)
     if engine.is_cluster:
-        of_batch(iter([engine.sampled(lean, SAMPLE)]))
+        of_batch(iter([engine.sampled(question, SAMPLE)]))
     else:
-        engine.over_rows(lean, of_batch, None)
-
-
-def _told(overlap: Overlap, lesson: Lesson) -> tuple[str, str]:
-    """What is wrong with such an answer, and which one to use instead."""
-    text = (
-        f"It was learned from these <rows>: {percent(overlap.share)} of them were in its training, which flatters it."
-    )
-    if lesson.estimate is None:
-        return text, "Evaluate it on other <rows>."
-    estimate = lesson.estimate
-    text += (
-        f" On <rows> that it had not seen, learning estimated {estimate['value']:.4g} per <row> ({estimate['lower']:.4g} to "
-        f"{estimate['upper']:.4g}), with the verdict {estimate['verdict']}."
-    )
-    return text, "Use that, or evaluate it on other <rows>."
+        engine.over_rows(question, of_batch, None)
 
 
 # -- A policy that remembers rewards: it departs from what it does in similar contexts, and each time is right ---------
@@ -173,35 +150,30 @@ def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments
         from sklearn.ensemble import ExtraTreesRegressor  # noqa: F401
     except ImportError:  # what was fitted elsewhere brings it along
         return
-    rows = _sample(question, whole)
-    if rows is None:
+    log, action = question.log, str(question.log.action)
+    total = max(whole.rows + whole.moments[0].dropped, 1)
+    some = of_64_bits(rows(question.slim(), Spread(ROWS, total), log.context), question)
+    frequent = some.get_column(action).rename("a").drop_nulls().value_counts(sort=True).get_column("a").head(ACTIONS)
+    some = some.filter(column(action).is_in(frequent.implode()))
+    # they may be too few, or contexts may repeat so often that no row stands out
+    if some.height < FEWEST or some.select(columns(log.context)).n_unique() * REPEATED < some.height:
         return
     for target in targets:
-        for reward in question.log.reward:
+        for reward in log.reward:
             with suppress(CounterpoiseError, TypeError, ValueError, pl.exceptions.PolarsError):
-                memory = _memory(target, rows, question, reward, whole.rows)
+                memory = _memory(target, some, question, reward, whole.rows)
                 if memory is not None and memory.is_seen:
                     yield memory.caveat(target.name, reward)
 
 
-def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
-    """Some rows with the most frequent actions; None if they are too few, or if contexts repeat so often that no row stands out."""
-    log, action = question.log, str(question.log.action)
-    plain = lean(question)
-    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=log.context, groups=1, contrasts=())
-    rows = of_64_bits(engine_of(log).drawn(plain, ROWS, max(whole.rows + whole.moments[0].dropped, 1)), plain)
-    frequent = rows.get_column(action).rename("a").drop_nulls().value_counts(sort=True).get_column("a").head(ACTIONS)
-    rows = rows.filter(column(action).is_in(frequent.implode()))
-    if rows.height < FEWEST or rows.select(columns(log.context)).n_unique() * REPEATED < rows.height:
-        return None
-    return rows
-
-
 def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str, whole: int) -> Memory | None:
     """What a policy seems to remember of the rewards of some rows, in a log of so many."""
-    log, action = question.log, str(question.log.action)
-    r = rows.get_column(reward).rename("r").cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
-    p = _propensities(rows, question)
+    log, action, named = question.log, str(question.log.action), str(question.log.propensity)
+    r = _numbers(rows.get_column(reward))
+    if named in rows.columns and question.propensity_model is None:
+        p = _numbers(rows.get_column(named))
+    else:  # where propensities have no column of their own, how often each action was taken
+        p = _numbers(rows.select((pl.len().over(column(action)) / pl.len()).alias("share")).get_column("share"))
     good = np.isfinite(r) & (p > 0) & (p <= 1)
     if good.sum() < FEWEST:
         return None
@@ -216,13 +188,8 @@ def _memory(target: Target, rows: pl.DataFrame, question: Question, reward: str,
     return memory_of(Encoder.of(context, context.columns).plain(context), codes, table, r, p, whole)
 
 
-def _propensities(rows: pl.DataFrame, question: Question) -> Floats:
-    """The logged propensities; where they have no column of their own, how often each action was taken."""
-    named = str(question.log.propensity)
-    if named in rows.columns and question.propensity_model is None:
-        return rows.get_column(named).rename("p").cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
-    counts = rows.select((pl.len().over(column(str(question.log.action))) / pl.len()).alias("share"))
-    return counts.get_column("share").to_numpy()
+def _numbers(values: pl.Series) -> Floats:
+    return values.rename("x").cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
 
 
 def _answers(target: Target, rows: pl.DataFrame, question: Question, actions: pl.Series) -> Floats:

@@ -48,7 +48,7 @@ from counterpoise.intervals.method import normal_quantile
 from counterpoise.intervals.quantity import Quantity
 from counterpoise.log.groups import with_groups
 from counterpoise.log.parts import is_minimized
-from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
+from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.bins import DIFFERENCE, OWN_VALUE, Bins, Cut, OddsBins, PairBins
 from counterpoise.weights import Ratio
@@ -518,7 +518,7 @@ def of_result(
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
         raise OptionError(f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, known))}.")
-    plain = lean(question)
+    plain = question.slim("cluster", "key", "segment")
     log = plain.log.but(reward_bounds=result.reward_bounds, max_segments=None)  # it is about the whole log
     lean_question = replace(plain, log=log, smoothings=())
     if is_of_two(result):

@@ -17,14 +17,14 @@ from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
-from counterpoise.engines.registry import engine_of, moments_of
+from counterpoise.engines.registry import moments_of, rows
+from counterpoise.engines.sampling import Spread
 from counterpoise.errors import CounterpoiseError, verbatim
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.choose import foremost
-from counterpoise.intervals import Interval
 from counterpoise.log.expressions import columns, of_64_bits, sql_name
 from counterpoise.log.log import Log
-from counterpoise.log.question import Question, ask, lean
+from counterpoise.log.question import Question, ask
 from counterpoise.log.targets import Probabilities, Target
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label, as_label
@@ -70,11 +70,13 @@ def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Caveat
     is_plain = weight.mean_is_one and weight.needs_propensity and not isinstance(weight, Balanced)
     if not targets or not is_plain or question.lists is not None or question.propensity_model is not None:
         return
-    rows = _sample(question, whole)
-    if rows is None:
-        return
-    for target in targets:
-        missing = _missing(target, rows, question)
+    cluster = [] if question.log.cluster is None else [question.log.cluster]
+    total = max(whole.rows + whole.moments[0].dropped, 1)
+    beside = (*question.segment, *question.log.context, *cluster)
+    some = of_64_bits(rows(question.slim(), Spread(ROWS, total), beside), question)
+    known = some.filter(some.get_column(str(question.log.action)).is_not_null())
+    for target in targets if known.height else ():
+        missing = _missing(target, known, question)
         if missing is not None:
             yield replace(missing.caveat(None), known=missing.known(question))
             for place in missing.segments if question.segment else ():
@@ -84,18 +86,6 @@ def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Caveat
 def missing_by_target(question: Question, whole: RewardMoments) -> dict[str, list[Caveat]]:
     """What is missing in the whole log, by target, for verbs whose answers have no bounds."""
     return {str(caveat.target): [caveat] for caveat in missing_actions(replace(question, segment=()), whole)}
-
-
-def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
-    """Some rows with their actions, weights and places; None if there is nothing to learn from them."""
-    cluster = [] if question.log.cluster is None else [question.log.cluster]
-    beside = dict.fromkeys([*question.segment, *question.log.context, *cluster])
-    plain = lean(question)
-    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(beside), groups=1, contrasts=())
-    rows = whole.rows + whole.moments[0].dropped
-    drawn = of_64_bits(engine_of(plain.log).drawn(plain, ROWS, max(rows, 1)), plain)
-    known = drawn.filter(drawn.get_column(str(plain.log.action)).is_not_null())
-    return known if known.height else None
 
 
 @dataclass(frozen=True)
@@ -123,10 +113,16 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
         rows, taken = _choices(target, rows, question)
     except (CounterpoiseError, TypeError, ValueError, pl.exceptions.PolarsError):
         return None  # such as actions that cannot be compared
-    p = rows.get_column(str(question.log.propensity)).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    good = (p > 0) & (p <= 1)
-    counts = _counts(rows, question)
-    good &= np.isfinite(counts)
+
+    def numbers(name: str) -> Floats:
+        return rows.get_column(name).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+
+    p, counts = numbers(str(question.log.propensity)), np.ones(rows.height)
+    if question.log.keep is not None:  # each row counts as often as it was sampled, on average once
+        keep = numbers(question.log.keep)
+        counts = np.where((keep > 0) & (keep <= 1), 1.0 / np.where(keep > 0, keep, 1.0), np.nan)
+        counts = np.asarray(counts / np.nanmean(counts))
+    good = (p > 0) & (p <= 1) & np.isfinite(counts)
     w = np.divide(counts * taken.probability, p, out=np.zeros(len(p)), where=good)[good]
     if not w.any():
         return None
@@ -135,15 +131,6 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
     places = _places(rows, question)
     lacks = _test(taken, w, places)
     return Missing(target.name, rows, taken, lacks, places, counts) if lacks.any() else None
-
-
-def _counts(rows: pl.DataFrame, question: Question) -> Floats:
-    """How often each row counts: once, or as it was sampled, on average once; nan where that is unknown."""
-    if question.log.keep is None:
-        return np.ones(rows.height)
-    keep = rows.get_column(question.log.keep).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    counts = np.where((keep > 0) & (keep <= 1), 1.0 / np.where(keep > 0, keep, 1.0), np.nan)
-    return np.asarray(counts / np.nanmean(counts))
 
 
 def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
@@ -502,7 +489,12 @@ def with_bounds(
     main_name = foremost(estimators, estimators)
     main = estimates[main_name]
     little = MATTERS * main.stderr / (rewards.high - rewards.low) if rewards.high > rewards.low else 0.0
-    sides = [[_settle(caveat, little) for caveat in side] for side in (own, other)]
+
+    def settled(caveat: Caveat) -> Caveat:  # a note if too few actions are missing to matter
+        is_little = caveat.code == MISSING and caveat.numbers["share_upper"] <= little
+        return replace(caveat, unusual_severity="note") if is_little else caveat
+
+    sides = [list(map(settled, side)) for side in (own, other)]
     missing = [caveat for side in sides for caveat in side if caveat.code == MISSING]
     # weights below 1 have nothing more to say where the actions that are missing explain them
     is_explained = all(any(_leaves_a_gap(caveat, MISSING) for caveat in side) for side in sides if side)
@@ -519,24 +511,17 @@ def with_bounds(
         answers |= {name: replace(answers[name], interval=answers[PLAIN].interval) for name in several}
     bounds, write = answers[main_name].interval, signed if estimators[main_name].is_difference else number
     said = f"{write(bounds.lower, main.stderr)} to {write(bounds.upper, main.stderr)}, {rewards.said}"
-    return Verdict(tuple(_with_ends(caveat, bounds, said, rewards.do) for caveat in verdict.caveats)), answers
 
+    def with_ends(caveat: Caveat) -> Caveat:  # one about something missing, with the bounds that are left
+        if not _leaves_a_gap(caveat, MISSING, BELOW_ONE):
+            return caveat
+        start = "The log gives bounds, and no estimate" if caveat.code == MISSING else "The interval allows for both"
+        numbers, left = {**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper}, f"{start}: {said}"
+        return replace(caveat, text=f"{verbatim(caveat.text)} {left}", do=rewards.do, numbers=numbers, left=left)
 
-def _settle(caveat: Caveat, little: float) -> Caveat:
-    """The caveat, as a note if too few actions are missing to matter."""
-    is_little = caveat.code == MISSING and caveat.numbers["share_upper"] <= little
-    return replace(caveat, unusual_severity="note") if is_little else caveat
+    return Verdict(tuple(map(with_ends, verdict.caveats))), answers
 
 
 def _leaves_a_gap(caveat: Caveat, *codes: str) -> bool:
     """Whether a caveat reports a gap that matters."""
     return caveat.code in codes and caveat.severity != "note"
-
-
-def _with_ends(caveat: Caveat, bounds: Interval, said: str, do: str) -> Caveat:
-    """A caveat about something missing, with the bounds that are left."""
-    if not _leaves_a_gap(caveat, MISSING, BELOW_ONE):
-        return caveat
-    start = "The log gives bounds, and no estimate" if caveat.code == MISSING else "The interval allows for both"
-    numbers, left = {**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper}, f"{start}: {said}"
-    return replace(caveat, text=f"{verbatim(caveat.text)} {left}", do=do, numbers=numbers, left=left)

@@ -25,6 +25,7 @@ from counterpoise.log.parts import (
     LISTS,
     MODELS,
     PARTS,
+    PLACE,
     BareLogFields,
     Bounds,
     Columns,
@@ -248,6 +249,10 @@ class Log:
     def without(self, *parts: str) -> Self:
         """The same log without some of its parts."""
         return self._with(self.data, dict.fromkeys(parts))
+
+    def only(self, *parts: str) -> Self:
+        """The same rows with some of its parts alone."""
+        return self.without(*(part for part in PARTS if part not in (*PLACE, *parts)))
 
     def of(self, data: Data) -> Self:
         """The same parts, for other data; what was read from another tool's files is no longer in its format."""

@@ -318,6 +318,7 @@ class LogFields(BareLogFields, total=False):
 
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}
 TRAINED = ("trained_on", "cross_fit")
+PLACE = ("where", "table", "query", "external_access", "timeout", "format")  # where the rows are, and which of them
 LISTS, LABELS, PREDICTIONS, FITTING = (
     tuple(name for name in PARTS if PARTS[name].group == group)
     for group in ("lists", "labels", "predictions", "fitting")

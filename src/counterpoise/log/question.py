@@ -668,6 +668,28 @@ class Question:
         choices = (target.column for target in self.choices)
         return [*(column for _, column in self.columns), *self.constants, *choices]
 
+    def slim(self, *besides: str) -> Question:
+        """The same about weights and rewards alone: without its `models`, `controls`, `cluster`, `key` and `segment`, but for those named.
+
+        How policies were trained goes with the models, and a baseline with the controls.
+        """
+        parts = {
+            "models": (*MODELS, *TRAINED),
+            "controls": ("control", "baseline"),
+            "cluster": ("cluster",),
+            "key": ("key",),
+        }
+        has_models, has_controls = "models" in besides, "controls" in besides
+        return replace(
+            self,
+            log=self.log.without(*(part for name, own in parts.items() if name not in besides for part in own)),
+            segment=self.segment if "segment" in besides else (),
+            groups=self.groups if "cluster" in besides else 1,
+            model_value=self.model_value if has_models else {},
+            model=self.model if has_models else None,
+            features=self.features if has_controls else (),
+        )
+
     @property
     def moment_columns(self) -> tuple[str, ...]:
         """The columns of the moments of a target's value."""
@@ -739,12 +761,6 @@ def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Co
     """The same question about some of its targets."""
     values = {target.name: question.model_value[target.name] for target in targets} if question.model_value else {}
     return replace(question, targets=targets, contrasts=contrasts, model_value=values)
-
-
-def lean(question: Question) -> Question:
-    """The same question about weights and rewards alone: without models, controls and a baseline, or how policies were trained."""
-    log = question.log.without(*MODELS, *TRAINED, "control", "baseline")
-    return replace(question, log=log, model_value={}, features=(), model=None)
 
 
 def _rival(against: Targets, targets: tuple[Target, ...], log: Log, arrays: Arrays | None) -> Target:
