@@ -382,7 +382,7 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     def of_each(check: Callable[[Diagnostics], Iterator[Caveat]]) -> list[Caveat]:
         return [caveat.of_policy(name) for name, policy in policies.items() for caveat in check(policy)]
 
-    fatal, own = of_each(_fatal), []
+    own: list[Caveat] = []
     is_none = differing <= 1e-24  # rounding: the policies agree on every row
     if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
         text = "The policies agree on every <row> of this log. If they differ at all, it is on <rows> that the log does not have."
@@ -394,7 +394,7 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
         )
         own.append(Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_DIFFERING}))
     own += [*_equal_rewards(shared), *_of_log(shared)]
-    caveats = fatal or [*of_each(_of_weights), *own, *of_each(below_one), *_of_dropped_rows(shared)]
+    caveats = of_each(_fatal) or [*of_each(_of_weights), *own, *of_each(below_one), *_of_dropped_rows(shared)]
     return Verdict(tuple(caveats)).of_units(shared.unit)
 
 
