@@ -45,7 +45,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, beta_ips
 from counterpoise.evaluation.asking import question_of
 from counterpoise.evaluation.estimates import IntervalOptions, estimates
-from counterpoise.evaluation.story import story_of
+from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import strategy
 from counterpoise.intervals.method import normal
@@ -114,7 +114,7 @@ def value_cells(world: str, n: int, runs: int, seed: int) -> list[Cell]:
             verdict = found.verdict().verdict
             counts["value", name].see(found["t0", "beta_ips"], verdict, truth)
             counts["lift", name].see(found["t0", "lift"], verdict, truth - logged)
-            relative = story_of(found).best.relative
+            relative = read(found).best.relative
             if relative is not None and logged > 0:
                 counts["relative", name].see(relative, verdict, truth / logged - 1.0)
     return [count.cell(part, world, name, n) for (part, name), count in counts.items() if count.normal]

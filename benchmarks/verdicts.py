@@ -28,9 +28,10 @@ from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight
 from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import ESTIMATORS, beta_ips
+from counterpoise.evaluation import wording
 from counterpoise.evaluation.changes import SETTLED, WIDEST, alarm_limit
-from counterpoise.evaluation.estimates import IntervalOptions, estimates
-from counterpoise.evaluation.story import story_of
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities
+from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.view import View
 from counterpoise.log.sketches import Keys, Sketch, row_keys
 from counterpoise.moments import Powers
@@ -837,11 +838,11 @@ def stated(cell: tuple[str, float, int], runs: int, seed: int) -> list[tuple[str
         log = {"r": clicks.draw(random, effect), "p": columns["p"], "t": columns["t0"]}
         log["w"] = scale * log["t"] / log["p"]
         made = cp.evaluate(log, reward="r", propensity="p", target="t", estimator=["beta_ips", "lift"])
-        verdict, free = made.verdict().verdict, IntervalOptions(0.95, made.interval_method, ends_with_rewards=False)
-        ends = estimates(View(made.moments, ("t", "")), {name: ESTIMATORS[name] for name in made.estimators}, free)
+        verdict, how = made.verdict().verdict, IntervalOptions(0.95, made.interval_method)
+        free = Quantities(View(made.moments, ("t", "")), {name: ESTIMATORS[name] for name in made.estimators}, how)
         for name, value in (("beta_ips", truth), ("lift", truth - logged)):
-            count(name, verdict, made["t", name].interval, tuple(ends["t", name, None].interval), value)
-        relative = story_of(made).best.relative
+            count(name, verdict, made["t", name].interval, tuple(free.at(name).endless.interval()), value)
+        relative = read(made).best.relative
         if relative is not None:
             count("relative", verdict, relative.interval, (-math.inf, math.inf), truth / logged - 1)
         own = cp.evaluate(log, reward="r", weight="w")
@@ -854,7 +855,7 @@ def stated(cell: tuple[str, float, int], runs: int, seed: int) -> list[tuple[str
         )
         for name in BY:
             one = cp.evaluate(log, reward="r", propensity="p", target="t", estimator=name, groups=20)
-            lift = story_of(one).reading.lift("t")
+            lift = read(one).best.lift
             count(
                 f"change by {name}",
                 one.verdict().verdict,
@@ -1913,15 +1914,15 @@ def all_said(log: pl.DataFrame, reward: str, minimize: bool | None) -> tuple[obj
     """What every verb decides: each target's decision and verdict, the order, the best, the ranking and the plan."""
     asked: dict[str, Any] = {"reward": reward, "propensity": "p", "minimize": minimize}
     names = [name for name in log.columns if re.fullmatch(r"t\d", name)]
-    story = story_of(cp.evaluate(log, **asked, target=names))
+    reading = read(cp.evaluate(log, **asked, target=names))
     plan = cp.plan(log, **asked, target=names[0], difference=0.1)
     return (
-        [(change.target, change.decision, change.verdict.verdict) for change in story.changes],
-        story.best.target,
+        [(change.target, change.decision, change.verdict.verdict) for change in reading.changes],
+        reading.best.target,
         [(one.target, one.decision) for one in cp.rank(log, **asked, target=names)],
         plan.needs,
         plan.ok_rows,
-        [str(step)[:10] for step in story.next_steps()],
+        [str(step)[:10] for step in wording.next_steps(reading)],
     )
 
 
@@ -1942,15 +1943,17 @@ def cost_runs(job: tuple[int, int], sizes: tuple[int, ...] = (300, 3_000, 20_000
             cp.evaluate(log, reward=name, propensity="p", target=target, minimize=minimize)
             for name, minimize in ((gain, None), (cost, None), (cost, True))
         )
-        stories = [story_of(result) for result in (of_cost, of_cost_said)]
+        readings = [read(result) for result in (of_cost, of_cost_said)]
         made.append(
             CostRun(
                 asked=of_gain.minimize is None or of_gain.verdict() != of_cost_said.verdict(),
                 unasked=of_cost.minimize is not None,
                 mirrored=all_said(log, cost, True) == all_said(log, "mirror", None),
                 costs_more=max(values) > logged,
-                better=any(story.best.decision == "better" for story in stories),
-                advised=any(str(step).startswith("Test it") for story in stories for step in story.next_steps()),
+                better=any(reading.best.decision == "better" for reading in readings),
+                advised=any(
+                    str(step).startswith("Test it") for reading in readings for step in wording.next_steps(reading)
+                ),
             )
         )
     return made

@@ -21,7 +21,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
-from counterpoise.evaluation.story import story_of
+from counterpoise.evaluation import wording
+from counterpoise.evaluation.reading import read
 
 SOURCE = Path(cp.__file__).parent
 OLD, NEW, RATE = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5]), np.array([0.2, 0.4, 0.6])
@@ -850,7 +851,7 @@ def answer(advice: Advice, options: Mapping[str, object]) -> tuple[object, str]:
     except CounterpoiseError as error:
         return None, str(error)
     if isinstance(found, cp.Result):
-        steps = [str(step) for step in story_of(found).next_steps()]
+        steps = [str(step) for step in wording.next_steps(read(found))]
         return found, " ".join([*found.verdict().reasons, *steps])
     if hasattr(found, "findings"):
         return found, " ".join(finding.message for finding in found.findings)

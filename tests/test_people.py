@@ -16,7 +16,7 @@ from command_line import invoke
 
 import counterpoise as cp
 from counterpoise.environments import SyntheticRanking
-from counterpoise.evaluation.story import story_of
+from counterpoise.evaluation.reading import read
 
 SEED, LEVEL = 24, 0.995
 
@@ -101,7 +101,7 @@ def test_a_data_scientist_judges_a_model_on_a_pandas_frame():
     parts = {"reward": "click", "propensity": "p", "action": "banner", "context": ["age", "visits"]}
     result = cp.evaluate(log, **parts, target={"model": model}, level=LEVEL)
     assert truth in result.interval
-    assert truth / rate.mean() - 1 in story_of(result).best.relative.interval
+    assert truth / rate.mean() - 1 in read(result).best.relative.interval
     assert str(result).splitlines()[2].endswith("Better than what ran, and you can rely on it (ok).")
     assert "Next: Test it live" in str(result)
     assert "Better than what ran" in result._repr_html_()

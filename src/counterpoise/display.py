@@ -30,13 +30,32 @@ def number(value: float, error: float | None = None) -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    value = float(f"{value:.12g}")  # sums differ in their last bits from engine to engine, and a tie must not
-    scale = error if error is not None and math.isfinite(error) and error > 0 else abs(value) / 50
-    digits = 1 - math.floor(math.log10(scale)) if scale > 0 else 0
+    value, digits = _digits(value, error)
     if digits > 9 or abs(value) >= 1e12:
         return f"{value:.4g}".replace("-", "−")
     written = f"{value:,.{max(digits, 0)}f}"
     return (written.lstrip("-") if float(written.replace(",", "")) == 0 else written).replace("-", "−")
+
+
+def as_written(value: float, error: float | None = None) -> float:
+    """A value, rounded as `number` writes it.
+
+    >>> as_written(0.281734, 0.0031), as_written(12345.6)
+    (0.2817, 12346.0)
+    """
+    if not math.isfinite(value):
+        return value
+    value, digits = _digits(value, error)
+    if digits > 9 or abs(value) >= 1e12:
+        return float(f"{value:.4g}") if 1e-4 <= abs(value) < 1e4 else value  # others are written with an exponent
+    return round(value, max(digits, 0))
+
+
+def _digits(value: float, error: float | None) -> tuple[float, int]:
+    """A value, and how many of its decimals are written."""
+    value = float(f"{value:.12g}")  # sums differ in their last bits from engine to engine, and a tie must not
+    scale = error if error is not None and math.isfinite(error) and error > 0 else abs(value) / 50
+    return value, 1 - math.floor(math.log10(scale)) if scale > 0 else 0
 
 
 def signed(value: float, error: float | None = None) -> str:

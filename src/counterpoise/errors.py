@@ -15,9 +15,10 @@ Writer = Callable[
 
 _QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 # an argument in backticks; what is quoted is passed over, since names and texts of the user's may have anything in them
-_MARKUP = rf"(?<![\w`)\]])(?:{_QUOTED})|`([A-Za-z_][\w ]*)=((?:{_QUOTED}|[^`'\"])*|[^`]*)`"
-_HIDDEN = str.maketrans("`'\"", "\ue000\ue001\ue002")
-_SHOWN = str.maketrans("\ue000\ue001\ue002", "`'\"")
+# and what is counted in angle brackets: <rows>, <Rows>, <row>, <a row>
+_MARKUP = rf"(?<![\w`)\]])(?:{_QUOTED})|`([A-Za-z_][\w ]*)=((?:{_QUOTED}|[^`'\"])*|[^`]*)`|<(?:([Aa]) )?([Rr])ow(s?)>"
+_HIDDEN = str.maketrans("`'\"<", "\ue000\ue001\ue002\ue003")
+_SHOWN = str.maketrans("\ue000\ue001\ue002\ue003", "`'\"<")
 
 
 def as_python(name: str, value: str) -> str:
@@ -25,17 +26,26 @@ def as_python(name: str, value: str) -> str:
     return f"{name}={value}"
 
 
-def render(text: str, argument: Writer = as_python) -> str:
+def render(text: str, argument: Writer = as_python, unit: str = "row") -> str:
     """A message with every argument written by `argument`; in the text it is in backticks, as `name=` or with the repr of a value.
 
-    >>> text = "no column '`where=`'. Pass `where=` or `groups=100` to `evaluate`."
+    What is counted is in angle brackets, and a `unit` is its word for it: a row, a list, a visit.
+
+    >>> text = "no column '`where=`' in <a row>. Pass `where=` or `groups=100` to `evaluate`."
     >>> render(text)
-    "no column '`where=`'. Pass where= or groups=100 to `evaluate`."
-    >>> render(text, lambda name, value: f"--{name} {value}".strip())
-    "no column '`where=`'. Pass --where or --groups 100 to `evaluate`."
+    "no column '`where=`' in a row. Pass where= or groups=100 to `evaluate`."
+    >>> render(text, lambda name, value: f"--{name} {value}".strip(), unit="episode")
+    "no column '`where=`' in an episode. Pass --where or --groups 100 to `evaluate`."
     """
-    made = re.sub(_MARKUP, lambda found: found[0] if found[1] is None else argument(found[1], found[2]), text)
-    return made.translate(_SHOWN)
+
+    def write(found: re.Match[str]) -> str:
+        name, value, article, row, s = found.groups()
+        if row is not None:
+            a = "" if article is None else f"{article}{'n' if unit[0] in 'aeiou' else ''} "
+            return f"{a}{unit if row == 'r' else unit.capitalize()}{s}"
+        return found[0] if name is None else argument(name, value)
+
+    return re.sub(_MARKUP, write, text).translate(_SHOWN)
 
 
 def verbatim(said: object) -> str:
@@ -50,51 +60,27 @@ def verbatim(said: object) -> str:
 class Sentence(str):
     """What is said to people outside of errors: the text for Python, and `render` for a front end that writes arguments its own way.
 
-    >>> said = Sentence("Pass `groups=100`.")
+    >>> said = Sentence("Pass `groups=100` for so few <rows>.", "visit")
     >>> said, said.render(lambda name, value: f"--{name} {value}")
-    ('Pass groups=100.', 'Pass --groups 100.')
+    ('Pass groups=100 for so few visits.', 'Pass --groups 100 for so few visits.')
     """
 
     markup: str
+    unit: str
 
-    def __new__(cls, markup: str) -> Self:
-        """A text with markup; a sentence stays as it is."""
-        if isinstance(markup, cls):
-            return markup
-        made = super().__new__(cls, render(markup))
-        made.markup = markup
+    def __new__(cls, markup: str, unit: str = "row") -> Self:
+        """A text with markup, or a sentence about another `unit`."""
+        markup = markup.markup if isinstance(markup, cls) else markup
+        made = super().__new__(cls, render(markup, unit=unit))
+        made.markup, made.unit = markup, unit
         return made
 
-    def __getnewargs__(self) -> tuple[str]:
-        return (self.markup,)
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.markup, self.unit)
 
     def render(self, argument: Writer = as_python) -> str:
         """The sentence with every argument written by `argument`."""
-        return render(self.markup, argument)
-
-
-def in_units(said: str, unit: str) -> str:
-    """A text about rows, rewritten to be about lists or episodes if those are what is counted; quoted text stays as it is.
-
-    >>> in_units("Rows of 'my row' are 3 rows.", "list"), in_units("1 row", "row"), in_units("A row.", "episode")
-    ("Lists of 'my row' are 3 lists.", '1 row', 'An episode.')
-    """
-    if unit == "row":
-        return said
-    n = "n" if unit[0] in "aeiou" else ""
-
-    def rewrite(found: re.Match[str]) -> str:
-        if found["first"] is None:
-            return found[0]
-        article = f"{found['article']}{n} " if found["article"] else ""
-        return article + (unit if found["first"] == "r" else unit.capitalize()) + found["s"]
-
-    made = re.sub(
-        rf"{_MARKUP}|`[^`]*`|(?:\b(?P<article>[Aa]) )?\b(?P<first>[Rr])ow(?P<s>s?)\b",
-        rewrite,
-        said.markup if isinstance(said, Sentence) else said,
-    )
-    return Sentence(made) if isinstance(said, Sentence) else made
+        return render(self.markup, argument, self.unit)
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

@@ -54,7 +54,7 @@ def test_a_verdict_is_as_good_as_the_worst_of_its_caveats_allows(codes, word):
 
 
 def test_a_reason_is_what_is_wrong_and_what_to_do_with_arguments_as_a_front_end_writes_them():
-    caveat = Caveat("few-clusters", "Few rows.", do="Pass `groups=100`.")
+    caveat = Caveat("few-clusters", "Few <rows>.", do="Pass `groups=100`.")
     assert str(caveat) == caveat.reason == "Few rows. Pass groups=100."
     assert caveat.reason.render(lambda name, value: f"--{name}") == "Few rows. Pass --groups."
     assert str(caveat.of_units("list").of_policy("new")) == "new: Few lists. Pass groups=100."

@@ -10,8 +10,9 @@ from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import ColumnError, LogError, MomentsError, OptionError
+from counterpoise.evaluation import wording
 from counterpoise.evaluation.ranking import drivers, heaviest
-from counterpoise.evaluation.story import story_of
+from counterpoise.evaluation.reading import read
 
 ASKED = {"reward": "r", "propensity": "p", "target": "t", "keep": "k"}
 
@@ -213,7 +214,7 @@ def test_what_is_said_of_the_log_says_of_how_many_rows_it_is_a_sample(tmp_path):
     log, _ = a_log()
     result = cp.evaluate(log, **ASKED)
     about = f"{log.height:,} visits, sampled from about {float(f'{result.rows_before:.3g}'):,.0f}"
-    assert about in str(story_of(result.with_unit("visit")).asked())
+    assert about in str(wording.asked(read(result.with_unit("visit"))))
     page = result.report(tmp_path / "report.html", unit="visit").read_text()
     assert about in page
     assert result.document()["rows_before"] == result.rows_before == round((1 / log["k"]).sum())

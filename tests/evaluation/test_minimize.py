@@ -11,7 +11,8 @@ from messages import refuses
 
 import counterpoise as cp
 from counterpoise.errors import OptionError
-from counterpoise.evaluation.story import story_of
+from counterpoise.evaluation import wording
+from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.watch import watch
 from counterpoise.log.parts import sounds_like_cost
 
@@ -53,17 +54,14 @@ def both(verb, **asked):
 
 def test_a_policy_that_costs_more_is_worse_and_is_not_to_be_tested_live():
     result = cp.evaluate(LOG, **PARTS, reward="cost", target="more", minimize="cost")
-    story = story_of(result)
-    assert result.value > story.best.ran  # the number keeps its sign
-    assert story.best.relative.value > 0
-    assert story.best.decision == "worse"
-    assert str(story.next_steps()[0]) == "Keep what ran."
-    assert "Worse than what ran" in str(story.sentence())
-    assert (
-        story_of(cp.evaluate(LOG, **PARTS, reward="cost", target="less", minimize=True))
-        .next_steps()[0]
-        .startswith("Test it")
-    )
+    reading = read(result)
+    assert result.value > reading.best.ran  # the number keeps its sign
+    assert reading.best.relative.value > 0
+    assert reading.best.decision == "worse"
+    assert str(wording.next_steps(reading)[0]) == "Keep what ran."
+    assert "Worse than what ran" in str(wording.sentence(reading))
+    gain = read(cp.evaluate(LOG, **PARTS, reward="cost", target="less", minimize=True))
+    assert gain.next_steps[0].kind == "test"
 
 
 @pytest.mark.parametrize(
@@ -72,14 +70,14 @@ def test_a_policy_that_costs_more_is_worse_and_is_not_to_be_tested_live():
 def test_a_name_that_sounds_like_a_cost_makes_a_question_and_no_decision(name):
     log = LOG.rename({"cost": name})
     result = cp.evaluate(log, **PARTS, reward=name, target="more")
-    story = story_of(result)
+    reading = read(result)
     assert result.minimize is None
     assert result.verdict().verdict == "ok"  # the number is what it is
-    assert story.best.decision == "higher"
+    assert reading.best.decision == "higher"
     assert [caveat.code for caveat in result.verdict().caveats] == ["less-may-be-better"]
     said = str(result)
     assert not re.search("better than|Better|worse|Test it live", said.replace("less of", ""))
-    assert story_of(cp.evaluate(log, **PARTS, reward=name, target="less")).best.decision == "lower"
+    assert read(cp.evaluate(log, **PARTS, reward=name, target="less")).best.decision == "lower"
 
 
 @pytest.mark.parametrize(
@@ -146,14 +144,14 @@ def test_the_question_is_answered_by_what_it_advises():
     for answer, decision in zip(answers, ("worse", "better"), strict=True):
         result = cp.evaluate(log, **PARTS, reward="latency", target="more", minimize=eval(answer))
         assert not result.verdict().caveats
-        assert story_of(result).best.decision == decision
+        assert read(result).best.decision == decision
 
 
 TARGETS = ["more", "less", "same"]
 
 
 def decisions_of(result):
-    return {change.target: change.decision for change in story_of(result).changes}
+    return {change.target: change.decision for change in read(result).changes}
 
 
 MIRRORED = {
@@ -164,10 +162,10 @@ MIRRORED = {
     ],
     "segments": lambda **how: {
         change.where: change.decision
-        for change in story_of(cp.evaluate(**how, **PARTS, target="more", segment="country")).segments()
+        for change in read(cp.evaluate(**how, **PARTS, target="more", segment="country")).segments()
     },
-    "best": lambda **how: story_of(cp.evaluate(**how, **PARTS, target=TARGETS)).best.target,
-    "foremost": lambda **how: story_of(cp.evaluate(**how, **PARTS, target=TARGETS)).reading.foremost(2),
+    "best": lambda **how: read(cp.evaluate(**how, **PARTS, target=TARGETS)).best.target,
+    "foremost": lambda **how: read(cp.evaluate(**how, **PARTS, target=TARGETS)).foremost(2),
     "plan": lambda **how: (
         (made := cp.plan(**how, **PARTS, target="more", difference=0.05, actions=2)).needs,
         [(mixed.needs, round(mixed.cost, 9)) for mixed in made.exploration],
@@ -175,7 +173,7 @@ MIRRORED = {
     ),
     "ab_test": lambda **how: cp.ab_test(**how, arm="arm").decision("B"),
     "sensitivity": lambda **how: round(cp.sensitivity(**how, **PARTS, target="more").tipping_point, 4),
-    "next": lambda **how: [step[:20] for step in story_of(cp.evaluate(**how, **PARTS, target="more")).next_steps()],
+    "next": lambda **how: [step[:20] for step in wording.next_steps(read(cp.evaluate(**how, **PARTS, target="more")))],
 }
 
 
@@ -203,10 +201,10 @@ def test_the_rows_that_show_a_saving_are_those_that_show_a_gain_of_its_size():
 
 def test_the_best_of_many_is_the_cheapest_and_is_listed_first():
     result = cp.evaluate(LOG, **PARTS, reward="cost", target=TARGETS, minimize="cost")
-    assert [change.target for change in story_of(result).changes] == ["less", "same", "more"]
-    assert str(story_of(result).sentence()).startswith("less, the best of 3")
+    assert [change.target for change in read(result).changes] == ["less", "same", "more"]
+    assert str(wording.sentence(read(result))).startswith("less, the best of 3")
     unsaid = cp.evaluate(LOG, **PARTS, reward="cost", target=TARGETS)
-    assert str(story_of(unsaid).sentence()).startswith("more, the highest of 3")
+    assert str(wording.sentence(read(unsaid))).startswith("more, the highest of 3")
 
 
 def test_a_ranking_by_an_unsaid_direction_asks():
@@ -219,7 +217,7 @@ def test_a_ranking_by_an_unsaid_direction_asks():
 def test_several_rewards_each_go_their_own_way():
     result = cp.evaluate(LOG, **PARTS, reward=["quality", "cost"], target="more", minimize="cost")
     assert {name: answer.minimize for name, answer in result.by_reward.items()} == {"quality": False, "cost": True}
-    assert {name: story_of(answer).best.decision for name, answer in result.by_reward.items()} == {
+    assert {name: read(answer).best.decision for name, answer in result.by_reward.items()} == {
         "quality": "better",
         "cost": "worse",
     }
@@ -232,15 +230,15 @@ def test_several_rewards_each_go_their_own_way():
 
 def test_ratios_lists_of_names_and_arrays_take_it():
     ratio = cp.evaluate(LOG, **PARTS, reward=cp.Ratio("cost", "sessions"), target="more", minimize=True)
-    assert story_of(ratio).best.decision == "worse"
+    assert read(ratio).best.decision == "worse"
     arrays = {name: LOG[name].to_numpy() for name in ("cost", "p", "more")}
     made = cp.evaluate(
         reward={"cost": arrays["cost"]}, propensity=arrays["p"], target=arrays["more"], minimize=["cost"]
     )
-    assert story_of(made).best.decision == "worse"
+    assert read(made).best.decision == "worse"
     log = cp.Log(LOG, reward="cost", propensity="p", minimize=True)
     assert "minimize=True" in repr(log)
-    assert story_of(cp.evaluate(log.but(where="country = 'DE'"), target="more")).best.decision == "worse"
+    assert read(cp.evaluate(log.but(where="country = 'DE'"), target="more")).best.decision == "worse"
     assert cp.evaluate(log.but(reward="gain", minimize=False), target="more").minimize is False
 
 
@@ -254,7 +252,7 @@ def test_moments_take_it_and_a_state_remembers_it(tmp_path):
     asked = PARTS | {"reward": "cost", "target": ["more", "less"]}
     result = cp.evaluate(LOG, **asked, minimize="cost")
     assert cp.evaluate(result.moments).minimize is False  # stored moments have forgotten even the reward's name
-    assert story_of(cp.evaluate(result.moments, minimize=True)).best.target == "less"
+    assert read(cp.evaluate(result.moments, minimize=True)).best.target == "less"
     state = tmp_path / "costs.state"
     cp.evaluate(LOG.head(3000), **asked, minimize="cost", state=state, batch="1")
     assert cp.evaluate(LOG.tail(3000), **asked, state=state, batch="2").minimize is True  # said once
@@ -274,7 +272,7 @@ def test_a_state_that_was_made_before_asks_and_learns_the_answer(tmp_path):
     cp.evaluate(LOG.head(3000), **asked, state=state, batch="1")
     assert "minimize" not in json.loads(state.read_bytes())["question"]  # as 0.3 wrote it
     assert cp.evaluate(state=state).minimize is None
-    assert story_of(cp.evaluate(state=state, minimize="cost")).best.decision == "worse"
+    assert read(cp.evaluate(state=state, minimize="cost")).best.decision == "worse"
     assert cp.evaluate(LOG.tail(3000), **asked, minimize="cost", state=state, batch="2").minimize is True
     assert cp.evaluate(state=state).minimize is True
 

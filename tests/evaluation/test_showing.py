@@ -17,10 +17,10 @@ from report_logs import HOSTILE, crowded, hostile, ordinary
 
 import counterpoise as cp
 from counterpoise.diagnostics import Caveat, Verdict
-from counterpoise.display import Percent, Table, breakable, number, percent_change, percent_span, signed
-from counterpoise.evaluation.reading import basis, read
+from counterpoise.display import Table, breakable, number, percent_change, percent_span, signed
+from counterpoise.evaluation import wording
+from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.showing import evaluation
-from counterpoise.evaluation.story import story_of
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render
 
@@ -109,9 +109,10 @@ def test_segments_show_their_lift_over_what_ran_there_and_dates_come_in_order():
         assert float(row[4]) == pytest.approx(there["click"].mean(), abs=1e-3)
         assert row[-1] == f"{there.height:,}"
     words = " ".join(Card(result._repr_html_()).words)
-    for change in story_of(result).segments():
-        assert str(Percent(change.relative.value, change.points)) in words
-        assert change.span in words
+    for change in read(result).segments():
+        size, span = wording.written(change.relative, "share")
+        assert size in words
+        assert span in words
 
 
 def test_the_best_of_many_targets_come_first_in_text_and_card():
@@ -197,7 +198,7 @@ def test_the_card_is_short_whatever_the_result(targets, segments):
 def test_the_card_has_the_headline_the_verdicts_and_the_numbers():
     result, _ = ordinary()
     words = "".join(Card(result._repr_html_()).words)
-    assert breakable(str(story_of(result).sentence())) in breakable(words)
+    assert breakable(str(wording.sentence(read(result)))) in breakable(words)
     for target in result.targets:
         assert result.verdict(target).verdict in words
         assert f"{result[target, 'beta_ips'].value:.4f}" in words
@@ -218,8 +219,8 @@ SENTENCES = {
 @pytest.mark.parametrize("make", SENTENCES.values(), ids=SENTENCES)
 def test_text_card_and_document_have_the_same_sentence(make):
     result = make()
-    story = story_of(result)
-    asked, sentence = breakable(str(story.asked())), breakable(str(story.sentence()))
+    reading = read(result)
+    asked, sentence = breakable(str(wording.asked(reading))), breakable(str(wording.sentence(reading)))
     assert repr(result).startswith(f"{asked}\n\n{sentence}\n")
     card = breakable(unescape(re.sub(r"<[^>]+>", "", result._repr_html_())))
     assert asked in card
@@ -233,8 +234,8 @@ def test_the_command_line_has_the_same_words(command, tmp_path):
     shop(900).write_parquet(tmp_path / "log.parquet")
     printed = invoke(command, tmp_path / "log.parquet", "--target", "pi_new").stdout
     result = getattr(cp, command)(shop(900), reward="click", propensity="p", target="pi_new")
-    assert breakable(str(story_of(result).sentence())) in printed
-    assert breakable(basis(read(result))) in printed
+    assert breakable(str(wording.sentence(read(result)))) in printed
+    assert breakable(wording.basis(read(result))) in printed
 
 
 def test_a_result_without_an_answer_says_so_everywhere():
@@ -377,7 +378,7 @@ def test_a_plot_over_time_has_the_lift_of_every_date_in_order(pyplot):
     axes.figure.canvas.draw()
     assert [label.get_text() for label in axes.get_xticklabels()] == [f"2026-03-0{k}" for k in range(1, 7)]
     drawn = {tuple(line.get_xdata()): line.get_ydata() for line in axes.get_lines()}
-    for k, change in enumerate(story_of(result).segments("pi_new")):
+    for k, change in enumerate(read(result).segments("pi_new")):
         assert drawn[k, k] == pytest.approx([100 * end for end in change.relative.interval])
         assert drawn[(k,)] == pytest.approx([100 * change.relative.value])
     assert axes.get_ylabel() == "change of click, %"

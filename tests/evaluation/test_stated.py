@@ -10,8 +10,8 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.estimators import ESTIMATORS
+from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.showing import evaluation
-from counterpoise.evaluation.story import story_of
 from counterpoise.moments import LogMoments
 from counterpoise.report.page import render
 from counterpoise.weights import Weight
@@ -56,7 +56,7 @@ def test_value_change_and_footer_are_those_of_one_estimator(name, weight, cluste
     model = {"model_reward": "q", "model_value": "v"} if ESTIMATORS[name].needs == "model" else {}
     baseline = {"baseline": ["old"]} if name == "context_ips" else {}
     result = cp.evaluate(shop(), **asked(weight, **model, **baseline, cluster=cluster), groups=50, estimator=name)
-    change = story_of(result).best
+    change = read(result).best
     document = evaluation(result)
     assert document["estimates"][0]["estimator"] == name
     assert f"by {name}" in repr(result)
@@ -88,7 +88,7 @@ def test_the_lift_of_an_estimator_has_the_error_it_has():
         log = shop(500, seed=seed)
         for name in names:
             result = cp.evaluate(log, **asked("ratio", model_reward="q", model_value="v"), groups=20, estimator=name)
-            lift = story_of(result).reading.lift("t")
+            lift = read(result).best.lift
             values[name].append(lift.value)
             errors[name].append(lift.stderr)
     for name in names:
@@ -158,8 +158,8 @@ def test_a_share_of_what_ran_is_never_less_than_nothing():
     rare = g.random(4000) < 0.001
     log = {"r": g.random(4000) < np.where(rare, 0.4, 0.1), "p": np.where(rare, 0.001, 0.999)}
     log["t"] = np.where(rare, 0.7, 0.3)
-    change = story_of(cp.evaluate(log, **ASKED)).best
-    amounts = story_of(cp.evaluate(log | {"r": 3.0 * log["r"]}, **ASKED)).best
+    change = read(cp.evaluate(log, **ASKED)).best
+    amounts = read(cp.evaluate(log | {"r": 3.0 * log["r"]}, **ASKED)).best
     assert amounts.relative.interval.lower < -1.0  # of amounts, nobody knows what they may be
     assert change.relative.interval.lower == -1.0
     assert change.relative.interval.upper <= 1 / 0.07 - 1
@@ -171,7 +171,7 @@ def test_a_change_beyond_what_is_possible_has_an_interval_that_says_nothing():
     click = g.integers(0, 2, 4000)
     # a target that takes the logged action wherever there was a click, as one that remembers its rows does
     log = {"r": click, "p": np.full(4000, 1 / 3), "t": np.where(click == 1, 1.0, g.random(4000) < 0.05)}
-    change = story_of(cp.evaluate(log, **ASKED)).best
+    change = read(cp.evaluate(log, **ASKED)).best
     assert change.lift.value > change.lift.interval.upper
     assert change.relative.interval.lower == -1.0
     assert change.relative.interval.upper > 0.9  # all clicks, of about half
@@ -291,7 +291,7 @@ def test_weights_that_do_not_average_1_are_taken_as_they_are(tmp_path):
     value = float(np.mean(log["w"] * log["click"]))
     assert result.best == "ips"
     assert result.value == pytest.approx(value)
-    change = story_of(result).best
+    change = read(result).best
     assert change.lift.value == pytest.approx(value - log["click"].mean())
     assert result["w", "lift"].value == pytest.approx(value - log["click"].mean())
     assert change.decision == "better"

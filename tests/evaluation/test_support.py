@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
+from counterpoise.evaluation import wording
 from counterpoise.evaluation.plan import plan
+from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.showing import evaluation
-from counterpoise.evaluation.story import story_of
 from counterpoise.moments import LogMoments
 
 ACTIONS = np.array(["a", "b", "c", "d"])
@@ -269,7 +270,7 @@ def test_segments_that_were_not_known_before_the_choice_do_not_make_actions_miss
 
 
 def best_of(result):
-    return story_of(result).best
+    return read(result).best
 
 
 @pytest.mark.parametrize("kind", targets())
@@ -296,10 +297,10 @@ def test_where_nothing_is_missing_may_be_scattered_or_nowhere():
         assert known.rows == (log["chosen"] != "d").sum()
         inside += 0.0 in known.lift.interval  # where the target does as what ran
     assert inside >= 30 * 0.95 - 3 * math.sqrt(30 * 0.95 * 0.05)
-    said = str(story_of(evaluate(log, share=0.3)).known_part())
+    said = str(wording.known_part(read(evaluate(log, share=0.3))))
     assert said.startswith("Where all of its choices are in the log (")
     assert best_of(evaluate(log, "predict_proba", share=0.3)).elsewhere is None  # it takes a little of d in every row
-    assert story_of(evaluate(a_log(lacks=False)[0])).known_part() is None
+    assert wording.known_part(read(evaluate(a_log(lacks=False)[0]))) is None
 
 
 def test_of_a_long_log_a_sample_tells_and_several_rewards_have_their_own():
@@ -309,7 +310,7 @@ def test_of_a_long_log_a_sample_tells_and_several_rewards_have_their_own():
     shares = [best_of(answer).elsewhere for answer in result.by_reward.values()]
     assert shares[1].lift.value == pytest.approx(10 * shares[0].lift.value)
     assert shares[0].rows < 20_000
-    assert "by a sample of" in str(story_of(result).known_part())
+    assert "by a sample of" in str(wording.known_part(read(result)))
 
 
 def test_the_rest_is_named_so_that_it_can_be_asked_about():
@@ -323,7 +324,7 @@ def test_the_rest_is_named_so_that_it_can_be_asked_about():
         again = cp.evaluate(data, target={"new": cp.Chosen("chosen")}, where=caveat.rest, **PARTS | {"context": column})
         assert again.n == (log["country"] != "DE").sum()
         assert again.verdict().verdict == "ok"
-        (step,) = story_of(result).next_steps()
+        (step,) = wording.next_steps(read(result))
         assert step.startswith("Let what runs try 'd' where ")
         assert f"where={caveat.rest!r}" in step
     age = log.with_columns(age=pl.when(pl.col("country") == "DE").then(70).otherwise(20) + pl.col("x"))
@@ -335,10 +336,10 @@ def test_the_rest_is_named_so_that_it_can_be_asked_about():
 def test_so_many_rows_of_exploration_make_the_missing_part_as_certain_as_the_rest():
     """With N rows of the missing action, the error of the missing part is that of what is known, whatever N is rounded to."""
     log, _ = a_log(n=20_000, place=True)
-    story = story_of(evaluate(log, place=True))
-    rows, error = story.exploration_rows(story.best), story.best.value.stderr
-    assert f"(about {rows:,} rows are enough)" in story.next_steps()[0]
-    share = caveat_of(story.result).numbers["share"]
+    reading = read(evaluate(log, place=True))
+    rows, error = reading.next_steps[0].rows, reading.best.value.stderr
+    assert f"(about {rows:,} rows are enough)" in wording.next_steps(reading)[0]
+    share = caveat_of(reading.result).numbers["share"]
     deviation, random, runs = float(log["r"].std()), np.random.default_rng(1), 2000
     rate = 0.5 - math.sqrt(0.25 - deviation**2)  # of rewards that vary as those of the log
     means = (random.random((runs, rows)) < rate).mean(axis=1)

@@ -13,7 +13,7 @@ from counterpoise.engines.streaming import prepare
 from counterpoise.evaluation.ranking import heaviest
 from counterpoise.log.rules import rules_of
 from counterpoise.report.page import render
-from counterpoise.report.profile import profile
+from counterpoise.report.weights import profile
 
 GOOD = planted.every_kind(bad=False)
 BAD = planted.every_kind()

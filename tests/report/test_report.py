@@ -22,14 +22,14 @@ from counterpoise.cli import app
 from counterpoise.diagnostics import Diagnostics
 from counterpoise.display import percent_change
 from counterpoise.estimators import ESTIMATORS
+from counterpoise.evaluation import wording
 from counterpoise.evaluation.reading import read
-from counterpoise.evaluation.story import story_of
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render, write_report
-from counterpoise.report.background import fingerprint
 from counterpoise.report.glossary import ESTIMATOR_WORDS, GLOSSARY
 from counterpoise.report.markup import el, join, name_of, phrase
-from counterpoise.report.profile import profile
+from counterpoise.report.page import fingerprint
+from counterpoise.report.weights import profile
 
 VOID = {"meta", "link", "input", "br", "path", "line", "rect", "circle"}
 TAGS = """
@@ -41,7 +41,7 @@ label input select option output details summary dl dt dd code pre
 
 def is_claimed(result):
     """Whether people read that the best target beats what it is compared with."""
-    return ". Better than " in str(story_of(result).sentence())
+    return ". Better than " in str(wording.sentence(read(result)))
 
 
 class Page(HTMLParser):
@@ -159,22 +159,25 @@ def part(page, pattern):
     return bare(re.search(pattern, page, flags=re.S)[1])
 
 
-def test_the_first_screen_says_what_the_story_says():
+def test_the_first_screen_says_the_same():
     result, _ = ordinary()
-    page, story = render(result, unit="visit"), story_of(result.with_unit("visit"))
-    best = story.best
+    page, reading = render(result, unit="visit"), read(result.with_unit("visit"))
+    best = reading.best
     size, low, high = (percent_change(x, best.relative.stderr) for x in (best.relative.value, *best.relative.interval))
-    ran, value = story.amount(*story.reading.logged_digits), story.amount(best.value.value, best.value.stderr)
+    ends = reading.logged_digits, (best.value.value, best.value.stderr)
+    ran, value = (wording.amount(reading, *end) for end in ends)
     said = f"new, the best of 2: {size} click ({low[:-2]} to {high}), from {ran} to {value} per 100 visits. Better than what ran"
     assert part(page, "<h1.*?>(.*?)</h1>") == bare(f"{said}, and you can rely on it (ok).")
     assert part(page, '<span class="change better">(.*?)</span>') == bare(f"{size} click")  # which is set large
     assert part(page, "<figcaption>(.*?)</figcaption>").endswith(", best first, with 95 % intervals, for both at once")
-    assert part(page, '<p class="asked">(.*?)</p>') == bare(str(story.asked()))
+    assert part(page, '<p class="asked">(.*?)</p>') == bare(str(wording.asked(reading)))
     cards = [bare(card) for card in re.findall('<div class="card">(.*?)</div>', page, flags=re.S)]
     assert cards[0].startswith("Decision▲ Better than what ran.")
     assert cards[1].startswith("Can we trust it?✓ ok No problems found")
-    assert all(bare(step) in cards[2] for step in story.next_steps())
-    assert part(page, 'name="description" content="(.*?)"') == bare(str(story.sentence()))  # what links to it show
+    assert all(bare(step) in cards[2] for step in wording.next_steps(reading))
+    assert part(page, 'name="description" content="(.*?)"') == bare(
+        str(wording.sentence(reading))
+    )  # what links to it show
     assert part(page, "<title>(.*?)</title>") == bare(f"Click {size}: new")
 
 
@@ -198,7 +201,7 @@ def test_a_policy_that_loses_is_trusted_and_not_called_fine(tmp_path):
 
 def test_bounds_and_what_is_missing_lead(tmp_path):
     result = partial(tmp_path / "log.parquet")
-    page, best = render(result, unit="visit"), story_of(result).best
+    page, best = render(result, unit="visit"), read(result).best
     low, high = (percent_change(end, (best.relative.interval.width) / 10) for end in best.relative.interval)
     assert part(page, "<h1.*?>(.*?)</h1>").startswith(
         bare(f"trains: between {low} and {high} sale. 20 % of its choices are")
@@ -246,14 +249,14 @@ def test_dates_are_in_order_and_other_segments_from_least_to_most():
         result = cp.evaluate(log, reward="click", propensity="propensity", target="new", segment=column)
         table = re.search('<table class="segments.*?</table>', render(result), flags=re.S)[0]
         shown = re.findall(r'<th scope="row"><bdi>(.*?)</bdi>', table)
-        assert shown == (order or [change.where for change in story_of(result).segments()])
+        assert shown == (order or [change.where for change in read(result).segments()])
         rows = dict(zip(shown, re.findall(r'<td class="number" data-value="(\d+)">', table), strict=False))
         assert {where: int(n) for where, n in rows.items()} == {w: int((log[column] == w).sum()) for w in shown}
 
 
 def test_a_target_that_is_not_identified_does_not_win():
     log = {"r": [1.0, 0.0] * 500, "p": [0.5] * 1000, "good": [0.5] * 1000, "poor": [0.01] * 1000}
-    assert read(cp.evaluate(log, reward="r", propensity="p", target=["poor", "good"])).best() == "good"
+    assert read(cp.evaluate(log, reward="r", propensity="p", target=["poor", "good"])).best_target == "good"
 
 
 @pytest.mark.once
@@ -387,8 +390,8 @@ def test_a_report_about_several_rewards_has_a_first_screen_for_each(ask):
         assert {"estimates", "segments", "weights", "convergence", "checks"} <= set(about)
         for key in about:
             assert bare(whole[key + end]) == bare(alone[key])  # its answer, too
-        story = story_of(one)
-        assert join([el("p", phrase(story.asked()), class_="asked")]) in page
+        reading = read(one)
+        assert join([el("p", phrase(wording.asked(reading)), class_="asked")]) in page
         assert f"{name_of(reward)}: {one.n:,}" in page
         assert fingerprint(one) in page
     assert bare(whole["reward-2"]).startswith(f"Reward: {HOSTILE[0]}")
@@ -482,7 +485,7 @@ def test_the_first_sentence_is_the_same_wherever_people_read_it(name, tmp_path):
         targets = [text.partition("=")[::2] for text in ASKED[name] if text not in ("--target", "--segment", "country")]
         result = cp.evaluate(log, **parts, target={target: source or target for target, source in targets})
     result = result.with_unit("visit")
-    said, known = bare(str(story_of(result).sentence())), story_of(result).known_part()
+    said, known = bare(str(wording.sentence(read(result)))), wording.known_part(read(result))
     assert str(result).splitlines()[2] == said
     assert part(result._repr_html_(), r"<p[^>]*>.*?</p><p[^>]*>(.*?)</p>") == said
     page = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
@@ -496,7 +499,7 @@ def test_the_first_sentence_is_the_same_wherever_people_read_it(name, tmp_path):
         assert known is not None
         for shown in (str(result), bare(result._repr_html_()), bare(page), printed, document["known_part"]):
             assert bare(str(known)) in shown
-        assert bare(" ".join(story_of(result).next_steps())) in bare(page)
+        assert bare(" ".join(wording.next_steps(read(result)))) in bare(page)
     else:
         assert known is None
         assert document["known_part"] is None

@@ -199,7 +199,7 @@ def test_the_best_of_many_targets_is_plotted_and_listed(ask):
     log, targets = many(300, best=299)
     result = ask(log, reward="r", propensity="p", target=targets)
     ranked = sorted(targets, key=lambda name: -result[name, "beta_ips"].value)
-    assert ranked[0] == read(result).best() == "pi_299"
+    assert ranked[0] == read(result).best_target == "pi_299"
     page = render(result)
     assert re.findall(r"<h3>Weights of <bdi>(\w+)</bdi>", page) == ranked[:8]
     assert "Histogram of the weights of pi_299" in page

@@ -238,7 +238,7 @@ def test_sums_from_a_database_out_of_reach_have_the_ladder_too(log, duckdb):
 
 def test_what_looks_at_rows_again_sees_the_same_weights(log):
     from counterpoise.evaluation.ranking import heaviest
-    from counterpoise.report.profile import profile
+    from counterpoise.report.weights import profile
 
     found = cp.evaluate(log, **PARTS, target="t", weight=Clip(2))
     steps = profile(found.asked(), ["t"], rows=log.height, level=0.95)["t"].steps

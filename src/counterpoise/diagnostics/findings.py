@@ -73,8 +73,8 @@ def about_sampling(values: pl.Series, *, is_sure: bool) -> Caveat | None:
     keep = kept_with(values)
     if keep is None:
         return None
-    do = f"If it does, pass `keep={keep!r}`; if every row was kept, pass `keep=1`."
-    text = f"The column {values.name!r} seems to say how rows were sampled, and all rows count alike."
+    do = f"If it does, pass `keep={keep!r}`; if every <row> was kept, pass `keep=1`."
+    text = f"The column {values.name!r} seems to say how <rows> were sampled, and all <rows> count alike."
     return Caveat(UNNAMED, text, {}, do, unusual_severity=None if is_sure else "note")
 
 
@@ -518,7 +518,7 @@ def about_densities(
     is_continuous = values >= max(min(VARIED, len(actions) / 2), ENOUGH) and bool((actions % 1 != 0).any())
     if not is_continuous or not isinstance(share, float) or share < VALID or not 1.0 < highest < math.inf:
         return None
-    said = f"{action!r} has {values:,} different values in {rows.height:,} rows, so actions look continuous, and {named!r} is a density."
+    said = f"{action!r} has {values:,} different values in {rows.height:,} <rows>, so actions look continuous, and {named!r} is a density."
     if not targets:
         return Caveat(MISREAD, said, do=_IN_GROUPS)
     scale = f"/ {10 ** (math.ceil(math.log10(highest)) + 1)}"  # with room for rows that were not looked at

@@ -33,16 +33,20 @@ class SampleRatio:
         return self.p < MISMATCH
 
     def __str__(self) -> str:
+        return self.text("row")
+
+    def text(self, unit: str) -> str:
+        """What the shares say, to readers to whom a row is a `unit`."""
         total = sum(self.rows.values())
         shares = ", ".join(f"{name} {100 * n / total:.4g} %" for name, n in self.rows.items())
         if self.planned is None:
-            return f"Shares of the rows: {shares}. The planned shares were not given, so these are not tested."
+            return f"Shares of the {unit}s: {shares}. The planned shares were not given, so these are not tested."
         planned = ", ".join(f"{name} {100 * share:.4g} %" for name, share in self.planned.items())
-        said = f"Shares of the rows: {shares}; planned: {planned} (p {p_value(self.p)})"
+        said = f"Shares of the {unit}s: {shares}; planned: {planned} (p {p_value(self.p)})"
         if not self.is_mismatch:
             return f"{said}: as planned, up to chance."
         return (
-            f"{said}. SAMPLE RATIO MISMATCH: the arms are not the groups that were randomized. Look for rows that one arm loses, for "
+            f"{said}. SAMPLE RATIO MISMATCH: the arms are not the groups that were randomized. Look for {unit}s that one arm loses, for "
             "assignments that changed on the way, or for bots; until then, do not believe any difference between the arms."
         )
 

@@ -268,10 +268,10 @@ def about_repeats(repeated: int, rows: int, *, are_first: bool, key: Sequence[st
     """What to say of rows that repeat others, or their key; `are_first` says that the log has more rows."""
     of, numbers = f"{'the first ' * are_first}{rows:,}", {"repeated": float(repeated), "rows": float(rows)}
     if key:
-        text = f"{repeated:,} of {of} rows repeat the key {', '.join(key)} of another row."
+        text = f"{repeated:,} of {of} <rows> repeat the key {', '.join(key)} of another <row>."
         return Caveat("repeated-keys", text, numbers, "Log each decision once.")
-    text = f"{repeated:,} of {of} rows repeat another row, more often than chance would."
-    do = "Count each decision once. If these rows belong together, pass `cluster=`; if they are independent, pass `cluster=False`."
+    text = f"{repeated:,} of {of} <rows> repeat another <row>, more often than chance would."
+    do = "Count each decision once. If these <rows> belong together, pass `cluster=`; if they are independent, pass `cluster=False`."
     return Caveat("repeated-rows", text, numbers, do)
 
 

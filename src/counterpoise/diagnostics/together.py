@@ -32,9 +32,9 @@ class Together:
         """What to say to someone who relies on the interval."""
         do = (
             f"Pass `cluster={self.column!r}`: it becomes about {self.factor:.1f} times as wide. "
-            "If these rows are independent after all, pass `cluster=False`."
+            "If these <rows> are independent after all, pass `cluster=False`."
         )
-        text = f"Rows with the same {self.column!r} move together, so the interval is too narrow."
+        text = f"<Rows> with the same {self.column!r} move together, so the interval is too narrow."
         numbers = {"factor": self.factor, "p": self.p, "ids": float(self.ids), "rows": float(self.rows)}
         return Caveat(TOGETHER, text, numbers, do)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
-from counterpoise.errors import OptionError, Sentence, in_units, verbatim
+from counterpoise.errors import OptionError, Sentence, verbatim
 from counterpoise.log.kinds.labeled import FEW_LABELS
 from counterpoise.log.kinds.sampled import is_miscounted
 from counterpoise.log.log import Log
@@ -37,9 +37,9 @@ WHICH_WAY = "less-may-be-better"
 
 
 ROWS, EXPLORE = (
-    "Collect more rows.",
+    "Collect more <rows>.",
     "Let what runs try the actions that are missing.",
-)  # cures that the story says in numbers
+)  # cures whose next step has a number of rows
 CHECK_PROPENSITIES = (
     "Check what the logger writes: the probability of the action that it took, after every rule, as a share (no percentage, logarithm or "
     "odds); where it explored, ε/K and not ε."
@@ -67,7 +67,7 @@ CODES: Mapping[str, Code] = {
     "no-rows": Code(
         "not identified",
         "There are no rows to go by.",
-        cure="Check where the log is read from, and which rows are asked for.",
+        cure="Check where the log is read from, and which <rows> are asked for.",
     ),
     "no-overlap": Code("not identified", "The log never took an action that the target would take.", cure=EXPLORE),
     "single-row": Code("not identified", "A single row says nothing about its own error.", cure=ROWS),
@@ -104,7 +104,7 @@ CODES: Mapping[str, Code] = {
     "policies-agree": Code(
         "caution",
         "The policies agree on every row, so the log says nothing about where they differ.",
-        cure="Compare policies that differ on rows of this log.",
+        cure="Compare policies that differ on <rows> of this log.",
     ),
     "few-clusters": Code(
         "caution", "Cluster-robust errors need more clusters, or clusters of more equal size.", cure=ROWS
@@ -112,7 +112,7 @@ CODES: Mapping[str, Code] = {
     "repeated-keys": Code(
         "caution",
         "Rows repeat the key of another row, so the log may contain rows twice.",
-        cure="Keep one row of each key.",
+        cure="Keep one <row> of each key.",
     ),
     "repeated-rows": Code(
         "caution", "Rows repeat other rows in every column, more often than chance would.", takes_rows=True
@@ -121,7 +121,7 @@ CODES: Mapping[str, Code] = {
     "rows-before-sampling": Code(
         "caution",
         "The rows do not add up to as many as there were before sampling.",
-        cure="Check `keep=` and `rows_before=` against what sampled the rows.",
+        cure="Check `keep=` and `rows_before=` against what sampled the <rows>.",
     ),
     UNNAMED: Code("caution", "A column seems to say how rows were sampled, and nobody named it.", takes_rows=True),
     "baseline-after-choice": Code("caution", "A column of the baseline was not known before the choice."),
@@ -143,7 +143,7 @@ CODES: Mapping[str, Code] = {
     "estimated-propensities": Code(
         "caution",
         "The answer is only as good as the propensity model.",
-        cure="Log the propensities from now on: no number of rows makes estimated ones certain.",
+        cure="Log the propensities from now on: no number of <rows> makes estimated ones certain.",
     ),
     "heavy-tailed-rewards": Code(
         "caution", "Rewards may have no variance, and then a mean is less sure than it looks."
@@ -211,7 +211,7 @@ class Caveat:
 
     What checks of rows say is about one `target` or all, one `reward` or all, one segment (or the whole log, None) or everything.
 
-    >>> wet = Caveat("repeated-keys", "Two rows have the same key.", do="Look at them.")
+    >>> wet = Caveat("repeated-keys", "Two <rows> have the same key.", do="Look at them.")
     >>> wet.severity, str(wet)
     ('caution', 'Two rows have the same key. Look at them.')
     """
@@ -224,6 +224,8 @@ class Caveat:
     where: str = field(default="", repr=False)  # what most of it is about, such as "country is DE"
     rest: str = field(default="", repr=False)  # the rows that it is not about, in SQL, such as "country <> 'DE'"
     action: str = field(default="", repr=False)  # the one that it is about above all
+    left: str = field(default="", repr=False)  # the end of its text: what is left where something is missing
+    unit: str = field(default="row", repr=False)  # what its text counts
     about: str = field(default="", repr=False)
     target: str | None = field(default=None, repr=False, compare=False)
     reward: str | None = field(default=None, repr=False, compare=False)
@@ -231,8 +233,8 @@ class Caveat:
     known: tuple[LogMoments, ...] = field(default=(), repr=False, compare=False)  # of the other rows, for each reward
 
     def __post_init__(self) -> None:
-        for part in ("text", "do"):
-            object.__setattr__(self, part, Sentence(getattr(self, part)))
+        for part in ("text", "do", "left"):
+            object.__setattr__(self, part, Sentence(getattr(self, part), self.unit))
 
     @property
     def severity(self) -> Severity:
@@ -242,7 +244,7 @@ class Caveat:
     @property
     def cure(self) -> str:
         """The next step: what cures caveats of its code, or its own `do`."""
-        return Sentence(CODES[self.code].cure) or self.do
+        return Sentence(CODES[self.code].cure, self.unit) or self.do
 
     def __str__(self) -> str:
         return self.reason
@@ -250,7 +252,7 @@ class Caveat:
     @property
     def reason(self) -> str:
         """What is wrong and what to do about it, with arguments that a front end may write its own way."""
-        return Sentence(f"{verbatim(self.text)} {verbatim(self.do)}") if self.do else self.text
+        return Sentence(f"{verbatim(self.text)} {verbatim(self.do)}", self.unit) if self.do else self.text
 
     @property
     def message(self) -> str:
@@ -262,8 +264,8 @@ class Caveat:
         return (self.target is None or self.target in targets) and (self.reward is None or self.reward == reward)
 
     def of_units(self, unit: str) -> Caveat:
-        """The same about lists, if those are what is counted."""
-        return replace(self, text=in_units(self.text, unit), do=in_units(self.do, unit))
+        """The same about lists or visits, if those are what is counted."""
+        return replace(self, unit=unit)
 
     def of_policy(self, policy: str) -> Caveat:
         """The same about one of several policies."""
@@ -312,6 +314,10 @@ class Verdict:
         """The verdict in plain values, for JSON."""
         caveats = [caveat.document() for caveat in self.caveats]
         return {"verdict": self.verdict, "reasons": self.reasons, "caveats": caveats}
+
+    def of_units(self, unit: str) -> Verdict:
+        """The same about lists or visits, if those are what is counted."""
+        return Verdict(tuple(caveat.of_units(unit) for caveat in self.caveats))
 
     def with_caveats(self, more: Iterable[Caveat]) -> Verdict:
         """The verdict with more caveats."""
@@ -363,7 +369,7 @@ def judge(diagnostics: Diagnostics) -> Verdict:
         *below_one(diagnostics),
         *_of_dropped_rows(diagnostics),
     ]
-    return Verdict(tuple(caveat.of_units(diagnostics.unit) for caveat in caveats))
+    return Verdict(tuple(caveats)).of_units(diagnostics.unit)
 
 
 def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Verdict:
@@ -375,32 +381,22 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     shared = next(iter(policies.values()))
 
     def of_each(check: Callable[[Diagnostics], Iterator[Caveat]]) -> list[Caveat]:
-        units = [(name, caveat.of_units(shared.unit)) for name, policy in policies.items() for caveat in check(policy)]
-        return [caveat.of_policy(name) for name, caveat in units]
+        return [caveat.of_policy(name) for name, policy in policies.items() for caveat in check(policy)]
 
-    fatal = of_each(_fatal)
-    if fatal:
-        return Verdict(tuple(fatal))
-    own = []
+    own: list[Caveat] = []
     is_none = differing <= 1e-24  # rounding: the policies agree on every row
     if is_none and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
-        text = "The policies agree on every row of this log. If they differ at all, it is on rows that the log does not have."
+        text = "The policies agree on every <row> of this log. If they differ at all, it is on <rows> that the log does not have."
         own.append(Caveat("policies-agree", text))
     elif not is_none and carrying < FEW_DIFFERING and not shared.has_equal_rewards:
         text = (
-            f"About {below(carrying, FEW_DIFFERING)} rows carry the difference; {FEW_DIFFERING} or more are needed for ok: the policies "
-            "differ on too few rows, or on too few with the outcome that matters."
+            f"About {below(carrying, FEW_DIFFERING)} <rows> carry the difference; {FEW_DIFFERING} or more are needed for ok: the policies "
+            "differ on too few <rows>, or on too few with the outcome that matters."
         )
         own.append(Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_DIFFERING}))
     own += [*_equal_rewards(shared), *_of_log(shared)]
-    return Verdict(
-        (
-            *of_each(_of_weights),
-            *(caveat.of_units(shared.unit) for caveat in own),
-            *of_each(below_one),
-            *(caveat.of_units(shared.unit) for caveat in _of_dropped_rows(shared)),
-        )
-    )
+    caveats = of_each(_fatal) or [*of_each(_of_weights), *own, *of_each(below_one), *_of_dropped_rows(shared)]
+    return Verdict(tuple(caveats)).of_units(shared.unit)
 
 
 def rows_until_ok(diagnostics: Diagnostics, verdict: Verdict) -> float:
@@ -439,14 +435,14 @@ def _fatal(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What makes an answer impossible."""
     weight, error = diagnostics.mean_weight, diagnostics.mean_weight_stderr
     if diagnostics.n == 0:
-        yield Caveat("no-rows", "There are no rows.")
+        yield Caveat("no-rows", "There are no <rows>.")
     elif not diagnostics.has_overlap:
         yield Caveat(
             "no-overlap",
-            "No row has a positive weight: the log never took an action that the target would take.",
+            "No <row> has a positive weight: the log never took an action that the target would take.",
         )
     elif diagnostics.n == 1:
-        yield Caveat("single-row", "A single row says nothing about its own error.")
+        yield Caveat("single-row", "A single <row> says nothing about its own error.")
     elif diagnostics.mean_is_one and weight + SURE * error < UNSUPPORTED:
         text = (
             f"The mean weight is {weight:.3g} and should be 1: either the log shows less than half of what the target would do, or the "
@@ -460,7 +456,7 @@ def _of_weights(diagnostics: Diagnostics) -> Iterator[Caveat]:
     effective = diagnostics.effective_sample_size
     if effective < FEW_ROWS:
         text = (
-            f"The weights leave an effective sample of {effective:.3g} rows out of {diagnostics.n:,}, too few for a reliable "
+            f"The weights leave an effective sample of {effective:.3g} <rows> out of {diagnostics.n:,}, too few for a reliable "
             "standard error."
         )
         yield Caveat("few-effective-rows", text, {"effective_rows": effective, "needed": FEW_ROWS})
@@ -476,7 +472,7 @@ def _of_weights(diagnostics: Diagnostics) -> Iterator[Caveat]:
         what = (
             ": the propensities or target probabilities are wrong."
             if is_sure
-            else ", but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
+            else ", but so few <rows> carry the weights that this log cannot tell a wrong propensity from bad luck."
         )
         numbers["p"] = diagnostics.mean_weight_p
         yield Caveat("mean-weight-off", f"{_mean_weight(diagnostics)}{what}", numbers)
@@ -513,11 +509,11 @@ def _of_evidence(diagnostics: Diagnostics) -> Iterator[Caveat]:
     carrying = diagnostics.carrying_rows
     yield from _equal_rewards(diagnostics)
     if carrying < FEW_CARRYING and not diagnostics.has_equal_rewards:
-        why = "the outcome that matters is too rare among the rows with large weights."
+        why = "the outcome that matters is too rare among the <rows> with large weights."
         if diagnostics.weight_rows < FEW_WEIGHTS:
             heavy = f" (Pareto k = {diagnostics.pareto_k:.2f})" if diagnostics.pareto_k > HEAVY_TAIL else ""
-            why = f"a few rows have most of the weight{heavy}, and rows not seen yet could move it."
-        text = f"About {below(carrying, FEW_CARRYING)} rows carry this answer; {FEW_CARRYING} or more are needed for ok: {why}"
+            why = f"a few <rows> have most of the weight{heavy}, and <rows> not seen yet could move it."
+        text = f"About {below(carrying, FEW_CARRYING)} <rows> carry this answer; {FEW_CARRYING} or more are needed for ok: {why}"
         yield Caveat("few-carrying-rows", text, {"carrying_rows": carrying, "needed": FEW_CARRYING})
 
 
@@ -531,7 +527,7 @@ def _equal_rewards(diagnostics: Diagnostics) -> Iterator[Caveat]:
         if reward in (0.0, 1.0)
         else "The interval is unbounded unless you pass `reward_bounds=`."
     )
-    text = f"Every reward is {reward:g}, so the rows do not show how rewards vary."
+    text = f"Every reward is {reward:g}, so the <rows> do not show how rewards vary."
     yield Caveat("equal-rewards", text, {"reward": reward}, unless)
 
 
@@ -539,11 +535,11 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What is wrong with the log, whatever the question."""
     groups, effective, repeated = diagnostics.cluster_groups, diagnostics.effective_clusters, diagnostics.duplicates
     if groups is not None and groups < FEW_CLUSTERS:
-        text = f"The rows fall into only {groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."
+        text = f"The <rows> fall into only {groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."
         yield Caveat("few-clusters", text, {"clusters": groups, "needed": FEW_CLUSTERS})
     elif effective is not None and effective < FEW_CLUSTERS:
         text = (
-            f"A few large clusters hold most of the rows. All clusters together are worth about {effective:.2g} clusters of equal size, "
+            f"A few large clusters hold most of the <rows>. All clusters together are worth about {effective:.2g} clusters of equal size, "
             f"and cluster-robust errors need at least {FEW_CLUSTERS}."
         )
         yield Caveat("few-clusters", text, {"clusters": effective, "needed": FEW_CLUSTERS})
@@ -559,20 +555,20 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
         )
         yield Caveat("cut-off-episodes", text, {"episodes": cut, "share": cut / n}, do)
     if repeated:
-        repeat = "row repeats" if repeated == 1 else "rows repeat"
-        text = f"{repeated:,} {repeat} the key of another row, so the log may contain rows twice."
+        repeat = "<row> repeats" if repeated == 1 else "<rows> repeat"
+        text = f"{repeated:,} {repeat} the key of another <row>, so the log may contain <rows> twice."
         yield Caveat("repeated-keys", text, {"rows": repeated})
 
 
 def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What dropping bad rows may have done to the answer."""
     n, dropped, stderr = diagnostics.n, diagnostics.dropped, diagnostics.mean_reward_stderr
-    shift, do = diagnostics.unknown_shift, "Fix the bad rows in the log, and ask again."
+    shift, do = diagnostics.unknown_shift, "Fix the bad <rows> in the log, and ask again."
     if diagnostics.has_unknown_rewards:
         text = (
-            f"{_percent(diagnostics.unknown_share)} of the log's rows were dropped because their reward is missing or not a number. Other "
-            f"rewards are from {diagnostics.reward_min:g} to {diagnostics.reward_max:g}, so those rows could move the answer by up to "
-            f"{shift:.2g}, about {shift / stderr if stderr > 0 else math.inf:.2g} standard errors."
+            f"{_percent(diagnostics.unknown_share)} of the log's <rows> were dropped because their reward is missing or not a number. "
+            f"Other rewards are from {diagnostics.reward_min:g} to {diagnostics.reward_max:g}, so those <rows> could move the answer by "
+            f"up to {shift:.2g}, about {shift / stderr if stderr > 0 else math.inf:.2g} standard errors."
         )
         do = "Find out what they earned: if a missing reward means 0, write a 0."
     elif diagnostics.lost_rewards:
@@ -582,12 +578,12 @@ def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
         lost = total - mean * n
         share = f", and {lost / total:.0%} of the reward with them" if diagnostics.reward_min >= 0 and lost > 0 else ""
         text = (
-            f"{dropped:,} of {n + dropped:,} rows ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
-            f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if rows were bad at "
-            "random), so the rows behind the answer are not like those of the log."
+            f"{dropped:,} of {n + dropped:,} <rows> ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
+            f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if <rows> were bad "
+            "at random), so the <rows> behind the answer are not like those of the log."
         )
     elif dropped > MANY_DROPPED * (n + dropped):
-        text = f"{dropped:,} of {n + dropped:,} rows were dropped as bad, and the rest may not be like them."
+        text = f"{dropped:,} of {n + dropped:,} <rows> were dropped as bad, and the rest may not be like them."
     else:
         return
     numbers = {"dropped": dropped, "unknown_share": diagnostics.unknown_share, "shift": shift}
@@ -643,8 +639,8 @@ def miscounted(total: float, error: float, before: int) -> Iterator[Caveat]:
     """
     if is_miscounted(total, error, before):
         text = (
-            f"By `keep=`, the rows stand for about {total:,.0f} ± {error:,.0f}, and `rows_before=` says that there were {before:,}: one of "
-            "them is wrong, or rows were lost."
+            f"By `keep=`, the <rows> stand for about {total:,.0f} ± {error:,.0f}, and `rows_before=` says that there were {before:,}: one "
+            "of them is wrong, or <rows> were lost."
         )
         yield Caveat("rows-before-sampling", text, {"rows": total, "stderr": error, "rows_before": float(before)})
 
@@ -676,7 +672,7 @@ class Uneven:
     def caveats(self, *, at_one_rate: bool) -> Iterator[Caveat]:
         """The caveat, if chance does not explain it."""
         if self.p < WRONG_PROPENSITIES:
-            do = _label_propensity(at_one_rate, "One number for all rows is not enough.")
+            do = _label_propensity(at_one_rate, "One number for all <rows> is not enough.")
             text = f"Labels are not spread evenly: {self.text} (p {p_value(self.p)})."
             yield Caveat(BY_ACTION, text, {**self.numbers, "p": self.p}, do)
 
@@ -685,15 +681,15 @@ def labeled_shares(share: float, rest: float, where: str, *, at_one_rate: bool) 
     """How large a share of some rows is labeled, and of the others, in words."""
     own, others, where = *(f"{100 * part:.3g} %" for part in (share, rest)), verbatim(where)
     if at_one_rate:
-        return f"{own} of the rows where {where} are labeled, and {others} of the others"
-    return f"by `label_propensity=`, labeled rows stand for {own} of the rows where {where}, and for {others} of the others"
+        return f"{own} of the <rows> where {where} are labeled, and {others} of the others"
+    return f"by `label_propensity=`, labeled <rows> stand for {own} of the <rows> where {where}, and for {others} of the others"
 
 
 def _label_propensity(at_one_rate: bool, more: str) -> str:
     """What to do about labels that depend on something, where every label counts alike, or by what was passed."""
     if not at_one_rate:
         return "The probabilities in `label_propensity=` should explain that: check them."
-    return f"Pass `label_propensity=`, the probability with which each row was labeled. {more}"
+    return f"Pass `label_propensity=`, the probability with which each <row> was labeled. {more}"
 
 
 def judge_labels(labels: Labels) -> Iterator[Caveat]:
@@ -707,7 +703,7 @@ def judge_labels(labels: Labels) -> Iterator[Caveat]:
     if not labels.effective > 0:
         yield Caveat(
             "no-labels",
-            "No row with a weight is labeled, and a proxy alone cannot tell what it is worth.",
+            "No <row> with a weight is labeled, and a proxy alone cannot tell what it is worth.",
             do="Label some.",
         )
         return
@@ -716,12 +712,12 @@ def judge_labels(labels: Labels) -> Iterator[Caveat]:
             f"With their weights, the labels are worth {below(labels.effective, FEW_LABELS)} of equal weight; {FEW_LABELS} or more are "
             "needed to fit how far the proxy can be relied on. So it is taken at its word, plus its mean error among them, or left out."
         )
-        yield Caveat("few-labels", text, {"labels": labels.effective, "needed": FEW_LABELS}, "Label more rows.")
+        yield Caveat("few-labels", text, {"labels": labels.effective, "needed": FEW_LABELS}, "Label more <rows>.")
     p = of_mean(labels.proxy - labels.proxy_of_all, labels.error, labels.effective, labels.clusters)
     if p < WRONG_PROPENSITIES:
         text = (
-            f"Labeled rows are not like the others: their mean proxy is {labels.proxy:.4g}, and {labels.proxy_of_all:.4g} over all rows "
-            f"(p {p_value(p)})."
+            f"Labeled <rows> are not like the others: their mean proxy is {labels.proxy:.4g}, and {labels.proxy_of_all:.4g} over all "
+            f"<rows> (p {p_value(p)})."
         )
         do = _label_propensity(labels.at_one_rate, "Of a reward that comes late, that its whole window had passed.")
         numbers = {"proxy": labels.proxy, "proxy_of_all": labels.proxy_of_all, "p": p}

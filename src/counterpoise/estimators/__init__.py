@@ -83,7 +83,8 @@ def above_logging(estimator: Estimator) -> Estimator:
     """
 
     def function(moments: Moments) -> Estimate:
-        made, rows = estimator(moments), _over_groups(moments) if estimator.needs == "groups" else moments
+        is_by_groups = estimator.needs == "groups"
+        made, rows = estimator(moments), moments.merge(axis=len(moments.shape) - 1) if is_by_groups else moments
         s, n = rows.columns.index("s"), np.maximum(np.asarray(rows.n), 1)
         own, spread = np.square(np.asarray(made.stderr) * n), rows.scatter[..., s, s]
         square = own + spread - 2.0 * (gradient(estimator, moments) * rows.scatter[..., s]).sum(axis=-1)
@@ -96,10 +97,6 @@ def above_logging(estimator: Estimator) -> Estimator:
         return np.asarray(estimator.without_each(groups) - others.center - others.average("s"))
 
     return replace(estimator, function=function, estimand="lift", replicates=without)
-
-
-def _over_groups(groups: Moments) -> Moments:
-    return groups.merge(axis=len(groups.shape) - 1)
 
 
 ESTIMATORS: dict[str, Estimator] = {

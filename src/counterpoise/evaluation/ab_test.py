@@ -36,7 +36,7 @@ from counterpoise.display import (
     signed,
 )
 from counterpoise.engines.registry import columns_of
-from counterpoise.errors import LogError, OptionError, in_units, verbatim, warn_of_old_name
+from counterpoise.errors import LogError, OptionError, Sentence, verbatim, warn_of_old_name
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
 from counterpoise.evaluation.asking import features_of, groups_of
@@ -45,15 +45,15 @@ from counterpoise.evaluation.estimates import IntervalOptions, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
 from counterpoise.evaluation.ranking import direction
+from counterpoise.evaluation.reading import Decision
 from counterpoise.evaluation.result import Comparison
-from counterpoise.evaluation.story import Decision
+from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method, check_level
-from counterpoise.intervals.jackknife import jackknife_error
-from counterpoise.intervals.method import UNKNOWN, normal_quantile
+from counterpoise.intervals.quantity import joint_width, over, stretched
 from counterpoise.log.log import Log, as_log, column_name
 from counterpoise.log.parts import Column, Data, LogFields, is_minimized, takes_parts
 from counterpoise.log.question import ask
-from counterpoise.moments import Floats, LogMoments, Moments
+from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.arms import names_of_arms, pair_of_arms
 from counterpoise.moments.log_moments import Label
 from counterpoise.weights import Own
@@ -64,10 +64,9 @@ if TYPE_CHECKING:
 # -- What `ab_test` returns: the effect of every arm by each method, the arms' shares, and what all of it rests on -----
 
 MEANS, ADJUSTED, POOLED = "difference in means", "regression-adjusted", "pooled off-policy"
-SURE = 5.0  # errors above 0 of the other arm's mean, from which a share of it is known
 APART = 3.3  # standard errors between two methods: p = 0.001
 NO_CARRY_OVER = (
-    "This assumes that decisions do not carry over between arms: what one arm does must not change what the rows of another earn, "
+    "This assumes that decisions do not carry over between arms: what one arm does must not change what the <rows> of another earn, "
     "by a shared budget or stock, say."
 )
 NO_CARRY_OVER_POOLED = (
@@ -190,8 +189,7 @@ class ABTest(Display):
     def together(self, arm: str) -> Estimate:
         """The effect of an arm by its most certain method, with an interval that holds for all arms at once."""
         effect, many = self[arm].estimate, len(self.treatments)
-        wider = normal_quantile(1 - (1 - self.level) / many) / normal_quantile(self.level)
-        return _stretched(effect, wider)
+        return stretched(effect, joint_width(self.level, many))
 
     def relative(self, arm: str) -> Estimate | None:
         r"""The same as a share of what the other arm earned, 0.78 for +78 %; None where that is not clearly above 0.
@@ -203,22 +201,22 @@ class ABTest(Display):
         2ρ where it would help them.
         """
         effect, other = self.together(arm), self.arm(self.against)
-        if not other.mean > SURE * other.stderr or not effect.identified or not effect.stderr > 0:
+        if not other.mean > 0 or not effect.identified or not effect.stderr > 0:
             return None
         share = effect.value / other.mean
         both = share * share + (2 * share if self[arm].method == MEANS else max(2 * share, 0.0))
         wider = math.sqrt(max(effect.stderr**2 + both * other.stderr**2, 0.0)) / effect.stderr
-        made = _stretched(effect, wider)
-        lower, upper = (end / other.mean for end in made.interval)
-        is_share = made.interval.limits == (-1.0, 1.0) and float(np.fmin.reduce(self.moments.reward_min)) >= 0.0
-        limits = (-1.0, math.inf) if is_share else UNKNOWN
-        interval = replace(made.interval, lower=lower, upper=upper, limits=limits)
-        return replace(made, value=share, stderr=wider * effect.stderr / other.mean, interval=interval)
+        limits = effect.interval.limits
+        is_share = limits == (-1.0, 1.0) and float(np.fmin.reduce(self.moments.reward_min)) >= 0.0
+        low, high = (end / other.mean for end in limits)
+        limits = (-1.0 if is_share else low, high)
+        return over(effect, other.mean, other.stderr, wider=wider, limits=limits)
 
     @property
     def assumption(self) -> str:
         """What all of it rests on, besides randomization."""
-        return NO_CARRY_OVER + (NO_CARRY_OVER_POOLED if any(effect.method == POOLED for effect in self.effects) else "")
+        is_pooled = any(effect.method == POOLED for effect in self.effects)
+        return Sentence(NO_CARRY_OVER + (NO_CARRY_OVER_POOLED if is_pooled else ""))
 
     @property
     def disagreements(self) -> tuple[str, ...]:
@@ -246,7 +244,18 @@ class ABTest(Display):
         """The effects, one row per arm and method."""
         titles = {"difference": "value", "worth_more_traffic": "worth"}
         shown = ("arm", "method", "difference", "stderr", "lower", "upper", "worth_more_traffic", "verdict")
-        return Table([_row(effect) for effect in self.effects], shown, titles)
+        rows: list[dict[str, Cell]] = [
+            {
+                "arm": Name(effect.arm),
+                "against": Name(effect.against),
+                "method": effect.method,
+                **estimate_cells(effect.value, effect.stderr, effect.interval, name="difference", is_signed=True),
+                "worth_more_traffic": Worded(effect.worth, "" if effect.method == MEANS else worth_text(effect.worth)),
+                "verdict": effect.verdict.verdict,
+            }
+            for effect in self.effects
+        ]
+        return Table(rows, shown, titles)
 
     def document(self) -> dict[str, object]:
         """What `counterpoise ab-test --json` prints."""
@@ -302,12 +311,12 @@ class ABTest(Display):
         yield ""
         yield self.cells()
         yield ""
-        yield in_units(str(self.sample_ratio), self.unit)
+        yield self.sample_ratio.text(self.unit)
         yield from self.disagreements
         doubts = {str(effect.verdict): effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
         for _, verdict in sorted(doubts.items()):
-            yield Judged("", verdict.verdict, [in_units(reason, self.unit) for reason in verdict.reasons])
-        yield in_units(self.assumption, self.unit)
+            yield Judged("", verdict.verdict, verdict.of_units(self.unit).reasons)
+        yield Sentence(self.assumption, self.unit)
 
 
 def worth_text(worth: float) -> str:
@@ -319,24 +328,6 @@ def worth_text(worth: float) -> str:
     if not math.isfinite(worth):
         return "far more traffic"
     return f"{percent(abs(worth))} {'more' if worth >= 0 else 'less'} traffic"
-
-
-def _row(effect: Effect) -> dict[str, Cell]:
-    said = "" if effect.method == MEANS else worth_text(effect.worth)
-    return {
-        "arm": Name(effect.arm),
-        "against": Name(effect.against),
-        "method": effect.method,
-        **estimate_cells(effect.value, effect.stderr, effect.interval, name="difference", is_signed=True),
-        "worth_more_traffic": Worded(effect.worth, said),
-        "verdict": effect.verdict.verdict,
-    }
-
-
-def _stretched(estimate: Estimate, factor: float) -> Estimate:
-    """An estimate whose interval is wider by a factor."""
-    lower, upper = (estimate.value + factor * (end - estimate.value) for end in estimate.interval)
-    return replace(estimate, interval=replace(estimate.interval, lower=lower, upper=upper))
 
 
 def worth_of(estimate: Estimate, plain: Estimate) -> float:
@@ -412,20 +403,25 @@ def ab_test(
     plain = whole.but(propensity=None, logger=None, shares=None)
     (moments,) = by_value(plain, column, groups=groups, features=features_of(plain, Own()))
     labels = _labels(moments, column, whole.drop_bad_rows)
-    rival = _rival(against, labels)
+    rival = next(iter(labels)) if against is None else str(against)
+    if rival not in labels:
+        raise OptionError(f"`against={against!r}` is not one of the arms {', '.join(map(repr, labels))}.")
     planned = None if whole.shares is None else checked_shares(whole.shares, tuple(labels))
     pooled = _pooled_comparison(whole, tuple(labels), rival, interval, level, progress)
     together = _together(plain, column, moments.n, labels, rival)
     effects = tuple(
-        _with_doubts(effect, together)
+        effect
         for name, label in labels.items()
         if name != rival
-        for effect in _effects(moments, label, labels[rival], whole, options, pooled)
+        for effect in _effects(moments, label, labels[rival], whole, options, pooled, together.get(name))
     )
     (stack,) = moments.moments.values()
     own = {name: stack[moments.segments.index(label)] for name, label in labels.items()}  # by group
     ratio = sample_ratio({name: groups.n for name, groups in own.items()}, planned, is_clustered=clustered)
-    arms = tuple(_arm(name, groups, is_clustered=clustered) for name, groups in own.items())
+    means = View(moments, next(iter(moments.moments)))
+    logged, errors = means.logged[0], means.mean_error("s")
+    places = {name: means.place(label) for name, label in labels.items()}
+    arms = tuple(Arm(name, int(means.whole.n[k]), float(logged[k]), float(errors[k])) for name, k in places.items())
     dropped = moments.dropped + moments.n - sum(arm.rows for arm in arms)
     named = {"reward": whole.reward[0], "log": whole.short_name}
     minimize = is_minimized(whole.minimize, whole.reward[0])
@@ -458,23 +454,22 @@ def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> dict[str, 
     return dict(zip(names_of_arms(labels), labels, strict=True))
 
 
-def _rival(against: object, arms: Mapping[str, Label]) -> str:
-    rival = next(iter(arms)) if against is None else str(against)
-    if rival not in arms:
-        raise OptionError(f"`against={against!r}` is not one of the arms {', '.join(map(repr, arms))}.")
-    return rival
-
-
 def _effects(
-    moments: LogMoments, arm: Label, against: Label, log: Log, options: IntervalOptions, pooled: Comparison | None
+    moments: LogMoments,
+    arm: Label,
+    against: Label,
+    log: Log,
+    options: IntervalOptions,
+    pooled: Comparison | None,
+    together: Together | None,
 ) -> list[Effect]:
-    """The effect of one arm by each method."""
+    """The effect of one arm by each method; rows that move together are a caveat of all but the pooled one, which has its own."""
     name, rival = names_of_arms((arm, against))
     pair = comparison_of(
         RewardMoments((pair_of_arms(moments, arm, against),), log.reward, minimize=log.minimize), (options,)
     )
-    plain = pair[name, "beta_ips"]
-    verdict = pair.verdict(name)
+    plain, verdict = pair[name, "beta_ips"], pair.verdict(name)
+    verdict = verdict if together is None else verdict.with_caveats([together.caveat()])
     made: list[tuple[str, Estimate, Verdict]] = [(MEANS, plain, verdict)]
     if log.baseline:
         made.append((ADJUSTED, pair[name, "context_ips"], verdict))
@@ -506,13 +501,6 @@ def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], riv
     return together_by(question, columns_of(log), rows, terms, len(labels) - 1)
 
 
-def _with_doubts(effect: Effect, together: Mapping[str, Together]) -> Effect:
-    """An effect whose verdict says that rows move together; the pooled one has its own."""
-    if effect.method == POOLED or effect.arm not in together:
-        return effect
-    return replace(effect, verdict=effect.verdict.with_caveats([together[effect.arm].caveat()]))
-
-
 def _pooled_comparison(
     log: Log, names: tuple[str, ...], rival: str, interval: str | Method | None, level: float, progress: bool | None
 ) -> Comparison | None:
@@ -530,14 +518,3 @@ def _pooled_comparison(
     return compare(
         lean, target=targets, against={rival: columns[rival]}, interval=interval, level=level, progress=progress
     )
-
-
-def _arm(name: str, groups: Moments, *, is_clustered: bool) -> Arm:
-    """An arm's rows and mean reward."""
-    whole = groups.merge(axis=0)
-    mean = float(whole.center + whole.average("s"))
-    if not is_clustered:
-        return Arm(name, whole.n, mean, float(np.sqrt(whole.covariance("s", "s") / max(whole.n, 1))))
-    others = groups.others
-    error, _ = jackknife_error(others.center + others.average("s"), groups.n)
-    return Arm(name, whole.n, mean, float(error))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,15 +17,15 @@ from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.checks import RewardMoments
 from counterpoise.evaluation.choose import check_differences, choose, differences_of
 from counterpoise.evaluation.estimates import (
-    Estimates,
+    EstimateKey,
     IntervalOptions,
-    Lazily,
-    diagnostics,
+    OnDemand,
+    Quantities,
+    diagnosis,
     doubtful_baselines,
     doubtful_labels,
-    estimates,
 )
-from counterpoise.evaluation.ladder import climb
+from counterpoise.evaluation.ladder import Climbed, climb
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
 from counterpoise.evaluation.view import View
@@ -36,8 +36,7 @@ from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 
 Answer = TypeVar("Answer", bound=Result)
-Diagnoses = Lazily[tuple[str, Segment], Diagnostics]
-Verdicts = Lazily[tuple[str, Segment], Verdict]
+Place = tuple[str, Segment]  # a target, and the whole log or a segment
 
 NOTHING = "not identified"  # a verdict to which only checks of rows add anything
 SIEVE = 2.0  # a mean weight must be this many standard errors below 1 to be clearly below it
@@ -45,23 +44,30 @@ SIEVE = 2.0  # a mean weight must be this many standard errors below 1 to be cle
 
 def evaluation_of(whole: RewardMoments, options: Sequence[IntervalOptions], names: tuple[str, ...]) -> Result:
     """The answer of `evaluate` from the moments of one reward, or of several, the first of which gets the headline."""
-    return _together(
-        [
-            _result(moments, names, how, whole, name)
-            for moments, how, name in zip(whole.moments, options, whole.rewards, strict=True)
-        ]
-    )
+    answers = []
+    for log, how, reward in zip(whole.moments, options, whole.rewards, strict=True):
+        contrasts = [contrast for contrast in log.moments if not contrast[1]]
+        columns, groups = log.moments[contrasts[0]].columns, log.moments[contrasts[0]].shape[1]
+        estimators = choose(names, columns, groups, how.method, mean_is_one=log.weight.mean_is_one)
+        answers.append(Result(**Judgment(log, how, whole, reward, contrasts, estimators).parts()))
+    return _together(answers)
 
 
 def comparison_of(whole: RewardMoments, options: Sequence[IntervalOptions], against: object = None) -> Comparison:
     """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
     check_differences(options[0].method)
-    return _together(
-        [
-            _comparison(moments, how, whole, name, against)
-            for moments, how, name in zip(whole.moments, options, whole.rewards, strict=True)
-        ]
-    )
+    answers = []
+    for log, how, reward in zip(whole.moments, options, whole.rewards, strict=True):
+        contrasts = [contrast for contrast in log.moments if contrast[1]]
+        if not contrasts:
+            raise OptionError("these moments are of single policies; compare needs those of an earlier compare.")
+        other = contrasts[0][1]
+        if against not in (None, other):
+            raise OptionError(f"these moments are of a comparison against {other!r}, not {against!r}.")
+        estimators = differences_of(log.moments[contrasts[0]].columns)
+        judgment = Judgment(log, how, whole, reward, contrasts, estimators)
+        answers.append(Comparison(**judgment.parts(), against=other))
+    return _together(answers)
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
@@ -70,139 +76,224 @@ def _together(answers: Sequence[Answer]) -> Answer:
     return replace(first, others={str(answer.reward): answer for answer in others}) if others else first
 
 
-def _result(
-    log: LogMoments, names: tuple[str, ...], options: IntervalOptions, whole: RewardMoments, reward: str | None
-) -> Result:
-    contrasts = [contrast for contrast in log.moments if not contrast[1]]
-    first = log.moments[contrasts[0]]
-    method, mean_is_one = options.method, log.weight.mean_is_one
-    estimators = choose(names, first.columns, first.shape[1], method, mean_is_one=mean_is_one)
-    return Result(**_parts(log, contrasts, estimators, options, whole, reward))
+@dataclass(frozen=True, eq=False)
+class Judgment:
+    """What the moments of one reward say about every target: of values, or of differences from the same policy.
 
+    What all targets and places share is computed once; an estimate and a verdict, when someone asks for them.
+    """
 
-def _comparison(
-    log: LogMoments, options: IntervalOptions, whole: RewardMoments, reward: str | None, against: object
-) -> Comparison:
-    contrasts = [contrast for contrast in log.moments if contrast[1]]
-    if not contrasts:
-        raise OptionError("these moments are of single policies; compare needs those of an earlier compare.")
-    other = contrasts[0][1]
-    if against not in (None, other):
-        raise OptionError(f"these moments are of a comparison against {other!r}, not {against!r}.")
-    estimators = differences_of(log.moments[contrasts[0]].columns)
-    return Comparison(**_parts(log, contrasts, estimators, options, whole, reward), against=other)
+    log: LogMoments
+    options: IntervalOptions
+    whole: RewardMoments
+    reward: str | None
+    contrasts: Sequence[Contrast]
+    estimators: Mapping[str, Estimator]
 
+    def __post_init__(self) -> None:
+        """Check that the method can make intervals from these moments; it may refuse a first estimate, too."""
+        log, name, method = self.log, self.options.method.name, self.options.method
+        stack = next(iter(log.moments.values()))
+        if log.estimated is not None and method.needs_known_propensities:
+            raise OptionError(
+                f"the {name} interval holds at any size because the weights are known, and these rest on a propensity model.",
+                do="Pass `interval='student'`.",
+            )
+        if method.needs_groups and stack.shape[1] < 2:
+            raise OptionError(
+                f"these moments have no groups, and the {name} interval needs them.",
+                do="Evaluate the log with `groups=100` or `cluster=`.",
+            )
+        for quantities in self.quantities.values():
+            quantities.estimate(next(iter(self.estimators)))
 
-def _parts(
-    log: LogMoments,
-    contrasts: Sequence[Contrast],
-    estimators: Mapping[str, Estimator],
-    options: IntervalOptions,
-    whole: RewardMoments,
-    reward: str | None,
-) -> dict[str, Any]:
-    """What a result is made of, from the contrasts that it is about: values, or differences from the same policy."""
-    _check_method(log, options)
-    other = contrasts[0][1]
-    climbed = climb(log, options, None if other else estimators) if log.ladder else None
-    view = partial(View, log) if climbed is None else climbed.view
-    views = {contrast: view(contrast) for contrast in contrasts}
-    policies = {name: view((name, "")) for name, rival in log.moments if not rival}
-    own: Estimates = Lazily({})
-    for each in views.values():
-        own |= estimates(each, estimators, options)
-    diagnoses: Diagnoses = Lazily({})
-    for name, each in policies.items():
-        diagnoses |= _by_target(name, diagnostics(each))
-    miscount = list(_miscount(views[contrasts[0]]))
-    looked = [looked_at(log.looks, options.method.name)] if log.looks > 1 and not options.method.is_anytime else []
-    minimize = is_minimized(whole.minimize, reward)
-    doubts = {target: (doubtful_baselines(each), doubtful_labels(each)) for (target, _), each in views.items()}
+    def parts(self) -> dict[str, Any]:
+        """What a result is made of."""
+        question, climbed, whole = self.whole.question, self.climbed, self.whole
+        k = whole.rewards.index(self.reward)
+        return {
+            "moments": self.log if climbed is None else climbed.moments,
+            "estimates": OnDemand(self._keys, self.estimate),
+            "all_diagnostics": self.diagnoses,
+            "verdicts": OnDemand(self._bounded, self.verdict),
+            "level": self.options.level,
+            "interval_method": self.options.method,
+            "reward_bounds": self.options.reward_bounds,
+            "reward": self.reward,
+            "minimize": self.minimize,
+            "question": question,
+            "earlier_rows": whole.earlier_rows,
+            # the moments of the rows in which the log has all that a target does, where it lacks some in others
+            "elsewhere": {str(caveat.target): caveat.known[k] for caveat in whole.of_rows if caveat.known},
+            "ladders": {} if climbed is None else {pair[0]: climbed.ladders[pair] for pair in self.contrasts},
+            "model": getattr(question and question.model, "quality", None),
+            "propensity_model": getattr(question and question.propensity_model, "quality", None),
+        }
 
-    def verdict(target: str, place: Segment) -> Verdict:
-        contrast = target, other
-        judged = _judge(views[contrast], place, diagnoses)
-        if options.reward_bounds is not None:  # there is no need to ask for them
+    # -- what all targets and places share -----------------------------------------------------------------------------
+
+    @property
+    def other(self) -> str:
+        """The policy that differences are from; empty for values."""
+        return self.contrasts[0][1]
+
+    @property
+    def minimize(self) -> bool | None:
+        """Whether less of the reward is better, if anybody knows."""
+        return is_minimized(self.whole.minimize, self.reward)
+
+    @cached_property
+    def climbed(self) -> Climbed | None:
+        """The weights that every contrast chose from a ladder."""
+        if not self.log.ladder:
+            return None
+        return climb(self.log, self.options, None if self.other else self.estimators)
+
+    @cached_property
+    def views(self) -> dict[Contrast, View]:
+        """Every contrast, with the weight that it chose."""
+        climbed = self.climbed
+        return {pair: View(self.log, pair) if climbed is None else climbed.view(pair) for pair in self.log.moments}
+
+    @cached_property
+    def quantities(self) -> dict[str, Quantities]:
+        """What is estimated about every target."""
+        return {pair[0]: Quantities(self.views[pair], self.estimators, self.options) for pair in self.contrasts}
+
+    @property
+    def _keys(self) -> list[EstimateKey]:
+        return [key for quantities in self.quantities.values() for key in quantities.keyed()]
+
+    @cached_property
+    def policies(self) -> dict[str, View]:
+        """Every policy with weights of its own."""
+        return {name: view for (name, rival), view in self.views.items() if not rival}
+
+    @cached_property
+    def diagnoses(self) -> Mapping[Place, Diagnostics]:
+        """The diagnostics of every policy and place."""
+        places = ((name, place) for name, view in self.policies.items() for place in view.places)
+        return OnDemand(places, lambda key: diagnosis(self.policies[key[0]], key[1]))
+
+    @cached_property
+    def premises(self) -> list[Caveat]:
+        """What every estimate of the whole log rests on, whatever its weights are."""
+        log, method = self.log, self.options.method
+        caveats = [] if log.estimated is None else [resting_on_model(log.estimated.model)]
+        return caveats + ([looked_at(log.looks, method.name)] if log.looks > 1 and not method.is_anytime else [])
+
+    @cached_property
+    def miscount(self) -> list[Caveat]:
+        """Whether sampled rows add up to as many as there were, if that is known."""
+        view, before = self.views[self.contrasts[0]], self.log.rows_before
+        if before is None:
+            return []
+        rows = view.together[0]
+        error = float(sampling_error(rows))
+        if view.is_clustered:
+            sizes = view.groups.n[0] * stands_for(view.groups)[0]
+            error = math.sqrt(len(sizes) * float(np.var(sizes, ddof=1)))
+        return list(miscounted(float(rows.n * stands_for(rows)), error, before))
+
+    @cached_property
+    def doubts(self) -> dict[str, tuple[Mapping[Segment, list[Caveat]], ...]]:
+        """What is wrong with a target's baselines and labels, by place."""
+        views = {pair[0]: self.views[pair] for pair in self.contrasts}
+        return {name: (doubtful_baselines(view), doubtful_labels(view)) for name, view in views.items()}
+
+    # -- verdicts ------------------------------------------------------------------------------------------------------
+
+    def verdict(self, key: Place) -> Verdict:
+        """The verdict on a target in a place, which knows what actions the log lacks."""
+        return self._bounded[key][0]
+
+    def _verdict(self, target: str, place: Segment) -> Verdict:
+        """The same as if the log had all actions."""
+        contrast, climbed = (target, self.other), self.climbed
+        judged = self._weighed(target, place)
+        if self.options.reward_bounds is not None:  # there is no need to ask for them
             kept = (replace(caveat, do="") if caveat.code == "equal-rewards" else caveat for caveat in judged.caveats)
             judged = Verdict(tuple(kept))
-        premises = [] if log.estimated is None else [resting_on_model(log.estimated.model)]
-        premises += [*looked, *(miscount if place is None else [])]
+        premises = [*self.premises, *(self.miscount if place is None else [])]
         if climbed is not None:
             judged = judged if judged.verdict == NOTHING else climbed.not_identified(contrast, place) or judged
             premises.append(climbed.caveat(contrast))
-        checks = whole.caveats(contrast, reward, place) if whole.of_rows else ()
+        checks = self.whole.caveats(contrast, self.reward, place) if self.whole.of_rows else ()
         if judged.verdict != NOTHING:
-            own_doubts = [caveat for doubt in doubts[target] for caveat in doubt[place]]
+            doubts = [caveat for doubt in self.doubts[target] for caveat in doubt[place]]
             if any(caveat.code == BY_ACTION for caveat in checks):  # which says by which action
-                own_doubts = [caveat for caveat in own_doubts if caveat.code != BY_ACTION]
-            mine = (*judged.caveats, *own_doubts, *_of_groups(whole.question, contrast))
+                doubts = [caveat for caveat in doubts if caveat.code != BY_ACTION]
+            mine = (*judged.caveats, *doubts, *_of_groups(self.whole.question, contrast))
             # a segment repeats a general caveat only if there is nothing else to say
             judged = Verdict((*premises, *mine) if place is None else mine or tuple(premises[-1:]))
-        unsaid = [which_way(str(reward))] if minimize is None and place is None and judged.verdict != NOTHING else []
+        is_unsaid = self.minimize is None and place is None and judged.verdict != NOTHING
+        unsaid = [which_way(str(self.reward))] if is_unsaid else []
         return judged.with_caveats([*(caveat for caveat in checks if caveat.code != MISSING), *unsaid])
 
-    if other:
-        own = _where_overlap(own, other, diagnoses)
-    verdicts: Verdicts = Lazily(dict.fromkeys(((target, place) for target, _, place in own), lambda key: verdict(*key)))
-    suspects = {name: places for name, each in policies.items() if (places := _suspects(each))}
-    if suspects or any(caveat.code == MISSING for caveat in whole.of_rows):
+    def _weighed(self, target: str, place: Segment) -> Verdict:
+        """What the weights and rewards of a value or of a difference say."""
+        if not self.other:
+            return judge(self.diagnoses[target, place])
+        # the logging policy has no weights to judge
+        known = {name: self.diagnoses[name, place] for name in (target, self.other) if name in self.policies}
+        view = self.views[target, self.other]
+        k = view.place(place)
+        return judge_difference(known, float(view.carrying[k]), float(view.squares[k]))
 
-        def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
-            return tuple(_missing(whole, name, reward, place, diagnoses, suspects) for name in (target, other) if name)
+    # -- estimates, with bounds where the log lacks some of what a target does -----------------------------------------
 
-        own, verdicts = _bounded(own, verdicts, missing, log, options, estimators)
-    question = whole.question
-    return {
-        "moments": log if climbed is None else climbed.moments,
-        "estimates": own,
-        "all_diagnostics": diagnoses,
-        "verdicts": verdicts,
-        "level": options.level,
-        "interval_method": options.method,
-        "reward_bounds": options.reward_bounds,
-        "reward": reward,
-        "minimize": minimize,
-        "question": question,
-        "earlier_rows": whole.earlier_rows,
-        "elsewhere": _known(whole, reward),
-        "ladders": {} if climbed is None else {contrast[0]: climbed.ladders[contrast] for contrast in contrasts},
-        "model": getattr(question and question.model, "quality", None),
-        "propensity_model": getattr(question and question.propensity_model, "quality", None),
-    }
+    def estimate(self, key: EstimateKey) -> Estimate:
+        """An estimate, as bounds where actions of the target or of the other policy are missing."""
+        target, name, place = key
+        bounds = self._bounded[target, place][1] if any(self._missing(target, place)) else {}
+        return bounds[name] if name in bounds else self._estimate(target, name, place)
 
+    def _estimate(self, target: str, name: str, place: Segment) -> Estimate:
+        """The same as if the log had all actions; a difference is not identified if either policy has no overlap with the log."""
+        made = self.quantities[target].estimate(name, place)
+        pair = [policy for policy in (target, self.other) if policy in self.policies] if self.other else []
+        if all(self.diagnoses[policy, place].has_overlap for policy in pair):
+            return made
+        nowhere = replace(made.interval, lower=-math.inf, upper=math.inf)
+        return replace(made, value=math.nan, stderr=math.inf, interval=nowhere)
 
-def _known(whole: RewardMoments, reward: str | None) -> dict[str, LogMoments]:
-    """By target, the moments of the rows in which the log has all that it does, where it lacks some in others."""
-    k = whole.rewards.index(reward)
-    return {str(caveat.target): caveat.known[k] for caveat in whole.of_rows if caveat.known}
+    @cached_property
+    def _bounded(self) -> Mapping[Place, tuple[Verdict, Mapping[str, Estimate]]]:
+        return OnDemand(((target, place) for target, _, place in self._keys), self._bounds)
 
+    def _bounds(self, key: Place) -> tuple[Verdict, Mapping[str, Estimate]]:
+        """The verdict on a place, and the bounds that are left of its estimates where actions are missing."""
+        (target, place), sides = key, self._missing(*key)
+        weighted = {name: estimator for name, estimator in self.estimators.items() if estimator.uses_rewards}
+        verdict = self._verdict(target, place)
+        if not weighted or not any(sides):
+            return verdict, {}
+        here = {name: self._estimate(target, name, place) for name in weighted}
+        return with_bounds(verdict, here, weighted, rewards_of(self.log, self.options.reward_bounds), *sides)
 
-def _by_target(target: str, by_place: Lazily[Segment, Diagnostics]) -> Diagnoses:
-    """The diagnostics of every place, by target and place."""
-    return Lazily(dict.fromkeys(((target, place) for place in by_place), lambda key: by_place[key[1]]))
+    def _missing(self, target: str, place: Segment) -> tuple[list[Caveat], ...]:
+        """The caveats saying that the log lacks some actions of a target and of the other policy; of the logging policy, none."""
+        is_known = any(caveat.code == MISSING for caveat in self.whole.of_rows)
+        if not is_known and not self._suspects:
+            return ()
+        sides = []
+        for name in filter(None, (target, self.other)):
+            checks = self.whole.caveats((name,), self.reward, place) if name in self.policies else ()
+            below = below_one(self.diagnoses[name, place]) if place in self._suspects.get(name, ()) else ()
+            sides.append([*(caveat for caveat in checks if caveat.code == MISSING), *below])
+        return tuple(sides)
 
-
-def _judge(view: View, place: Segment, diagnoses: Diagnoses) -> Verdict:
-    """What the weights and rewards of a value or of a difference say."""
-    target, other = view.contrast
-    if not other:
-        return judge(diagnoses[target, place])
-    # the logging policy has no weights to judge
-    policies = {name: diagnoses[name, place] for name in view.contrast if (name, place) in diagnoses}
-    k = view.place(place)
-    return judge_difference(policies, float(view.carrying[k]), float(view.squares[k]))
-
-
-def _miscount(view: View) -> Iterator[Caveat]:
-    """Whether sampled rows add up to as many as there were, if that is known."""
-    before, rows = view.log.rows_before, view.together[0]
-    if before is None:
-        return
-    error = float(sampling_error(rows))
-    if view.is_clustered:
-        sizes = view.groups.n[0] * stands_for(view.groups)[0]
-        error = math.sqrt(len(sizes) * float(np.var(sizes, ddof=1)))
-    yield from miscounted(float(rows.n * stands_for(rows)), error, before)
+    @cached_property
+    def _suspects(self) -> dict[str, set[Segment]]:
+        """The places in which a policy's mean weight may be clearly below 1: a sieve, so that not every segment's weights need a test."""
+        suspects = {}
+        for name, view in self.policies.items():
+            mean, whole = np.asarray(view.whole.average("u")), view.whole
+            error = np.sqrt(whole.covariance("u", "u") / np.maximum(whole.n, 1))
+            may_be = mean < (0.0 if view.is_clustered else -SIEVE * error)
+            if view.log.weight.mean_is_one and may_be.any():
+                suspects[name] = {view.places[k] for k in np.flatnonzero(may_be)}
+        return suspects
 
 
 def _of_groups(question: Question | None, names: Contrast) -> Iterator[Caveat]:
@@ -215,86 +306,3 @@ def _of_groups(question: Question | None, names: Contrast) -> Iterator[Caveat]:
             "own value only if the actions of a group earn the same."
         )
         yield Caveat("action-groups", text)
-
-
-def _where_overlap(own: Estimates, other: str, diagnoses: Diagnoses) -> Estimates:
-    """Differences, marked as not identified if either policy has no overlap with the log."""
-
-    def estimate(key: tuple[str, str, Segment]) -> Estimate:
-        target, _, place = key
-        known = [diagnoses[name, place].has_overlap for name in (target, other) if (name, None) in diagnoses]
-        if all(known):
-            return own[key]
-        nowhere = replace(own[key].interval, lower=-math.inf, upper=math.inf)
-        return replace(own[key], value=math.nan, stderr=math.inf, interval=nowhere)
-
-    return Lazily(dict.fromkeys(own, estimate))
-
-
-# -- Bounds, where the log lacks some of what a target does ------------------------------------------------------------
-
-
-def _bounded(
-    own: Estimates,
-    judged: Verdicts,
-    missing: Callable[[str, Segment], tuple[list[Caveat], ...]],
-    log: LogMoments,
-    options: IntervalOptions,
-    estimators: Mapping[str, Estimator],
-) -> tuple[Estimates, Verdicts]:
-    """The estimates and verdicts of every place, with bounds where actions of a target or its rival are missing."""
-    weighted = {name: estimator for name, estimator in estimators.items() if estimator.uses_rewards}
-    rewards = rewards_of(log, options.reward_bounds)
-
-    @cache
-    def bounded(target: str, place: Segment) -> tuple[Verdict, Mapping[str, Estimate]]:
-        verdict, sides = judged[target, place], missing(target, place)
-        if not weighted or not any(sides):
-            return verdict, {}
-        here = {name: own[target, name, place] for name in weighted}
-        return with_bounds(verdict, here, weighted, rewards, *sides)
-
-    def estimate(key: tuple[str, str, Segment]) -> Estimate:
-        target, name, place = key
-        return bounded(target, place)[1].get(name, own[key]) if any(missing(target, place)) else own[key]
-
-    return Lazily(dict.fromkeys(own, estimate)), Lazily(dict.fromkeys(judged, lambda key: bounded(*key)[0]))
-
-
-def _suspects(view: View) -> set[Segment]:
-    """The places whose mean weight may be clearly below 1: a sieve, so that not every segment's weights need a test."""
-    if not view.log.weight.mean_is_one:
-        return set()
-    mean, whole = np.asarray(view.whole.average("u")), view.whole
-    error = np.sqrt(whole.covariance("u", "u") / np.maximum(whole.n, 1))
-    may_be = mean < (0.0 if view.is_clustered else -SIEVE * error)
-    return {view.places[k] for k in np.flatnonzero(may_be)}
-
-
-def _missing(
-    whole: RewardMoments,
-    target: str,
-    reward: str | None,
-    place: Segment,
-    diagnoses: Diagnoses,
-    suspects: Mapping[str, set[Segment]],
-) -> list[Caveat]:
-    """The caveats saying that the log lacks some of a target's actions; for the logging policy, none."""
-    checks = whole.caveats((target,), reward, place) if (target, place) in diagnoses else ()
-    below = below_one(diagnoses[target, place]) if place in suspects.get(target, ()) else ()
-    return [*(caveat for caveat in checks if caveat.code == MISSING), *below]
-
-
-def _check_method(moments: LogMoments, options: IntervalOptions) -> None:
-    """Check that the method can make intervals from these moments."""
-    name = options.method.name
-    if moments.estimated is not None and options.method.needs_known_propensities:
-        raise OptionError(
-            f"the {name} interval holds at any size because the weights are known, and these rest on a propensity model.",
-            do="Pass `interval='student'`.",
-        )
-    if options.method.needs_groups and next(iter(moments.moments.values())).shape[1] < 2:
-        raise OptionError(
-            f"these moments have no groups, and the {name} interval needs them.",
-            do="Evaluate the log with `groups=100` or `cluster=`.",
-        )

@@ -33,7 +33,7 @@ from counterpoise.estimators import Estimate
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison
 from counterpoise.intervals import Interval, Method, check_level
-from counterpoise.intervals.method import normal_quantile
+from counterpoise.intervals.method import normal
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
@@ -331,8 +331,8 @@ def backtest(
             raise OptionError(f"the comparison of {name!r} is at another level: pass `level={comparison.level!r}`.")
         if len(comparison.targets) > 1:
             raise OptionError(f"the comparison of {name!r} has {len(comparison.targets)} targets: a test is about one.")
-        measured, reach = float(outcome.measured), normal_quantile(level) * outcome.error
-        own = Interval(measured - reach, measured + reach, level, "normal")
+        measured = float(outcome.measured)
+        own = normal(measured, outcome.error, level)
         verdict = comparison.verdict().verdict
         replayed.append(Replayed(name, comparison.difference, verdict, measured, outcome.error, own))
     return Backtest(tuple(replayed), level)

@@ -188,10 +188,11 @@ def _coverage_of(
     result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Report | None
 ) -> Coverage:
     contrast = (target, result.against)
-    view, estimate = View(replace(result.moments, segment_columns=()), contrast), result[target, name]
-    # none, if the policies agree on every row, so that the difference rests on rows not seen
-    agree = result.is_difference(name) and view.excess[0].mean(2, 0.0) <= 1e-24
-    carrying = 0.0 if agree else float(view.carrying[0])
+    view = View(replace(result.moments, segment_columns=()), contrast)
+    excess, estimate = view.excess[0], result[target, name]
+    # where policies agree on every row, their difference rests on rows not seen
+    is_bare = result.is_difference(name) and excess.mean(2, 0.0) <= 1e-24
+    carrying = 0.0 if is_bare else float(view.carrying[0])
     about = (target, name, result.level, result.method)
     ladder = result.ladders.get(target)
     weight = "" if ladder is None else ladder.choice.weight
@@ -203,11 +204,10 @@ def _coverage_of(
         population = tilted(population, lane.excess)
     groups = view.groups.shape[1]
     drawn = drawn_again(population, runs, groups=groups, random=random, report=report)
-    options = IntervalOptions(result.level, result.interval_method, result.reward_bounds)
-    # all logs together; the log itself; the logs drawn from it
-    _, itself, *rest = estimates(View(drawn, contrast), {name: result.registry[name]}, options).values()
-    lower, upper = (np.array([getattr(each.interval, end) for each in rest]) for end in ("lower", "upper"))
-    return Coverage(*about, itself.value, lower, upper, carrying, units.are, weight)
+    made = estimates(View(drawn, contrast), {name: result.registry[name]}, IntervalOptions.of(result))
+    _, first, *rest = made.values()  # all logs together; the log itself; the logs drawn from it
+    lower, upper = (np.array([getattr(estimate.interval, end) for estimate in rest]) for end in ("lower", "upper"))
+    return Coverage(*about, first.value, lower, upper, carrying, units.are, weight)
 
 
 def _with_half_rows(units: Units, view: View) -> Units:

@@ -37,7 +37,7 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.asking import Stored, known_target, question_of, read
 from counterpoise.evaluation.choose import choose
-from counterpoise.evaluation.estimates import IntervalOptions, diagnostics, estimates, options_of
+from counterpoise.evaluation.estimates import IntervalOptions, diagnosis, estimates, options_of
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method, check_level
@@ -405,7 +405,7 @@ class Distribution(Display):
 
     def _verdict(self, name: str, cut: Cut) -> Verdict:
         """The verdict on the mean of a reward."""
-        return judge(diagnostics(self._view(name, cut))[None]).with_caveats(self.caveats.get(name, ()))
+        return judge(diagnosis(self._view(name, cut))).with_caveats(self.caveats.get(name, ()))
 
     def _view(self, name: str, cut: Cut) -> View:
         return View(self.bins.reward(cut, name), (name, ""))

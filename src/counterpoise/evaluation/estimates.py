@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Any, TypeVar, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import Caveat, Clusters, Diagnostics, Lost, WeightedRows, diagnose
 from counterpoise.diagnostics.diagnose import of_mean
@@ -22,6 +21,7 @@ from counterpoise.intervals import Anytime, Evidence, Interval, Method, check_le
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.method import UNKNOWN, Unseen, Unvaried, bounds_by_kind, unvaried, wilson
+from counterpoise.intervals.quantity import MOST_LEVERAGE, Quantity, joint_level, over, share_width
 from counterpoise.log.kinds import go_with, reduced, stands_for, with_rewards
 from counterpoise.log.kinds.labeled import LABEL, PROXY, effective_labels, is_at_one_rate, label_gap
 from counterpoise.log.parts import Bounds
@@ -30,11 +30,13 @@ from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import CONTEXT, ROW
 from counterpoise.moments.log_moments import Segment
 
+if TYPE_CHECKING:
+    from counterpoise.evaluation.result import Result
+
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Number = TypeVar("Number", float, Floats)
 
-MOST = 0.6  # share of its own fit that we attribute to a heavy row
 BEYOND_DOUBT = 0.9999  # the level of what the logging policy may earn, where the ends of a lift depend on it
 
 
@@ -45,7 +47,11 @@ class IntervalOptions:
     level: float
     method: Method
     reward_bounds: tuple[float, float] | None = None
-    ends_with_rewards: bool = True  # whether intervals end where rewards do
+
+    @classmethod
+    def of(cls, result: Result, *, among: int = 1) -> IntervalOptions:
+        """How those of a result are made, or of `among` quantities like its own, for all of them at once."""
+        return cls(joint_level(result.level, among), result.interval_method, result.reward_bounds)
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -81,35 +87,32 @@ def for_looks(
     return tuple(replace(each, method=Anytime()) for each in options)
 
 
-class Lazily(Mapping[Key, Value]):
+class OnDemand(Mapping[Key, Value]):
     """Values that are made when they are first asked for: a log may have a hundred thousand segments, few of which anyone looks at.
 
-    >>> squares = Lazily(dict.fromkeys(range(10**5), lambda n: n * n))
+    >>> squares = OnDemand(range(10**5), lambda n: n * n)
     >>> squares[3], len(squares)
     (9, 100000)
     """
 
-    def __init__(self, makers: Mapping[Key, Callable[[Key], Value]]) -> None:
-        self._makers, self._made = dict(makers), dict[Key, Value]()
+    def __init__(self, keys: Iterable[Key], make: Callable[[Key], Value]) -> None:
+        self._keys, self._make, self._made = dict.fromkeys(keys), make, dict[Key, Value]()
 
     def __getitem__(self, key: Key) -> Value:
         if key not in self._made:
-            self._made[key] = self._makers[key](key)
+            if key not in self._keys:
+                raise KeyError(key)
+            self._made[key] = self._make(key)
         return self._made[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._makers
+        return key in self._keys
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(self._makers)
+        return iter(self._keys)
 
     def __len__(self) -> int:
-        return len(self._makers)
-
-    def __or__(self, other: Lazily[Key, Value]) -> Lazily[Key, Value]:
-        both = Lazily(self._makers | other._makers)
-        both._made = self._made | other._made
-        return both
+        return len(self._keys)
 
     def __repr__(self) -> str:
         return repr(dict(self))
@@ -118,37 +121,122 @@ class Lazily(Mapping[Key, Value]):
         return dict, (dict(self),)  # a pickle has the values themselves
 
 
-Estimates = Lazily[tuple[str, str, Segment], Estimate]
+EstimateKey = tuple[str, str, Segment]  # target, estimator, place
 
 
-def estimates(view: View, estimators: Mapping[str, Estimator], options: IntervalOptions) -> Estimates:
-    """Every estimate of one contrast, over the whole log and by segment."""
-    _check_log(view, options)
-    seen_by = cache(partial(_unvaried, view, options))
-    unseen = cache(lambda estimand: _unseen(view, estimand, seen_by))
-    estimators = {name: _consistent(view, estimator) for name, estimator in estimators.items()}
-    limits = cache(lambda estimand: limits_of(view, estimand, options))
-    own = cache(lambda name: _own(view, estimators[name], options))
-    evidence = cache(lambda name: _evidence(view, *own(name), estimators[name]))
-    ends = cache(lambda name: options.method.ends(evidence(name), options.level))
+@dataclass(frozen=True, eq=False)
+class Quantities:
+    """Everything that is estimated about one contrast of a log: a `Quantity` by estimator and place.
 
-    def estimate(key: tuple[str, str, Segment]) -> Estimate:
-        _, name, segment = key
-        k, estimator = view.place(segment), estimators[name]
-        hidden = unseen(estimator.estimand)[k] if estimator.uses_rewards else Unseen()
-        # the ends of all segments at once, if one of them is asked for; what is hidden makes them one by one
-        together = None if segment is None or hidden.is_open else ends(name)
-        if together is None:
-            interval = _interval(replace(_at(evidence(name), k), smoothed=view.smoothed[k]), hidden, options)
+    What all places have is computed at once, as a stack, when the first of them is asked for.
+    """
+
+    view: View
+    estimators: Mapping[str, Estimator]
+    options: IntervalOptions
+
+    def __post_init__(self) -> None:
+        """Check that the log keeps within the promised bounds, and meets the method's assumptions."""
+        view, options = self.view, self.options
+        low, high = view.reward_range
+        rewards, weights = (float(low[0]), float(high[0])), view.tail(None).weights
+        if options.reward_bounds is not None:
+            check_within(options.reward_bounds, rewards)
+        largest = float(weights[0]) if len(weights) else 0.0
+        options.method.check(rewards=rewards, max_weight=largest, is_clustered=view.is_clustered)
+
+    def keyed(self) -> list[EstimateKey]:
+        """Place by place, estimator by estimator: how a reader scans the table."""
+        return [(self.view.contrast[0], name, place) for place in self.view.places for name in self.estimators]
+
+    @cached_property
+    def stacks(self) -> Mapping[str, Stack]:
+        """What every estimator says about all places."""
+        view = self.view
+        return OnDemand(
+            self.estimators, lambda name: Stack(view, _consistent(view, self.estimators[name]), self.options)
+        )
+
+    def at(self, name: str, place: Segment = None) -> Quantity:
+        """What an estimator says about one place, or the whole log."""
+        k, options = self.view.place(place), self.options
+        evidence = replace(self.stacks[name].evidence[k], smoothed=self.view.smoothed[k])
+        return Quantity(evidence, options.method, options.level, self._unseen(name, k), self._limits(name, k))
+
+    def estimate(self, name: str, place: Segment = None) -> Estimate:
+        """The same as an estimate with its interval."""
+        k, stack, options = self.view.place(place), self.stacks[name], self.options
+        # the ends of all segments at once, if one of them is asked for; what is unseen makes them one by one
+        ends = None if place is None or self._unseen(name, k).is_open else stack.ends
+        if ends is None:
+            interval = self.at(name, place).interval()
         else:
-            interval = Interval(float(together[0][k]), float(together[1][k]), options.level, options.method.name)
-        interval = replace(interval, limits=limits(estimator.estimand)(k))
-        return replace(unstack(own(name)[0], k), name=name, interval=interval)
+            low, high, limits = float(ends[0][k]), float(ends[1][k]), self._limits(name, k)
+            interval = Interval(low, high, options.level, options.method.name, limits=limits)
+        return replace(unstack(stack.own, k), name=name, interval=interval)
 
-    target = view.contrast[0]
-    # place by place, estimator by estimator: how a reader scans the table
-    table = Lazily(dict.fromkeys(((target, name, place) for place in view.places for name in estimators), estimate))
-    table[target, next(iter(estimators)), None]  # right away, so that a method that refuses these rows does so now
+    def share(self, name: str, difference: Estimate, place: Segment = None) -> Estimate | None:
+        """A difference (its estimate, or the bounds that are left of it) as a share of what the logging policy earned in that place.
+
+        Where rewards have bounds, it ends where they do: nobody earns less than nothing.
+        """
+        k, rewards = self.view.place(place), reward_limits(self.view, self.options.reward_bounds)
+        mean, error, wider = (float(each[k]) for each in (*self._logged, self._share_widths[name]))
+        if not mean > 0:
+            return None
+        limits = UNKNOWN
+        if rewards is not None:
+            least, most = (end if end > 0 else mean for end in logged_range(self.view, k, rewards))
+            limits = min(rewards[0] / least, rewards[0] / most) - 1, max(rewards[1] / least, rewards[1] / most) - 1
+        made = over(difference, mean, error, wider=wider, limits=limits)
+        return None if made is None else replace(made, name="relative")
+
+    @cached_property
+    def _logged(self) -> tuple[Floats, Floats]:
+        """What the logging policy earned in every place, and the error of that."""
+        whole = self.view.whole
+        return np.asarray(whole.center + whole.average("s")), self.view.mean_error("s")
+
+    @cached_property
+    def _share_widths(self) -> Mapping[str, Floats]:
+        view = self.view
+        groups = (view.others, view.groups.n) if view.is_clustered else None
+        return OnDemand(self.estimators, lambda name: share_width(self.estimators[name], view.whole, groups))
+
+    def _unseen(self, name: str, k: int) -> Unseen:
+        """What stays hidden in a place because rewards never vary there."""
+        estimator, first = self.estimators[name], self._unvaried
+        if not estimator.uses_rewards:
+            return Unseen()
+        if not estimator.is_difference:
+            return Unseen(first[k])
+        return Unseen(first[k], self._unvaried_other[k], float(self._spread[k]), int(self.view.whole.n[k]))
+
+    @cached_property
+    def _unvaried(self) -> list[Unvaried | None]:
+        return _unvaried(self.view, self.options, self.view.contrast[0])
+
+    @cached_property
+    def _unvaried_other(self) -> list[Unvaried | None]:
+        return _unvaried(self.view, self.options, self.view.contrast[1])
+
+    @cached_property
+    def _spread(self) -> Floats:
+        """The root of the mean square of the excess over the number of clusters, in every place."""
+        spread = np.sqrt(self.view.squares / np.maximum(self.view.clusters, 1.0))
+        return np.where(spread <= 1e-12, 0.0, spread)  # rounding: the policies never differ
+
+    def _limits(self, name: str, k: int) -> tuple[float, float]:
+        return limits_of(self.view, self.estimators[name].estimand, self.options.reward_bounds, k)
+
+
+def estimates(
+    view: View, estimators: Mapping[str, Estimator], options: IntervalOptions
+) -> OnDemand[EstimateKey, Estimate]:
+    """Every estimate of one contrast, over the whole log and by segment."""
+    quantities = Quantities(view, estimators, options)
+    table = OnDemand(quantities.keyed(), lambda key: quantities.estimate(*key[1:]))
+    table[next(iter(table))]  # right away, so that a method that refuses these rows does so now
     return table
 
 
@@ -171,37 +259,112 @@ def logged_range(view: View, k: int, rewards: tuple[float, float]) -> tuple[floa
     return low + least * (high - low), low + most * (high - low)
 
 
-def limits_of(view: View, estimand: str, options: IntervalOptions) -> Callable[[int], tuple[float, float]]:
+def limits_of(view: View, estimand: str, reward_bounds: tuple[float, float] | None, k: int = 0) -> tuple[float, float]:
     """What the rewards' bounds leave possible in a place: of a value, those bounds; of a difference, theirs less what the other earns."""
-    rewards = reward_limits(view, options.reward_bounds) if options.ends_with_rewards else None
-    if rewards is None:
-        return lambda _: UNKNOWN
+    rewards = reward_limits(view, reward_bounds)
+    if rewards is None or estimand == "value":
+        return rewards or UNKNOWN
     low, high = rewards
-    if estimand == "value":
-        return lambda _: rewards
     if view.contrast[1] not in ("", LOGGING):
-        return lambda _: (low - high, high - low)
-
-    def of_place(k: int) -> tuple[float, float]:
-        least, most = logged_range(view, k, rewards)
-        return low - most, high - least
-
-    return of_place
+        return low - high, high - low
+    least, most = logged_range(view, k, rewards)
+    return low - most, high - least
 
 
-def interval_at(
-    view: View, estimator: Estimator, options: IntervalOptions, segment: Segment = None
-) -> Callable[[float], Interval]:
-    """The interval of the whole log or a segment by its level, wherever rewards end: a p-value does not depend on that."""
-    evidence = evidence_of(view, estimator, options, segment)
-    unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))[view.place(segment)]
-    return lambda level: _interval(evidence, unseen, replace(options, level=level))
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """What one estimator says about all places of a view: values, errors, and what their intervals are made from."""
 
+    view: View
+    estimator: Estimator
+    options: IntervalOptions
 
-def evidence_of(view: View, estimator: Estimator, options: IntervalOptions, segment: Segment = None) -> Evidence:
-    """What the interval of the whole log, or of a segment, is made from."""
-    estimator = _consistent(view, estimator)
-    return _at(_evidence(view, *_own(view, estimator, options), estimator), view.place(segment))
+    @cached_property
+    def own(self) -> Estimate:
+        """What the rows themselves show, with errors by the delta method, or by the jackknife where rows come in clusters."""
+        view, estimator = self.view, self.estimator
+        moments = view.groups if estimator.needs == "groups" else view.whole
+        together, widened, estimated = estimator(moments), np.ones(len(view.places)), view.log.estimated
+        if estimated is not None:  # estimating the propensities changes the errors
+            slopes = gradient(estimator, moments.recenter(estimated.center))
+            factors = (estimated.factor(view.contrast, place, slopes[k]) for k, place in enumerate(view.places))
+            widened = np.array(list(factors))
+        stderr: Any = together.stderr * widened
+        if self.is_by_groups:
+            stderr = np.where(np.isnan(together.value), together.stderr, self._jackknife * widened)
+        return replace(together, stderr=stderr)
+
+    @property
+    def is_by_groups(self) -> bool:
+        """Whether errors come from the jackknife over groups."""
+        return self.options.method.uses_groups(is_clustered=self.view.is_clustered)
+
+    @property
+    def _jackknife(self) -> Floats:
+        """Jackknife errors of all places.
+
+        Rewards far from 0 are shifted there first if the estimator shifts along, because small differences of large values lose their
+        digits. If a value is not identified without one of the groups, it rests on that group alone and its error is unknown.
+        """
+        view, estimator = self.view, self.estimator
+        groups, whole = view.around_zero if estimator.follows_rewards else (view.groups, view.whole)
+        value = np.asarray(estimator(groups if estimator.needs == "groups" else whole).value)
+        without = estimator.without_each(groups)
+        lost = (np.isnan(without) & (groups.n > 0)).any(axis=1) | np.isnan(value)
+        return np.where(lost, np.inf, jackknife_error(np.nan_to_num(without), groups.n)[0])
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the intervals are made from: a stack of places."""
+        view, estimator, own = self.view, self.estimator, self.own
+        value, stderr, n = (np.broadcast_to(np.asarray(x), len(view.places)) for x in (own.value, own.stderr, own.n))
+        groups = (view.groups.n > 0).sum(axis=-1) if self.is_by_groups else np.zeros(len(view.places))
+        is_bare = np.isnan(value) | (n == 0) | (not estimator.uses_rewards)
+        baseline, heavy = self._constants(value), view.heavy
+        # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
+        least = np.minimum(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
+        with np.errstate(over="ignore", invalid="ignore"):
+            excess = None if estimator.estimand == "value" else -least
+            low, high = extremes(view.rewards_around(baseline), baseline, excess, heavy)
+            # a labeled row stands for those that are not
+            middle = baseline if excess is None else 0.0
+            low, high = (middle + (end - middle) / np.maximum(view.labeled, 1e-12) for end in (low, high))
+        leverage = view.excess.kurtosis / np.maximum(n * view.labeled, 1)
+        leverage = np.where(groups > 0, 0.0, np.minimum(leverage, MOST_LEVERAGE))
+        parts: Any = {
+            "value": value,
+            "stderr": stderr,
+            "n": n,
+            "moments": view.whole,
+            "groups": groups,
+            "clusters": view.clusters,
+            "carrying": np.where(is_bare, np.inf, view.carrying),
+            "extremes": (np.where(is_bare, np.nan, low), np.where(is_bare, np.nan, high)),
+            "leverage": np.where(is_bare, 0.0, leverage),
+            "spread": (view.excess, view.rewards, view.ends),
+            "labeled": view.labeled,
+        }
+        return Evidence(**parts, mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one)
+
+    @cached_property
+    def ends(self) -> tuple[Floats, Floats] | None:
+        """The ends of the intervals of all places, if the method makes them at once."""
+        return self.options.method.ends(self.evidence, self.options.level)
+
+    def _constants(self, value: Floats) -> Floats:
+        """The baselines of a row like any other, in every place; of several coefficients, those of a context baseline begin with it."""
+        view, estimator, own = self.view, self.estimator, self.own
+        several = own.baseline if isinstance(own.baseline, tuple) else None
+        if several is not None and view.whole.ranks and estimator.needs != "model":
+            # one for every position: where all weights of a list are equal, they count together
+            total = np.asarray(sum(several))
+            return np.where(np.isfinite(total), total, value)
+        other = value if estimator.estimand == "value" else view.whole.center + view.whole.average("s")
+        is_constant = several is None or estimator.needs == "context" or estimator.is_difference
+        if not is_constant or estimator.needs == "model":
+            return other
+        first = np.asarray(own.baseline if several is None else several[0])
+        return np.where(np.isfinite(first), first, other)
 
 
 def _consistent(view: View, estimator: Estimator) -> Estimator:
@@ -218,39 +381,6 @@ def _consistent(view: View, estimator: Estimator) -> Estimator:
     if view.log.weight.is_own and estimator == ESTIMATORS["lift"]:
         return above_logging(ESTIMATORS["ips" if go_with(view.kinds, "estimator='ips'") else "snips"])
     return above_logging(ESTIMATORS["context_ips" if whole.context else "beta_ips"])
-
-
-def _own(view: View, estimator: Estimator, options: IntervalOptions) -> tuple[Estimate, Floats]:
-    """What the rows themselves show in every place, as a stack, and the number of groups with rows."""
-    together = estimator(view.groups if estimator.needs == "groups" else view.whole)
-    factors = _of_propensities(view, estimator)
-    if not options.method.uses_groups(is_clustered=view.is_clustered):
-        return replace(together, stderr=cast(Any, together.stderr * factors)), np.zeros(len(view.places))
-    stderr, groups = _jackknife(view, estimator)
-    known = np.where(np.isnan(together.value), together.stderr, stderr * factors)
-    return replace(together, stderr=cast(Any, known)), groups
-
-
-def _of_propensities(view: View, estimator: Estimator) -> Floats:
-    """By how much estimating the propensities changes the errors of all places; 1 if they were logged."""
-    estimated = view.log.estimated
-    if estimated is None:
-        return np.ones(len(view.places))
-    slopes = gradient(
-        estimator, (view.groups if estimator.needs == "groups" else view.whole).recenter(estimated.center)
-    )
-    return np.array([estimated.factor(view.contrast, place, slopes[k]) for k, place in enumerate(view.places)])
-
-
-def _unseen(view: View, estimand: str, seen_by: Callable[[str], list[Unvaried | None]]) -> list[Unseen]:
-    """What stays hidden in every place because rewards never vary there."""
-    first = seen_by(view.contrast[0])
-    if estimand == "value":
-        return [Unseen(policy) for policy in first]
-    second = seen_by(view.contrast[1])
-    spread, rows = np.sqrt(view.squares / np.maximum(view.clusters, 1.0)), view.whole.n
-    spread = np.where(spread <= 1e-12, 0.0, spread)  # rounding: the policies never differ
-    return [Unseen(first[k], second[k], float(spread[k]), int(rows[k])) for k in range(len(view.places))]
 
 
 def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvaried | None]:
@@ -270,50 +400,6 @@ def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvarie
     return unvaried(with_rewards(single.together), single.reward_range, options.reward_bounds, clusters)
 
 
-def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
-    """Jackknife errors of all places, and the number of groups with rows.
-
-    Rewards far from 0 are shifted there first if the estimator shifts along, because small differences of large values lose their digits.
-    If a value is not identified without one of the groups, it rests on that group alone and its error is unknown.
-    """
-    groups, whole = view.around_zero if estimator.follows_rewards else (view.groups, view.whole)
-    value = np.asarray(estimator(groups if estimator.needs == "groups" else whole).value)
-    without = estimator.without_each(groups)
-    lost = (np.isnan(without) & (groups.n > 0)).any(axis=1) | np.isnan(value)
-    stderr, count = jackknife_error(np.nan_to_num(without), groups.n)
-    return np.where(lost, np.inf, stderr), count
-
-
-def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -> Evidence:
-    """What the intervals of an estimator are made from: a stack of places."""
-    value, stderr, n = (np.broadcast_to(np.asarray(x), len(view.places)) for x in (own.value, own.stderr, own.n))
-    is_bare = np.isnan(value) | (n == 0) | (not estimator.uses_rewards)
-    baseline, heavy = _constants(view, own, value, estimator), view.heavy
-    # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
-    least = np.minimum(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
-    with np.errstate(over="ignore", invalid="ignore"):
-        excess = None if estimator.estimand == "value" else -least
-        low, high = extremes(view.rewards_around(baseline), baseline, excess, heavy)
-        # a labeled row stands for those that are not
-        middle = baseline if excess is None else 0.0
-        low, high = (middle + (end - middle) / np.maximum(view.labeled, 1e-12) for end in (low, high))
-    leverage = np.where(groups > 0, 0.0, np.minimum(view.excess.kurtosis / np.maximum(n * view.labeled, 1), MOST))
-    parts: Any = {
-        "value": value,
-        "stderr": stderr,
-        "n": n,
-        "moments": view.whole,
-        "groups": groups,
-        "clusters": view.clusters,
-        "carrying": np.where(is_bare, np.inf, view.carrying),
-        "extremes": (np.where(is_bare, np.nan, low), np.where(is_bare, np.nan, high)),
-        "leverage": np.where(is_bare, 0.0, leverage),
-        "spread": (view.excess, view.rewards, view.ends),
-        "labeled": view.labeled,
-    }
-    return Evidence(**parts, mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one)
-
-
 def extremes(
     rewards: tuple[Number, Number], baseline: Number, least: Number | None, heavy: Number
 ) -> tuple[Number, Number]:
@@ -325,73 +411,13 @@ def extremes(
     return np.minimum.reduce(terms), np.maximum.reduce(terms)
 
 
-def _constants(view: View, own: Estimate, value: Floats, estimator: Estimator) -> Floats:
-    """The baselines of a row like any other, in every place; of several coefficients, those of a context baseline begin with it."""
-    several = own.baseline if isinstance(own.baseline, tuple) else None
-    if several is not None and view.whole.ranks and estimator.needs != "model":
-        # one for every position: where all weights of a list are equal, they count together
-        total = np.asarray(sum(several))
-        return np.where(np.isfinite(total), total, value)
-    other = value if estimator.estimand == "value" else view.whole.center + view.whole.average("s")
-    is_constant = several is None or estimator.needs == "context" or estimator.is_difference
-    if not is_constant or estimator.needs == "model":
-        return other
-    first = np.asarray(own.baseline if several is None else several[0])
-    return np.where(np.isfinite(first), first, other)
-
-
-def _at(evidence: Evidence, place: int) -> Evidence:
-    """The evidence of one place."""
-    low, high = evidence.extremes
-    excess, rewards, ends = cast(Any, evidence.spread)
-
-    def pick(part: ArrayLike) -> float:
-        return float(np.asarray(part)[place])
-
-    return replace(
-        evidence,
-        value=pick(evidence.value),
-        stderr=pick(evidence.stderr),
-        n=int(pick(evidence.n)),
-        moments=evidence.moments[place],
-        groups=int(pick(evidence.groups)),
-        clusters=pick(evidence.clusters),
-        carrying=pick(evidence.carrying),
-        extremes=(pick(low), pick(high)),
-        leverage=pick(evidence.leverage),
-        spread=(excess[place], rewards[place], (pick(ends[0]), pick(ends[1]))),
-        labeled=pick(evidence.labeled),
-    )
-
-
-def _interval(evidence: Evidence, unseen: Unseen, options: IntervalOptions) -> Interval:
-    method = options.method
-    made = (method.unvaried if unseen.is_open else method.interval)(evidence, options.level)
-    return made if math.isnan(evidence.value) else unseen.widen(made, options.method.score)
-
-
-def _check_log(view: View, options: IntervalOptions) -> None:
-    """Check that the log keeps within the promised bounds, and meets the method's assumptions."""
-    low, high = view.reward_range
-    rewards, weights = (float(low[0]), float(high[0])), view.tail(None).weights
-    if options.reward_bounds is not None:
-        check_within(options.reward_bounds, rewards)
-    largest = float(weights[0]) if len(weights) else 0.0
-    options.method.check(rewards=rewards, max_weight=largest, is_clustered=view.is_clustered)
-
-
 def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
     """What is wrong with the columns of a context baseline, over the whole log and by segment."""
     whole = view.whole
     if not whole.context:
         return {place: [] for place in view.places}
     means = {name.removeprefix(CONTEXT): whole.average(name) for name in whole.context}
-    errors = {
-        name.removeprefix(CONTEXT): jackknife_error(view.others.average(name), view.groups.n)[0]
-        if view.is_clustered
-        else np.sqrt(whole.covariance(name, name) / np.maximum(whole.n, 1))
-        for name in whole.context
-    }
+    errors = {name.removeprefix(CONTEXT): view.mean_error(name) for name in whole.context}
 
     def doubts(place: Segment) -> list[Caveat]:
         k = view.place(place)
@@ -399,7 +425,7 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
         carrying = float(view.excess.n[k] / np.asarray(view.excess.kurtosis)[k])
         return list(after_choice(columns, carrying, float(view.clusters[k]) if view.is_clustered else math.inf))
 
-    return Lazily(dict.fromkeys(view.places, doubts))
+    return OnDemand(view.places, doubts)
 
 
 def doubtful_labels(view: View) -> Mapping[Segment, list[Caveat]]:
@@ -436,7 +462,7 @@ def doubtful_labels(view: View) -> Mapping[Segment, list[Caveat]]:
         others = by_weight(k, clusters), *(_labels_by_segment(view, rows) if place is None else ())
         return list(judge_labels(Labels(worth, proxy, of_all, off, bool(at_one_rate[k]), clusters, others)))
 
-    return Lazily(dict.fromkeys(view.places, doubts))
+    return OnDemand(view.places, doubts)
 
 
 def _labels_by_segment(view: View, rows: Moments) -> Iterator[Uneven]:
@@ -464,32 +490,27 @@ def _labels_by_segment(view: View, rows: Moments) -> Iterator[Uneven]:
     yield Uneven(text, {"share": float(share[k]), "share_of_others": float(rest)}, min(1.0, p[k - 1] * len(p)))
 
 
-def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
-    """The diagnostics of one target, over the whole log and by segment."""
-    log = view.log
+def diagnosis(view: View, segment: Segment = None) -> Diagnostics:
+    """The diagnostics of one target over the whole log, or in a segment."""
+    log, k, (low, high), (longer, longer_error) = view.log, view.place(segment), view.reward_range, view.lengths
     unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # segments unknown
     unknown = unknown if log.labels is None else 0.0  # most rows have none to begin with
-
-    def of_place(segment: Segment) -> Diagnostics:
-        k, (low, high), (longer, longer_error) = view.place(segment), view.reward_range, view.lengths
-        clusters = None
-        if view.is_clustered:
-            error, count = view.weight_errors
-            clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k]))
-        whole = Lost(log.dropped, log.left_out, log.duplicates, unknown)
-        _ = view.excess.kurtosis, view.excess.skewness  # of all places at once
-        rows = WeightedRows(
-            view.whole[k],
-            view.tail(segment),
-            view.excess[k],
-            view.rewards[k],
-            (float(low[k]), float(high[k])),
-            log.weight.mean_is_one,
-            float(view.carrying[k]),
-            None if view.effective is None else float(view.effective[k]),
-            log.weight.unit,
-            (float(longer[k]), float(longer_error[k])),
-        )
-        return diagnose(rows, clusters=clusters, lost=whole if segment is None else Lost(unknown_share=unknown))
-
-    return Lazily(dict.fromkeys(view.places, of_place))
+    clusters = None
+    if view.is_clustered:
+        error, count = view.weight_errors
+        clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k]))
+    whole = Lost(log.dropped, log.left_out, log.duplicates, unknown)
+    _ = view.excess.kurtosis, view.excess.skewness  # of all places at once
+    rows = WeightedRows(
+        view.whole[k],
+        view.tail(segment),
+        view.excess[k],
+        view.rewards[k],
+        (float(low[k]), float(high[k])),
+        log.weight.mean_is_one,
+        float(view.carrying[k]),
+        None if view.effective is None else float(view.effective[k]),
+        log.weight.unit,
+        (float(longer[k]), float(longer_error[k])),
+    )
+    return diagnose(rows, clusters=clusters, lost=whole if segment is None else Lost(unknown_share=unknown))

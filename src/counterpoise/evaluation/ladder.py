@@ -10,7 +10,7 @@ from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.display import Cell, Name, estimate_cells, number
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
 from counterpoise.evaluation.choose import differences_of, foremost
-from counterpoise.evaluation.estimates import IntervalOptions, Lazily, diagnostics, estimates
+from counterpoise.evaluation.estimates import IntervalOptions, OnDemand, Quantities, diagnosis
 from counterpoise.evaluation.view import View
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
 
@@ -125,11 +125,15 @@ def climb(log: LogMoments, options: IntervalOptions, estimators: Mapping[str, Es
 
     It chooses by the estimator behind the headline, the foremost one of values (if those are not asked for, `beta_ips`) and of differences.
     """
-    values = VALUES if estimators is None else estimators
-    ladders = {
-        contrast: _ladder(log, contrast, differences_of(stack.columns) if contrast[1] else values, options)
-        for contrast, stack in log.moments.items()
-    }
+    ladders = {}
+    for contrast, stack in log.moments.items():
+        registry = differences_of(stack.columns) if contrast[1] else VALUES if estimators is None else estimators
+        name, rungs = foremost(registry, registry), []
+        for moments in log.ladder:
+            whole = replace(moments, segment_columns=(), rows_before=log.rows_before)  # one constant for all segments
+            estimate = Quantities(View(whole, contrast), registry, options).estimate(name)
+            rungs.append(Rung(moments.weight.how, moments.weight.constant, estimate))
+        ladders[contrast] = Ladder(contrast[0], tuple(rungs), slope([rung.estimate for rung in rungs]))
     chosen = {contrast: log.ladder[ladder.chosen] for contrast, ladder in ladders.items()}
     picked = replace(
         log,
@@ -138,20 +142,6 @@ def climb(log: LogMoments, options: IntervalOptions, estimators: Mapping[str, Es
         excess={contrast: rung.excess[contrast] for contrast, rung in chosen.items()},
     )
     plain = log.ladder[0]
-    diagnoses = {contrast[0]: diagnostics(View(plain, contrast)) for contrast in plain.moments if not contrast[1]}
-    keys = ((target, place) for target, by_place in diagnoses.items() for place in by_place)
-    return Climbed(picked, ladders, Lazily(dict.fromkeys(keys, lambda key: judge(diagnoses[key[0]][key[1]]))))
-
-
-def _ladder(
-    log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: IntervalOptions
-) -> Ladder:
-    name = foremost(estimators, estimators)
-    rungs = []
-    for moments in log.ladder:
-        whole = View(
-            replace(moments, segment_columns=(), rows_before=log.rows_before), contrast
-        )  # one constant for all segments
-        estimate = estimates(whole, {name: estimators[name]}, options)[contrast[0], name, None]
-        rungs.append(Rung(moments.weight.how, moments.weight.constant, estimate))
-    return Ladder(contrast[0], tuple(rungs), slope([rung.estimate for rung in rungs]))
+    views = {contrast[0]: View(plain, contrast) for contrast in plain.moments if not contrast[1]}
+    places = ((target, place) for target, view in views.items() for place in view.places)
+    return Climbed(picked, ladders, OnDemand(places, lambda key: judge(diagnosis(views[key[0]], key[1]))))

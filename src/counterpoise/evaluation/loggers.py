@@ -210,21 +210,17 @@ def with_carriers(result: Result, by_logger: LogMoments) -> Result:
     verdicts = dict(result.verdicts)
     for target, other in by_logger.moments:
         if not other:
-            verdicts[target, None] = verdicts[target, None].with_caveats([_carrier(by_logger, target)])
+            carried = _weights_of(by_logger, target)
+            most = max(carried, key=carried.__getitem__)
+            counts = zip(_loggers(by_logger), by_logger.moments[target, ""].n.sum(axis=1), strict=True)
+            rows = sum(int(n) for name, n in counts if name == most)
+            weight, share = carried[most] / max(sum(carried.values()), 1e-300), rows / by_logger.n
+            much = "Most of the weight" if weight > 0.5 else "The largest part of the weight"
+            text = f"{much} comes from logger {most}: {100 * weight:.0f} %, on {100 * share:.0f} % of the <rows>."
+            caveat = Caveat("carrying-logger", text, {"weight_share": weight, "row_share": share})
+            verdicts[target, None] = verdicts[target, None].with_caveats([caveat])
     others = {name: with_carriers(answer, by_logger) for name, answer in result.others.items()}
     return replace(result, verdicts=verdicts, others=others)
-
-
-def _carrier(log: LogMoments, target: str) -> Caveat:
-    """The logger whose rows carry most of a target's weight."""
-    carried, rows = _weights_of(log, target), dict.fromkeys(_loggers(log), 0)
-    for name, n in zip(_loggers(log), log.moments[target, ""].n.sum(axis=1), strict=True):
-        rows[name] += int(n)
-    most = max(carried, key=carried.__getitem__)
-    weight, share = carried[most] / max(sum(carried.values()), 1e-300), rows[most] / log.n
-    much = "Most of the weight" if weight > 0.5 else "The largest part of the weight"
-    text = f"{much} comes from logger {most}: {100 * weight:.0f} %, on {100 * share:.0f} % of the rows."
-    return Caveat("carrying-logger", text, {"weight_share": weight, "row_share": share})
 
 
 def _weights_of(log: LogMoments, target: str) -> dict[str, float]:

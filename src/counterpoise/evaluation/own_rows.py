@@ -50,14 +50,14 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Ca
         for name, overlap in _overlaps(question, {name: lesson.sketch for name, lesson in lessons.items()}).items():
             if not overlap.is_same:
                 continue
-            text = f"It was learned from these rows: {percent(overlap.share)} of them were in its training, which flatters it."
-            do, estimate = "Evaluate it on other rows.", lessons[name].estimate
+            text = f"It was learned from these <rows>: {percent(overlap.share)} of them were in its training, which flatters it."
+            do, estimate = "Evaluate it on other <rows>.", lessons[name].estimate
             if estimate is not None:
                 text += (
-                    f" On rows that it had not seen, learning estimated {estimate['value']:.4g} per row ({estimate['lower']:.4g} to "
+                    f" On <rows> that it had not seen, learning estimated {estimate['value']:.4g} per <row> ({estimate['lower']:.4g} to "
                     f"{estimate['upper']:.4g}), with the verdict {estimate['verdict']}."
                 )
-                do = "Use that, or evaluate it on other rows."
+                do = "Use that, or evaluate it on other <rows>."
             numbers = {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
             yield Caveat(OWN_ROWS, text, numbers, do, target=name)
     if log.trained_on is None:
@@ -65,11 +65,11 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Ca
             yield from _seeming(question, [target for target in others if not is_ranker(target.source)], whole)
     elif log.trained_on is not False:
         overlap = _overlap_with(question, log.trained_on)
-        text = f"It was trained on {percent(overlap.share)} of these rows, which flatters it."
+        text = f"It was trained on {percent(overlap.share)} of these <rows>, which flatters it."
         numbers = {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
         fixed = [target for target in question.targets if not isinstance(target.source, Always)]
         for target in (others if question.policies else fixed) if overlap.is_same else ():
-            yield Caveat(OWN_ROWS, text, numbers, "Evaluate it on other rows.", target=target.name)
+            yield Caveat(OWN_ROWS, text, numbers, "Evaluate it on other <rows>.", target=target.name)
 
 
 def _overlaps(question: Question, sketches: Mapping[str, Sketch]) -> dict[str, Overlap]:
@@ -227,11 +227,11 @@ class Memory:
     def caveat(self, target: str, reward: str) -> Caveat:
         """What to say of it."""
         text = (
-            f"It seems to have been fitted on these rows: it knows more about the rewards of single rows than rows like them can tell, "
-            f"which flatters it by about {self.flattery:.2g} per row, where the standard error is {self.error:.2g}."
+            f"It seems to have been fitted on these <rows>: it knows more about the rewards of single <rows> than <rows> like them can "
+            f"tell, which flatters it by about {self.flattery:.2g} per <row>, where the standard error is {self.error:.2g}."
         )
         do = (
-            "Evaluate it on other rows, or pass those that it was fitted on as `trained_on=`; `trained_on=False` says that "
+            "Evaluate it on other <rows>, or pass those that it was fitted on as `trained_on=`; `trained_on=False` says that "
             "these were not among them."
         )
         numbers = {"flattery": self.flattery, "error": self.error, "z": self.z}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from numbers import Real
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 import polars as pl
-from scipy.special import chdtri, stdtrit
 
 from counterpoise.diagnostics import Verdict
 from counterpoise.diagnostics.verdict import rows_until_ok
@@ -32,11 +31,12 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.choose import check_differences, foremost
-from counterpoise.evaluation.estimates import MOST, IntervalOptions, evidence_of, extremes
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities, extremes
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.view import View
-from counterpoise.intervals import Anytime, Evidence, Method, strategy
+from counterpoise.intervals import Anytime, Method, strategy
+from counterpoise.intervals.quantity import MOST_LEVERAGE, Quantity, variance_range
 from counterpoise.log.kinds import check_kinds, kinds_of
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
@@ -47,7 +47,6 @@ from counterpoise.moments.spread import ORDERS, carrying_rows, usual_ends, usual
 
 FEWEST = 3.0  # degrees of freedom of a variance, however few rows carry it
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy
-MOST_ROWS = 10**15
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,17 @@ class Plan(Display):
         if self.exploration:
             yield ""
             yield "The same three, had the logging policy mixed in a share of uniform choice:"
-            yield Table([_mixture(mixture) for mixture in self.exploration])
+            rows_of: list[dict[str, Cell]] = [
+                {
+                    "uniform": Share(mixture.share),
+                    "value": _count(mixture.needs.value_rows),
+                    "difference": _count(mixture.needs.difference_rows),
+                    "power": _count(mixture.needs.power_rows),
+                    "cost per row": mixture.cost,
+                }
+                for mixture in self.exploration
+            ]
+            yield Table(rows_of)
         yield ""
         yield Judged(f"{shortened(self.target)}: ", self.verdict.verdict, self.verdict.reasons)
 
@@ -158,13 +167,6 @@ class Plan(Display):
         if self.ok_rows <= min(self.needs.value_rows, self.needs.difference_rows, self.needs.power_rows):
             return "On that many rows, expect the verdict ok."
         return f"Expect the verdict to be ok from about {self.ok_rows:,.0f} rows on, and caution on fewer."
-
-
-def _mixture(mixture: Exploration) -> dict[str, Cell]:
-    needs = mixture.needs
-    rows = {"value": needs.value_rows, "difference": needs.difference_rows, "power": needs.power_rows}
-    counts = {name: _count(count) for name, count in rows.items()}
-    return {"uniform": Share(mixture.share), **counts, "cost per row": mixture.cost}
 
 
 def _count(rows: float) -> Number:
@@ -248,10 +250,16 @@ def plan(
     value = result[target, best]
     lift = result[target, "lift"] if paired is None else paired.difference
     diagnostics = result.diagnostics(target)
-    size = float(difference) if share is None else share * _earned(diagnostics.mean_reward, difference)
+    mean = diagnostics.mean_reward
+    if share is not None and not mean > 0:
+        raise OptionError(
+            f"`difference={difference!r}` is a share of what ran, which earned {mean:.4g} per row, and that is not above 0.",
+            do="Name the difference in units of the reward: `difference=0.01`.",
+        )
+    size = float(difference) if share is None else share * mean
     clusters = math.inf if diagnostics.effective_clusters is None else diagnostics.effective_clusters
     freedom = min(max(diagnostics.carrying_rows, FEWEST), max(clusters - 1, 1.0))
-    wish = Wish(size, level, power, method, freedom, sign=-1.0 if result.minimize else 1.0)
+    wish = Wish(-size if result.minimize else size, power, freedom)
     verdict = result.verdict(target)
     known = Plan(
         target, size, level, power, result.n, value.stderr, lift.stderr, Needs(math.inf, math.inf, math.inf), (), verdict,
@@ -260,103 +268,48 @@ def plan(
     # rewards that never vary show no variance: it is unknown, not 0
     if verdict.verdict == "not identified" or not diagnostics.carrying_rows > 0:
         return known
-    evidence = _evidence(result, paired, target, best)
+    options, view = IntervalOptions.of(result), View(result.moments, (target, ""))
+    values = Quantities(view, {best: ESTIMATORS[best], "lift": ESTIMATORS["lift"]}, options)
+    quantities = values.at(best), values.at("lift")
+    if paired is not None:
+        pair, name = View(result.moments, (target, paired.against)), paired.best
+        quantities = values.at(best), Quantities(pair, {name: DIFFERENCES[name]}, options).at(name)
     explored: tuple[Exploration, ...] = ()
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         plain = evaluate(result.moments, interval="normal", estimator=[best, "lift"])
-        alike = _alike(result, plain, target, (best, "lift"))
+        pairs = ((result[target, name].stderr, plain[target, name].stderr) for name in (best, "lift"))
+        alike = cast("tuple[float, float]", tuple((error / own) ** 2 if own > 0 else 1.0 for error, own in pairs))
         center = float(result[target, "beta_ips"].baseline)  # type: ignore[arg-type]
         means = over_good_rows(result.asked(), partial(_means, actions=actions, center=center))
         low, high = map(float, usual_ends(diagnostics.reward_min, diagnostics.reward_max))
-        explored = tuple(_explore(Explored(means, center, (low, high), evidence, alike), actions, wish))
+        explored = tuple(_explore(Explored(means, center, (low, high), quantities, alike), actions, wish))
     return replace(
-        known, needs=wish.needs(*evidence), exploration=explored, ok_rows=rows_until_ok(diagnostics, verdict)
+        known, needs=wish.needs(*quantities), exploration=explored, ok_rows=rows_until_ok(diagnostics, verdict)
     )
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A difference to be sure of, how sure, and by which interval.
+    """A difference to be sure of, and the power to see it; it is negative if the target is to earn less.
 
-    `freedom` is how many degrees of freedom the variances have, and `sign` says which way the difference is to go.
+    `freedom` is how many degrees of freedom the variances have.
     """
 
     difference: float
-    level: float
     power: float
-    method: Method
     freedom: float
-    sign: float = 1.0
 
-    def needs(self, value: Evidence, lift: Evidence) -> Needs:
-        """Rows, from the evidence of a log on the value and on the difference."""
-        goals = ((self._knows, value), (self._knows, lift), (self._shows, lift))
-        ranges = [tuple(self._rows(*need, factor) for factor in self._factors) for need in goals]
-        return Needs(*(self._rows(*need) for need in goals), *ranges)  # type: ignore[arg-type]
+    def needs(self, value: Quantity, lift: Quantity) -> Needs:
+        """Rows, from what a log says about the value and about the difference."""
+        factors, size = (1.0, *variance_range(value.level, self.freedom)), abs(self.difference)
 
-    @cached_property
-    def _luck(self) -> float:
-        """How many errors too low the estimate may be: Student's, since the error is an estimate, too."""
-        return float(stdtrit(self.freedom, self.power))
+        def rows(quantity: Quantity, difference: float, power: float | None = None) -> list[float]:
+            how: Any = {"power": power, "freedom": self.freedom}
+            return [quantity.rows_needed(difference, variance=factor, **how) for factor in factors]
 
-    @cached_property
-    def _factors(self) -> tuple[float, float]:
-        """By what factors an estimated variance may be too large and too small."""
-        low, high = (self.freedom / float(chdtri(self.freedom, (1 + side * self.level) / 2)) for side in (-1, 1))
-        return low, high
-
-    def _rows(self, holds: Callable[[Evidence], bool], evidence: Evidence, factor: float = 1.0) -> float:
-        """The fewest rows at which this holds, if the variance is that of the log times a factor."""
-        if not math.isfinite(evidence.stderr):
-            return math.inf
-        scaled = replace(evidence, stderr=evidence.stderr * math.sqrt(factor))
-        return _fewest(lambda rows: holds(_grow(scaled, rows)))
-
-    def _knows(self, evidence: Evidence) -> bool:
-        return self.method.interval(evidence, self.level).width <= 2 * self.difference
-
-    def _shows(self, evidence: Evidence) -> bool:
-        """Whether the interval leaves 0, with luck as bad as the power allows.
-
-        A log without luck has too few of the rare, large terms, and so a smaller variance, too. If terms have mean 0 and two values, their
-        third moment is their variance times the sum of the two.
-        """
-        luck = self._luck * evidence.stderr
-        low, high = (self.sign * end for end in evidence.extremes)
-        skew = low + high - 2 * self.difference if math.isfinite(low + high) else 0.0
-        # the variance of the terms is n·stderr², and moves by skew·luck
-        left = max(1.0 - skew * luck / (evidence.n * evidence.stderr**2), 0.25) if evidence.stderr > 0 else 1.0
-        value = self.sign * (self.difference - luck)
-        interval = self.method.interval(
-            replace(evidence, value=value, stderr=evidence.stderr * math.sqrt(left)), self.level
-        )
-        return interval.lower > 0.0 if self.sign > 0 else interval.upper < 0.0
-
-
-def _fewest(holds: Callable[[int], bool]) -> float:
-    """The fewest rows, from 2 on, at which something holds that holds from there on; infinite if it never does."""
-    low, high = 1, 2
-    while not holds(high):
-        if high > MOST_ROWS:
-            return math.inf
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return float(high)
-
-
-def _grow(evidence: Evidence, rows: int) -> Evidence:
-    """The evidence of so many rows of the same kind."""
-    times = rows / evidence.n
-    return replace(
-        evidence,
-        n=rows,
-        stderr=evidence.stderr / math.sqrt(times),
-        carrying=evidence.carrying * times,
-        clusters=evidence.clusters * times,
-        leverage=min(evidence.leverage / times, MOST),
-    )
+        goals = rows(value, size), rows(lift, size), rows(lift, self.difference, self.power)
+        (value_rows, *_), (difference_rows, *_), (power_rows, *_) = goals
+        return Needs(value_rows, difference_rows, power_rows, *((low, high) for _, low, high in goals))
 
 
 def _answers(
@@ -372,28 +325,12 @@ def _answers(
     return replace(values, question=paired.question, reward=paired.reward, minimize=paired.minimize), paired
 
 
-def _evidence(result: Result, paired: Comparison | None, target: str, best: str) -> tuple[Evidence, Evidence]:
-    """What the intervals of the value and of the difference are made from."""
-    options = IntervalOptions(result.level, result.interval_method, result.reward_bounds)
-    value = evidence_of(View(result.moments, (target, "")), ESTIMATORS[best], options)
-    if paired is None:
-        return value, evidence_of(View(result.moments, (target, "")), ESTIMATORS["lift"], options)
-    return value, evidence_of(View(result.moments, (target, paired.against)), DIFFERENCES[paired.best], options)
-
-
 def _best(log: Log | None) -> str:
     """The estimator of the value: with a reward model, or with a baseline that depends on the context, if the log has either."""
     if log is None:
         return "beta_ips"
     has = {"optimal_dr": log.model is not None or log.model_reward is not None, "context_ips": bool(log.baseline)}
     return foremost(["beta_ips", *(name for name, is_there in has.items() if is_there)], ESTIMATORS)
-
-
-def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:
-    """By how much the variances grow because rows of the same cluster are alike."""
-    pairs = ((clustered[target, name].stderr, plain[target, name].stderr) for name in names)
-    value, lift = ((error / other) ** 2 if other > 0 else 1.0 for error, other in pairs)
-    return value, lift
 
 
 def _means(batches: Iterator[pl.DataFrame], actions: int, center: float) -> dict[str, float]:
@@ -419,18 +356,18 @@ def _means(batches: Iterator[pl.DataFrame], actions: int, center: float) -> dict
 class Explored:
     """What the rows say about logs of a policy that explores more: `means` over rows, with rewards around a center.
 
-    `evidence` is that of the log itself, on the value and the difference, and `alike` is by how much clusters make their variances grow.
+    `quantities` are the value and the difference by the log itself, and `alike` is by how much clusters make their variances grow.
     """
 
     means: Mapping[str, float]
     center: float
     ends: tuple[float, float]
-    evidence: tuple[Evidence, Evidence]
+    quantities: tuple[Quantity, Quantity]
     alike: tuple[float, float]
 
-    def evidence_of(self, k: int, which: Literal[0, 1], variance: float, baseline: float) -> Evidence:
-        """The evidence of as many rows of such a log, at the k-th share, on the value or on the difference."""
-        known = self.evidence[which]
+    def quantity(self, k: int, which: Literal[0, 1], variance: float, baseline: float) -> Quantity:
+        """The value or the difference by as many rows of such a log, at the k-th share."""
+        known = self.quantities[which].evidence
         excess = self._powers(("weights", "differences")[which], k, 0.0)
         rewards = self._powers("rewards", k, self.center)
         square = excess.mean(2, 0.0)
@@ -438,14 +375,15 @@ class Explored:
         # the difference is between two other policies than the one that explores
         least = None if which == 0 else -heavy
         low, high = map(float, usual_rewards(rewards, self.ends))
-        return replace(
+        evidence = replace(
             known,
             stderr=math.sqrt(variance * self.alike[which] / known.n),
             carrying=float(carrying_rows(excess, rewards, self.ends)),
             extremes=extremes((low, high), self.center + baseline, least, heavy),
-            leverage=0.0 if known.groups else min(float(excess.kurtosis) / known.n, MOST),
+            leverage=0.0 if known.groups else min(float(excess.kurtosis) / known.n, MOST_LEVERAGE),
             spread=(excess, rewards, self.ends),
         )
+        return replace(self.quantities[which], evidence=evidence)
 
     def _powers(self, name: str, k: int, center: float) -> Powers:
         n = int(self.means["n"])
@@ -455,33 +393,30 @@ class Explored:
 def _explore(explored: Explored, actions: int, wish: Wish) -> Iterator[Exploration]:
     """How many rows a log with each share would need."""
     means = explored.means
-    _check_actions(actions, means["ones"], math.sqrt(max(means["squares"] - means["ones"] ** 2, 0.0) / means["n"]))
-    v = means["target"]
-    gap = v - means["logging"]
-    for k, share in enumerate(SHARES):
-        a, b, c = (means[f"value {k} {power}"] for power in range(3))
-        beta = (b - v) / (a - 1) if a > 1 + 1e-12 else 0.0  # where c − 2bβ + aβ² − (V − β)² is least
-        value = explored.evidence_of(k, 0, _variance(c - 2 * b * beta + a * beta**2 - (v - beta) ** 2, c), beta)
-        a, b, c = (means[f"lift {k} {power}"] for power in range(3))
-        beta = b / a if a > 0 else 0.0
-        lift = explored.evidence_of(k, 1, _variance(c - b * beta - gap**2, c), beta)
-        lost = wish.sign * (means["logging"] - means["uniform"] / means["ones"])
-        yield Exploration(share, wish.needs(value, lift), share * lost)
-
-
-def _variance(raw: float, square: float) -> float:
-    """A variance taken from few rows may come out negative, which tells us nothing; if it is below 0 only by rounding, it is 0."""
-    return max(raw, 0.0) if raw > -1e-9 * abs(square) else math.nan
-
-
-def _check_actions(actions: int, mean: float, error: float) -> None:
-    """The mean of 1/propensity is the number of actions that the logging policy may take."""
+    # the mean of 1/propensity is the number of actions that the logging policy may take
+    mean, error = means["ones"], math.sqrt(max(means["squares"] - means["ones"] ** 2, 0.0) / means["n"])
     if actions < mean - 4 * error - 1e-9 * mean:
         raise OptionError(
             f"`actions={actions!r}` is too few: the propensities are those of about {mean:,.0f} actions (the mean of "
             "1/propensity).",
             do="Give the number of actions that the logging policy chooses from.",
         )
+    v = means["target"]
+    gap = v - means["logging"]
+    for k, share in enumerate(SHARES):
+        a, b, c = (means[f"value {k} {power}"] for power in range(3))
+        beta = (b - v) / (a - 1) if a > 1 + 1e-12 else 0.0  # where c − 2bβ + aβ² − (V − β)² is least
+        value = explored.quantity(k, 0, _variance(c - 2 * b * beta + a * beta**2 - (v - beta) ** 2, c), beta)
+        a, b, c = (means[f"lift {k} {power}"] for power in range(3))
+        beta = b / a if a > 0 else 0.0
+        lift = explored.quantity(k, 1, _variance(c - b * beta - gap**2, c), beta)
+        lost = math.copysign(1.0, wish.difference) * (means["logging"] - means["uniform"] / means["ones"])
+        yield Exploration(share, wish.needs(value, lift), share * lost)
+
+
+def _variance(raw: float, square: float) -> float:
+    """A variance taken from few rows may come out negative, which tells us nothing; if it is below 0 only by rounding, it is 0."""
+    return max(raw, 0.0) if raw > -1e-9 * abs(square) else math.nan
 
 
 def _share(difference: float | str) -> float | None:
@@ -497,16 +432,6 @@ def _share(difference: float | str) -> float | None:
             f"`difference={difference!r}` is neither a positive number, in units of the reward, nor a share of what ran, such as '5%'."
         )
     return share
-
-
-def _earned(mean_reward: float, difference: float | str) -> float:
-    """What the logging policy earned per row, if a share of it says anything."""
-    if not mean_reward > 0:
-        raise OptionError(
-            f"`difference={difference!r}` is a share of what ran, which earned {mean_reward:.4g} per row, and that is not above 0.",
-            do="Name the difference in units of the reward: `difference=0.01`.",
-        )
-    return mean_reward
 
 
 def _check(difference: float | str, power: float, actions: int | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -17,9 +17,10 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Sentence
 from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
-from counterpoise.evaluation.estimates import IntervalOptions, interval_at
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities
 from counterpoise.evaluation.view import View
-from counterpoise.intervals import Interval
+from counterpoise.intervals import Evidence, Interval
+from counterpoise.intervals.quantity import Quantity
 from counterpoise.log.kinds import count_form, kinds_in, reduced, stands_for
 from counterpoise.log.kinds.sampled import squared_counts
 from counterpoise.log.question import LOGGING, PROPENSITY, Question
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
 
 Direction = Literal["better", "worse", "higher", "lower"]
-
-SMALLEST = 1e-15  # p-values below it are given as it
 
 
 @dataclass(frozen=True)
@@ -96,25 +95,35 @@ class Driver:
 
 def ranking_of(comparison: Result) -> Ranking:
     """The candidates of a comparison, best first; `rank` says how they are corrected for their number."""
-    names = comparison.targets
-    differences = [(comparison.stated(name, comparison.best), _at_level(comparison, name)) for name in names]
-    known = [comparison.verdicts[name, None].verdict == "ok" for name in names]
-    together = 1 - (1 - comparison.level) / len(differences)
-    p_values = holm([p_value_of(at) if known[k] else 1.0 for k, (_, at) in enumerate(differences)])
+    quantities = {name: _difference(comparison, name) for name in comparison.targets}
+    is_ok = {name: comparison.verdicts[name, None].verdict == "ok" for name in quantities}
+    tested = [quantity.p_value() if is_ok[name] else 1.0 for name, quantity in quantities.items()]
     ranked = []
-    for name, (estimate, at), p in zip(names, differences, p_values, strict=True):
+    for (name, quantity), p in zip(quantities.items(), holm(tested), strict=True):
+        estimate, interval = comparison.stated(name, comparison.best), quantity.interval(among=len(quantities))
+        if not estimate.identified and not all(map(math.isfinite, estimate.interval)):
+            interval = replace(estimate.interval, level=interval.level)
         sure = p <= 1 - comparison.level
         way = direction(is_above=estimate.value > 0, minimize=comparison.minimize)
-        interval = at(together)
-        if not estimate.identified:  # bounds, or nothing
-            interval = (
-                interval if all(map(math.isfinite, estimate.interval)) else replace(estimate.interval, level=together)
-            )
-        interval = replace(interval, limits=estimate.interval.limits)
         ranked.append(Ranked(name, estimate.value, estimate.stderr, interval, p, way if sure else "undecided"))
     order = 1.0 if comparison.minimize else -1.0
     best_first = sorted(ranked, key=lambda policy: math.inf if math.isnan(policy.value) else order * policy.value)
     return Ranking(best_first)
+
+
+def _difference(comparison: Result, target: str) -> Quantity:
+    """A difference, moved as far as the actions that the log lacks move its interval; of one that is not identified, nothing is known."""
+    name, estimate = comparison.best, comparison.stated(target, comparison.best)
+    bounds = estimate.interval
+    if not estimate.identified and not all(map(math.isfinite, bounds)):
+        return Quantity(Evidence(math.nan, math.inf, estimate.n), level=comparison.level)
+    options = IntervalOptions.of(comparison)
+    view = View(comparison.moments, (target, comparison.against))
+    quantity = replace(Quantities(view, {name: DIFFERENCES[name]}, options).at(name), limits=bounds.limits)
+    if not all(map(math.isfinite, bounds)) or tuple(quantity.interval()) == tuple(bounds):
+        return quantity
+    plain = quantity.endless.interval()
+    return replace(quantity, moved=(bounds.lower - plain.lower, bounds.upper - plain.upper))
 
 
 def drivers(comparison: Result, target: str | None = None) -> list[Driver]:
@@ -185,40 +194,6 @@ def _earned(rows: Moments, baseline: Baseline) -> tuple[float, float]:
     if counts is None:
         return square, rows.n * mean
     return square, float(own @ rows.scatter @ counts) + rows.n * mean * float(counts @ rows.mean)
-
-
-def _at_level(comparison: Result, target: str) -> Callable[[float], Interval]:
-    """The interval of a difference as a function of its level, made in the same way as the comparison's own."""
-    estimate = comparison.stated(target, comparison.best)
-    bounds = estimate.interval
-    is_finite = all(map(math.isfinite, bounds))
-    if not estimate.identified and not is_finite:
-        return lambda level: Interval(-math.inf, math.inf, level, comparison.method)
-    options = IntervalOptions(comparison.level, comparison.interval_method, comparison.reward_bounds)
-    at = interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES[comparison.best], options)
-    plain = at(comparison.level)
-    if not is_finite or tuple(replace(plain, limits=bounds.limits)) == tuple(bounds):
-        return at
-
-    def moved(level: float) -> Interval:  # as far as the actions that the log lacks move the interval itself
-        interval = at(level)
-        lower, upper = interval.lower + bounds.lower - plain.lower, interval.upper + bounds.upper - plain.upper
-        return replace(interval, lower=lower, upper=upper)
-
-    return moved
-
-
-def p_value_of(interval: Callable[[float], Interval]) -> float:
-    """The smallest 1 − level at which the interval excludes 0, by bisection of its logarithm."""
-    low, high = math.log(SMALLEST), math.log(1 - 1e-9)
-    if 0.0 in interval(1 - math.exp(high)):
-        return 1.0
-    if 0.0 not in interval(1 - SMALLEST):
-        return SMALLEST
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (low, middle) if 0.0 not in interval(1 - math.exp(middle)) else (middle, high)
-    return math.exp(high)
 
 
 # -- The rows that drive a difference ---------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from counterpoise.errors import OptionError, verbatim, warn_of_old_name
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.estimators.estimate import Baseline
 from counterpoise.evaluation.choose import check_differences, foremost, has_context, lift_of, right_for
-from counterpoise.evaluation.estimates import IntervalOptions, interval_at
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
@@ -332,8 +332,6 @@ class Result(Display):
         It is the largest 1 − level whose interval still has 0 in it, made by the result's own method. With several targets, name
         one; no p-value is corrected for their number (`rank` does that). For another reward, ask ``result.of("revenue")``.
         """
-        from counterpoise.evaluation.ranking import p_value_of
-
         if target is None:
             self._refuse_several("p-value", "result.p_value({target!r})")
         name = self.targets[0] if target is None else target
@@ -350,8 +348,8 @@ class Result(Display):
             raise OptionError(
                 f"the {what} has no p-value, since the log does not identify it.", do="See result.verdict()."
             )
-        options = IntervalOptions(self.level, self.interval_method, self.reward_bounds)
-        return p_value_of(interval_at(View(self.moments, (name, self.against)), estimator, options, place))
+        view = View(self.moments, (name, self.against))
+        return Quantities(view, {what: estimator}, IntervalOptions.of(self)).at(what, place).p_value()
 
     def with_unit(self, unit: str) -> Self:
         """The same result for readers to whom a row is a `unit`: ``print(result.with_unit("visit"))`` counts visits."""

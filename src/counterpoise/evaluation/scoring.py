@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, OptionError
 from counterpoise.estimators import ESTIMATORS
-from counterpoise.evaluation.estimates import IntervalOptions, interval_at
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.view import View
 from counterpoise.log.parts import Columns, Frame
@@ -100,6 +100,6 @@ def value_scorer(
     if bound is None:
         return float(result["policy", estimator].value)
     # wherever rewards end, so that policies of which the log says little do not all have the same score
-    options = IntervalOptions(level, result.interval_method, result.reward_bounds)
-    interval = interval_at(View(result.moments, ("policy", "")), ESTIMATORS[estimator], options)(level)
-    return float(getattr(interval, bound))
+    options = IntervalOptions.of(result)
+    quantities = Quantities(View(result.moments, ("policy", "")), {estimator: ESTIMATORS[estimator]}, options)
+    return float(getattr(quantities.at(estimator).endless.interval(), bound))

@@ -37,13 +37,14 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.asking import Stored, known_target, read, with_errors
 from counterpoise.evaluation.distribution import bin_sql, thresholds_of
-from counterpoise.evaluation.estimates import IntervalOptions, diagnostics, estimates, limits_of, options_of
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities, diagnosis, limits_of, options_of
 from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
+from counterpoise.intervals.quantity import Quantity
 from counterpoise.log.groups import with_groups
 from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question
@@ -184,7 +185,7 @@ class Sensitivity(Display):
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe the estimates of a target, if the propensities are right."""
         name, estimated = known_target(target, self.targets), self.log.estimated
-        verdict = judge(diagnostics(self._view(name))[None])
+        verdict = judge(diagnosis(self._view(name)))
         if estimated is not None and verdict.verdict != "not identified":
             verdict = Verdict((resting_on_model(estimated.model), *verdict.caveats))
         return verdict.with_caveats(self.caveats.get(name, ()))
@@ -250,15 +251,8 @@ class Sensitivity(Display):
 
     def _limits(self, name: str, which: Which) -> tuple[float, float]:
         """What the rewards' bounds leave possible, whatever the propensities are."""
-        log = self._view(name).log
-        if which is VALUE:
-            return limits_of(View(log, (name, "")), "value", self.options)(0)
-        return limits_of(View(log, (name, self.against)), "lift", self.options)(0)
-
-    @property
-    def _endless(self) -> IntervalOptions:
-        """How intervals are made whose reach, in errors, is looked at: wherever rewards end."""
-        return replace(self.options, ends_with_rewards=False)
+        estimand, other = ("value", "") if which is VALUE else ("lift", self.against)
+        return limits_of(View(self._view(name).log, (name, other)), estimand, self.options.reward_bounds)
 
     @cached_property
     def _stretches(self) -> dict[tuple[str, Which], tuple[float, float]]:
@@ -270,18 +264,17 @@ class Sensitivity(Display):
 
     def _stretch(self, name: str, which: Which) -> tuple[float, float]:
         plain, usual = self._plain(name, which), normal_quantile(self.level)
-        lower, upper = plain.interval
-        if not (plain.identified and 0.0 < plain.stderr < math.inf and math.isfinite(upper - lower)):
+        lower, upper = plain.endless.interval()
+        if math.isnan(plain.value) or not (0.0 < plain.stderr < math.inf and math.isfinite(upper - lower)):
             return usual, usual
         value, error = self._extreme(name, 1.0, which, upper=True)  # the plain log, with right propensities
         below, above = (side / error if error > 0 else 0.0 for side in (value - lower, upper - value))
         return max((plain.value - lower) / plain.stderr, below), max((upper - plain.value) / plain.stderr, above)
 
-    def _plain(self, name: str, which: Which) -> Estimate:
-        """The estimate of `evaluate` whose interval reaches as far, in errors."""
+    def _plain(self, name: str, which: Which) -> Quantity:
+        """What `evaluate` estimates, whose interval reaches as far, in errors."""
         estimator = _LIKE[which]
-        view = self._view(name)
-        return estimates(view, {estimator: ESTIMATORS[estimator]}, self._endless)[name, estimator, None]
+        return Quantities(self._view(name), {estimator: ESTIMATORS[estimator]}, self.options).at(estimator)
 
     @cached_property
     def _bins(self) -> dict[str, OddsBins]:
@@ -420,11 +413,11 @@ class DifferenceSensitivity(Sensitivity):
         error, _ = jackknife_error(pair.value(pair.others_at(odds), mix), pair.n)
         return value, float(error)
 
-    def _plain(self, name: str, which: Which) -> Estimate:
+    def _plain(self, name: str, which: Which) -> Quantity:
         if which is VALUE:
             return super()._plain(name, which)
         view, estimators = View(self.log, (name, self.against)), {"beta_ips": DIFFERENCES["beta_ips"]}
-        return estimates(view, estimators, self._endless)[name, "beta_ips", None]
+        return Quantities(view, estimators, self.options).at("beta_ips")
 
     def _view(self, name: str) -> View:
         return View(self.log, (name, ""))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from counterpoise.diagnostics import WRONG_PROPENSITIES, Caveat
+from counterpoise.diagnostics import WRONG_PROPENSITIES
 from counterpoise.diagnostics.verdict import MISSING, WHICH_WAY
 from counterpoise.display import (
     ESTIMATE,
@@ -34,8 +33,20 @@ from counterpoise.display import (
 from counterpoise.errors import Sentence, verbatim
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.ranking import Driver, drivers, ranking_of
-from counterpoise.evaluation.reading import Reading, basis
-from counterpoise.evaluation.story import Change, KnownPart, Story, size_of, story_of
+from counterpoise.evaluation.reading import Change, KnownPart, Reading, read
+from counterpoise.evaluation.wording import (
+    asked,
+    basis,
+    counts,
+    known_part,
+    log_name,
+    next_steps,
+    points_of,
+    rival,
+    sentence,
+    span_of,
+    verdict_word,
+)
 from counterpoise.moments.log_moments import Segment, segment_text
 
 if TYPE_CHECKING:
@@ -70,140 +81,121 @@ def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
     Then: Keep a little exploration, or the next log cannot judge its successor.
     Every segment and estimator: .table(). A page for others: .report('report.html').
     """
-    story = story_of(result)
-    yield replace(story.asked(), is_quiet=True)
+    reading, is_whole = read(result), rows is None
+    yield replace(asked(reading), is_quiet=True)
     yield ""
-    yield story.sentence()
-    if (known := story.known_part()) is not None:
+    yield sentence(reading)
+    if (known := known_part(reading)) is not None:
         yield known
     yield ""
-    is_whole = rows is None
-    yield from _targets(story, is_whole=is_whole)
-    yield from _caveats(story, is_whole=is_whole)
-    yield from _segments(story, is_whole=is_whole)
-    if rows is None:
-        yield from _everything(story.reading)
+    limit = None if is_whole else TARGETS_WITH_SEGMENTS if result.segment_rows else ROWS
+    yield changes_table(reading, reading.changes[:limit])
+    if left := [change.decision for change in reading.changes[limit:]] if limit else []:
+        yield f"… and {_more('policy', 'policies', left)}"
+    yield basis(reading)
+    yield from _caveats(reading, is_whole=is_whole)
+    yield from _segments(reading, is_whole=is_whole)
+    if is_whole:
+        yield from _everything(reading)
     yield ""
-    for k, step in enumerate(story.next_steps()[:STEPS]):
-        yield Sentence(f"{'Then' if k else 'Next'}: {verbatim(step)}")
-    yield Pointer(
-        f"{_other_rewards(result)}Every segment and estimator: .table(). A page for others: .report('report.html')."
-    )
-
-
-def _other_rewards(result: Result) -> str:
-    """Where to find the results for the other rewards; nothing if there is only one reward."""
-    if not result.others:
-        return ""
-    own = f"This is about {shortened(result.reward)}. "
-    names = list(result.others)
-    listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
-    return f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}. "
+    for k, step in enumerate(next_steps(reading)[:STEPS]):
+        yield Sentence(f"{'Then' if k else 'Next'}: {verbatim(step)}", reading.unit)
+    others, names = "", list(result.others)
+    if names:
+        more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
+        listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
+        others = f"This is about {shortened(result.reward)}. For the other rewards, see {listed}{more}. "
+    yield Pointer(f"{others}Every segment and estimator: .table(). A page for others: .report('report.html').")
 
 
 # -- A row for each target, and for each segment -----------------------------------------------------------------------
 
 
-def _targets(story: Story, *, is_whole: bool) -> Iterator[Block]:
-    """The change by every target, best first, and what they rest on."""
-    limit = None if is_whole else TARGETS_WITH_SEGMENTS if story.result.segment_rows else ROWS
-    yield changes_table(story, story.changes[:limit])
-    if left := story.changes[len(story.changes[:limit]) :]:
-        yield f"… and {_counts('more policy', 'more policies', [change.decision for change in left])}"
-    yield basis(story.reading)
+def changes_table(reading: Reading, changes: Sequence[Change], marks: Sequence[str] = ()) -> Table:
+    """A row for each of these changes; `marks` say why each is shown.
 
-
-def changes_table(story: Story, changes: Sequence[Change]) -> Table:
-    """A row for each of these changes over the whole log: value, change, decision and trust; what ran comes last."""
-    rows: list[dict[str, Cell]] = [{"target": Name(change.target), **change_cells(story, change)} for change in changes]
-    if not story.reading.is_difference:
-        mean, error = story.reading.logged_digits
-        empty: dict[str, Cell] = dict.fromkeys(rows[0], "")
-        rows.append(empty | {"target": "what ran", "value": Number(mean, error), "lower": None, "upper": None})
-    return _as_table(story, rows, ["target", "value", "error", "change", "interval", "decision", "trust"])
-
-
-def segments_table(story: Story, changes: Sequence[Change], marks: Sequence[str] = ()) -> Table:
-    """A row for each of these segments, against what ran in it; `marks` say why each is shown."""
+    Over the whole log, what ran comes last; a segment has what ran in it beside it. A column has something to show, and a difference is
+    shown once, even where it is no share of anything.
+    """
+    result, is_difference = reading.result, reading.is_difference
     rows: list[dict[str, Cell]] = [
         {
             "mark": mark,
             "target": Name(change.target),
-            "segment": Name(change.where),
-            "rows": change.rows,
-            "ran": Number(change.ran, change.value.stderr if change.lift is None else change.lift.stderr),
-            **change_cells(story, change),
+            "segment": Name(change.where) if change.segment is not None else "",
+            "rows": change.rows if change.segment is not None else "",
+            "ran": Number(change.ran, (change.lift or change.value).stderr) if change.segment is not None else "",
+            **change_cells(reading, change),
         }
         for change, mark in zip(changes, marks or [""] * len(changes), strict=True)
     ]
-    target = ["target"] if len({change.target for change in changes}) > 1 else []
-    ran = [] if story.reading.is_difference else ["ran"]
-    shown = ["mark", *target, "segment", "value", "error", *ran, "change", "interval", "decision", "trust", "rows"]
-    return _as_table(story, rows, shown)
+    is_whole = all(change.segment is None for change in changes)
+    hidden = {"ran"} if is_difference else set()
+    if is_whole and not is_difference:
+        empty: dict[str, Cell] = dict.fromkeys(rows[0], "")
+        mean = Number(*reading.logged_digits)
+        rows.append(empty | {"target": "what ran", "value": mean, "lower": None, "upper": None})
+    elif not is_whole and len({change.target for change in changes}) == 1:
+        hidden.add("target")
+    if is_difference and not any(isinstance(row["change"], Percent) for row in rows):
+        hidden.add("change")
+    shown = ("mark", "target", "segment", "value", "error", "ran", "change", "interval", "decision", "trust", "rows")
+    titles = {
+        "mark": "",
+        "value": "difference" if is_difference else "value",
+        "error": "± error",
+        "segment": shortened(", ".join(result.moments.segment_columns), NARROW),
+        "ran": "what ran",
+        "interval": breakable(f"{level_of(result.level)} interval"),
+        "rows": f"{reading.unit}s",
+    }
+    filled = [name for name in shown if name not in hidden and any(row[name] != "" for row in rows)]
+    return Table(rows, shown=filled, titles=titles)
 
 
-def change_cells(story: Story, change: Change) -> dict[str, Cell]:
+def change_cells(reading: Reading, change: Change) -> dict[str, Cell]:
     """The cells that every change has, all to the digits of its errors; `lower` and `upper` are the ends of its interval."""
     value, lift, relative = change.value, change.lift, change.relative
-    is_signed = story.reading.is_difference
-    low, high = (str(Number(end, value.stderr, is_signed)) for end in value.interval)
-    size: Cell = "" if lift is None else Number(_known(lift), lift.stderr, is_signed=True)
-    known = relative or lift
-    if change.decision == "cannot say":
-        size, relative, known = "", None, None
-    return {
-        "value": Worded(None, low) if change.is_bounds else Number(_known(value), value.stderr, is_signed),
-        "error": Worded(None, f"to {high}") if change.is_bounds else _plus_minus(story, change),
-        "change": size if relative is None else Percent(_known(relative), change.points),
-        "interval": "" if known is None else change.span,
+    is_signed, error = reading.is_difference, value.stderr
+    known = None if change.decision == "cannot say" else relative or lift
+    size: Cell = ""
+    if known is not None and known is relative:
+        size = Percent(_value(relative), points_of(relative))
+    elif known is not None:
+        size = Number(_value(known), known.stderr, is_signed=True)
+    # no error where too few rows carry the value, and the interval alone says how far off it may be
+    is_guess = change.verdict.rests_on_few and not reading.result.is_model_only(reading.primary)
+    has_error = value.identified and math.isfinite(error) and not is_guess
+    cells: dict[str, Cell] = {
+        "value": Number(_value(value), error, is_signed),
+        "error": Worded(error, f"± {Number(error, error)}") if has_error else "",
+    }
+    if change.is_bounds:
+        low, high = (Number(end, error, is_signed) for end in value.interval)
+        cells = {"value": Worded(None, str(low)), "error": Worded(None, f"to {high}")}
+    # the verdict in a word, and the codes of what speaks against it
+    word = verdict_word(reading, change)
+    codes = [caveat.code for caveat in change.verdict.caveats if caveat.severity != "note"]
+    codes.sort(key=lambda code: code != MISSING)
+    more = f" (+{len(codes) - 1})" if len(codes) > 1 else ""
+    has_span = known is not None and (known is relative or any(map(math.isfinite, known.interval)))
+    return cells | {
+        "change": size,
+        "interval": span_of(known, "share" if known is relative else "difference") if known and has_span else "",
         "decision": change.decision,
-        "trust": _trust(story, change),
+        "trust": f"{word}: {codes[0]}{more}" if codes and word != "model only" else word,
         "lower": None if known is None else Number(known.interval.lower),
         "upper": None if known is None else Number(known.interval.upper),
     }
 
 
-def _known(estimate: Estimate) -> float | None:
+def _value(estimate: Estimate) -> float | None:
     return estimate.value if estimate.identified else None
 
 
-def _plus_minus(story: Story, change: Change) -> Cell:
-    """The error of a value; none where too few rows carry it, and the interval alone says how far off it may be."""
-    error, is_of_rows = change.value.stderr, not story.result.is_model_only(story.reading.primary)
-    if not change.value.identified or not math.isfinite(error) or (is_of_rows and change.verdict.rests_on_few):
-        return ""
-    return Worded(error, f"± {Number(error, error)}")
-
-
-def _trust(story: Story, change: Change) -> str:
-    """The verdict in a word, and the codes of what speaks against it."""
-    word = story.result.verdict_on(change.target, story.reading.primary, change.segment)
-    codes = [caveat.code for caveat in change.verdict.caveats if caveat.severity != "note"]
-    codes.sort(key=lambda code: code != MISSING)
-    more = f" (+{len(codes) - 1})" if len(codes) > 1 else ""
-    return f"{word}: {codes[0]}{more}" if codes and word != "model only" else word
-
-
-def _as_table(story: Story, rows: Sequence[Mapping[str, Cell]], shown: Sequence[str]) -> Table:
-    """The columns that have something to show; a difference is shown once, even where it is no share of anything."""
-    is_share = any(isinstance(row["change"], Percent) for row in rows)
-    twice = ["change"] if story.reading.is_difference and not is_share else []
-    filled = [name for name in shown if name not in twice and any(row[name] != "" for row in rows)]
-    titles = {
-        "mark": "",
-        "value": "difference" if story.reading.is_difference else "value",
-        "error": "± error",
-        "segment": shortened(", ".join(story.result.moments.segment_columns), NARROW),
-        "ran": "what ran",
-        "interval": breakable(f"{level_of(story.result.level)} interval"),
-        "rows": f"{story.unit}s",
-    }
-    return Table(rows, shown=filled, titles=titles)
-
-
-def _segments(story: Story, *, is_whole: bool) -> Iterator[Block]:
+def _segments(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
     """How a target changes each segment against what ran there: all segments if there are few, else the least and the most."""
-    result = story.result
+    result = reading.result
     if not result.segment_rows:
         return
     columns, count = shortened(", ".join(result.moments.segment_columns)), len(result.segment_rows)
@@ -211,59 +203,53 @@ def _segments(story: Story, *, is_whole: bool) -> Iterator[Block]:
     if count > COMPARED and not is_whole:
         yield f"By {columns}: {count:,} segments are too many to compare in a few lines; see .table()."
         return
-    target = "each policy" if is_whole and len(result.targets) > 1 else shortened(story.best.target)
+    target = "each policy" if is_whole and len(result.targets) > 1 else shortened(reading.best.target)
     together = f"; these intervals hold for all {count:,} at once" if count > 1 else ""
-    yield f"By {columns} ({count:,}), {target} against {story.rival} there{together}:"
+    yield f"By {columns} ({count:,}), {target} against {rival(reading)} there{together}:"
     if is_whole:
-        yield segments_table(story, [each for change in story.changes for each in story.segments(change.target)])
+        yield changes_table(reading, [each for change in reading.changes for each in reading.segments(change.target)])
         yield from _wrong_segments(result)
         return
-    changes = story.segments()
+    changes = reading.segments()
     if count <= PLACES:
-        yield segments_table(story, changes)
+        yield changes_table(reading, changes)
     else:
-        known = sorted((each for each in changes if each.decision != "cannot say"), key=size_of)
+        known = sorted((each for each in changes if each.decision != "cannot say"), key=lambda change: change.size)
         least, most = known[:2], known[2:][-2:]
         marks = ["least", ""][: len(least)] + ["", "most"][-len(most) or 2 :]
-        yield segments_table(story, [*least, *most], marks)
+        yield changes_table(reading, [*least, *most], marks)
         shown = {each.segment for each in (*least, *most)}
         rest = [each.verdict.verdict for each in changes if each.segment not in shown]
-        yield f"… and {_counts('more segment', 'more segments', rest)}"
+        yield f"… and {_more('segment', 'segments', rest)}"
     yield from _wrong_segments(result)
 
 
-def _counts(one: str, many: str, words: Sequence[str]) -> str:
-    """How many there are, and how many of each kind."""
-    kinds = ", ".join(f"{count:,} {word}" for word, count in Counter(words).items())
-    return f"{len(words):,} {one if len(words) == 1 else many}: {kinds}"
+def _more(one: str, many: str, words: Sequence[str]) -> str:
+    """How many more there are, and how many of each kind."""
+    return f"{len(words):,} more {one if len(words) == 1 else many}: {counts(words)}"
 
 
 # -- Whether to believe it ---------------------------------------------------------------------------------------------
 
 
-def _caveats(story: Story, *, is_whole: bool) -> Iterator[Block]:
+def _caveats(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
     """What to know about the targets that are not simply to be believed: the one that the answer is about first."""
-    result, best = story.result, story.best
-    others = [change for change in story.changes if change is not best]
-    listed = {change.target: _doubts(change) for change in (best, *others)}
-    doubted = [change for change in (best, *others) if listed[change.target]]
-    if not doubted:
+    best = reading.best
+    ordered = [best, *(change for change in reading.changes if change is not best)]
+    # less the question that is a next step anyway
+    doubts = [(each, [one for one in each.verdict.caveats if one.code != WHICH_WAY]) for each in ordered]
+    doubts = [(change, caveats) for change, caveats in doubts if caveats]
+    if not doubts:
         return
     yield ""
-    shown = doubted if is_whole else doubted[:DOUBTS]
-    for change in shown:
+    shown = len(doubts) if is_whole else DOUBTS
+    for change, caveats in doubts[:shown]:
         # what to do about the answer's own caveats follows as its next steps
-        steps = story.next_steps() if change is best and not is_whole else []
-        caveats = [caveat.of_units(story.unit) for caveat in listed[change.target]]
+        steps = next_steps(reading) if change is best and not is_whole else []
         reasons = [caveat.text if caveat.do in steps else caveat.reason for caveat in caveats]
         yield Judged(f"{shortened(change.target)}: ", change.verdict.verdict, reasons, is_listed=not is_whole)
-    if left := [result.verdict(change.target).verdict for change in doubted[len(shown) :]]:
-        yield f"… and {_counts('more policy', 'more policies', left)}"
-
-
-def _doubts(change: Change) -> list[Caveat]:
-    """The caveats of a change, less the question that is a next step anyway."""
-    return [caveat for caveat in change.verdict.caveats if caveat.code != WHICH_WAY]
+    if left := [change.verdict.verdict for change, _ in doubts[shown:]]:
+        yield f"… and {_more('policy', 'policies', left)}"
 
 
 # -- Everything --------------------------------------------------------------------------------------------------------
@@ -277,9 +263,17 @@ def _everything(reading: Reading) -> Iterator[Block]:
     yield estimates(reading)
     if any(map(result.is_model_only, result.estimators)):
         yield "model only: this rests on the reward model alone, whatever the log shows."
-    if result.against:
+    ranked = ranking_of(result) if result.against else None
+    if ranked is not None:
         yield ""
-        yield from _comparison(result)
+        if len(ranked) > 1:
+            yield "These intervals hold for all targets at once:"
+        yield ranked.cells()
+    for policy in ranked or ():
+        if parts := drivers(result, policy.target):
+            yield ""
+            yield f"What drives the difference of {policy.target}; the parts add up to it:"
+            yield _drivers(parts, f"{result.moments.weight.unit}s")
     doubts = [key for key in result.verdicts if key[1] is not None and result.verdicts[key].verdict != "ok"]
     if doubts:
         yield ""
@@ -298,19 +292,6 @@ def estimates(reading: Reading) -> Table:
     is_mixed = len({key[1:] for key in keys}) > 1
     answers = (k for k, (_, name, place) in enumerate(keys) if name == reading.primary and place is None)
     return replace(reading.result.cells(keys), strong=frozenset(answers) if is_mixed else frozenset())
-
-
-def _comparison(result: Result) -> Iterator[Block]:
-    """The ranking, and what drives the difference of each target."""
-    ranked = ranking_of(result)
-    if len(ranked) > 1:
-        yield "These intervals hold for all targets at once:"
-    yield ranked.cells()
-    for policy in ranked:
-        if parts := drivers(result, policy.target):
-            yield ""
-            yield f"What drives the difference of {policy.target}; the parts add up to it:"
-            yield _drivers(parts, f"{result.moments.weight.unit}s")
 
 
 def _drivers(parts: Sequence[Driver], units: str) -> Table:
@@ -400,7 +381,7 @@ def evaluation(result: Result) -> dict[str, object]:
         for (target, segment), measured in result.all_diagnostics.items()
     ]
     models = {"model": result.model, "propensity_model": result.propensity_model}
-    said = _said(result) | _sizes(result) | {"estimates": estimates, "diagnostics": diagnostics} | _rest(result)
+    said = _said(result) | {"estimates": estimates, "diagnostics": diagnostics} | _rest(result)
     return finite(said | {name: model for name, model in models.items() if model is not None})
 
 
@@ -423,69 +404,55 @@ def _compared(result: Result) -> dict[str, object]:
         }
         for policy in ranking_of(result)
     ]
-    said = _sizes(result) | {"against": result.against, "level": result.level, "differences": differences}
+    said = {"against": result.against, "level": result.level, "differences": differences}
     return finite(_said(result) | said | _rest(result))
 
 
-def _sizes(result: Result) -> dict[str, object]:
-    """How many rows there are, how many there were before sampling, if they were sampled, and how many looks at them."""
-    before, looks = result.rows_before, result.moments.looks
-    sizes: dict[str, object] = {"n": result.n}
-    sizes |= {} if before is None else {"rows_before": before}
-    return sizes | ({"looks": looks} if looks > 1 else {})
-
-
 def _said(result: Result) -> dict[str, object]:
-    """What both documents begin with: what was asked, the answer in words, and the change by every target, in every segment."""
-    story = story_of(result)
-    mean, error = story.reading.logged
-    places = [change for target in story.changes for change in story.segments(target.target)]
+    """What both documents begin with: what was asked, the answer in words, the change by every target in every segment, and sizes."""
+    reading = read(result)
+    mean, error = reading.logged
+    before, looks = reading.sampled_from, result.moments.looks
+    places = [change for target in reading.changes for change in reading.segments(target.target)]
     return {
         "reward": result.reward,
         "minimize": result.minimize,
-        "log": story.log or None,
-        "unit": story.unit,
+        "log": log_name(reading) or None,
+        "unit": reading.unit,
         **({} if result.moments.labels is None else {"labels": result.moments.labels}),
-        "answer": breakable(str(story.sentence())),
-        "known_part": None if (known := story.known_part()) is None else breakable(str(known)),
+        "answer": breakable(str(sentence(reading))),
+        "known_part": None if (known := known_part(reading)) is None else breakable(str(known)),
         "logged": {"mean": mean, "stderr": error},
-        "changes": [_changed(change) for change in (*story.changes, *places)],
-        "next_steps": [breakable(step) for step in story.next_steps()],
+        "changes": [_changed(change) for change in (*reading.changes, *places)],
+        "next_steps": [breakable(step) for step in next_steps(reading)],
+        "n": result.n,
+        **({} if before is None else {"rows_before": before}),
+        **({"looks": looks} if looks > 1 else {}),
     }
 
 
 def _changed(change: Change) -> dict[str, object]:
+    part = change.elsewhere
     return {
         "target": change.target,
         "segment": _segment(change.segment),
         "n": change.rows,
         "logged": change.ran,
-        "difference": None if change.is_silent else _ends(change.lift),
-        "relative": None if change.is_silent else _ends(change.relative),
-        "elsewhere": None if change.elsewhere is None else _elsewhere(change.elsewhere),
+        **_ends(None if change.is_silent else change),
+        "elsewhere": None if part is None else {"where": part.where or None, "n": part.rows, **_ends(part)},
         "decision": change.decision,
         "verdict": change.verdict.verdict,
     }
 
 
-def _elsewhere(known: KnownPart) -> dict[str, object]:
-    """What is known of a target where the log has all that it does."""
-    difference, relative = _ends(known.lift), _ends(known.relative)
-    return {"where": known.where or None, "n": known.rows, "difference": difference, "relative": relative}
-
-
-def _ends(estimate: Estimate | None) -> dict[str, float] | None:
-    """An estimate and its interval, which holds for all targets, or for all segments of one, at once."""
-    if estimate is None:
-        return None
-    numbers = (
-        estimate.value,
-        estimate.stderr,
-        estimate.interval.lower,
-        estimate.interval.upper,
-        estimate.interval.level,
-    )
-    return dict(zip((*ESTIMATE, "level"), numbers, strict=True))
+def _ends(change: Change | KnownPart | None) -> dict[str, object]:
+    """A difference, and the same as a share, with intervals that hold for all targets, or for all segments of one, at once."""
+    ends: dict[str, object] = {"difference": None, "relative": None}
+    for name, known in {} if change is None else {"difference": change.lift, "relative": change.relative}.items():
+        if known is not None:
+            numbers = (known.value, known.stderr, *known.interval, known.interval.level)
+            ends[name] = dict(zip((*ESTIMATE, "level"), numbers, strict=True))
+    return ends
 
 
 def _rest(result: Result) -> dict[str, object]:

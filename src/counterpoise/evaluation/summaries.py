@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.loggers import over_loggers
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.view import View
-from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.log.parts import Minimize
 from counterpoise.moments.log_moments import Segment
 from counterpoise.moments.state import Rewards, State, Summaries
@@ -66,13 +65,9 @@ def _of_rewards(result: Result, place: Segment) -> dict[str, float]:
     view = View(result.moments, next(iter(result.moments.moments)))
     k, whole = view.place(place), view.whole
     rows = int(whole.n[k])
-    if view.is_clustered:
-        errors, _ = jackknife_error(view.others.average("s"), view.groups.n)
-    else:
-        errors = np.sqrt(whole.covariance("s", "s") / np.maximum(whole.n, 1))
     mean = float(np.asarray(whole.center + whole.average("s"))[k])
     carrying = rows / float(np.asarray(view.rewards.kurtosis)[k])
-    return {"rows": rows, **_numbers(REWARD, mean, float(errors[k]), carrying)}
+    return {"rows": rows, **_numbers(REWARD, mean, float(view.mean_error("s")[k]), carrying)}
 
 
 def _of_target(result: Result, differences: Result | None, target: str, place: Segment) -> dict[str, float]:
@@ -135,7 +130,14 @@ def by_batch(state: State, last: int) -> Table:
     """What every target would have earned in each of the last batches, and how much more than what ran."""
     rows: list[dict[str, Cell]] = []
     for batch in state.batches[-last:]:
-        for reward, target, numbers in _of_targets(batch.summaries):
+        known = (
+            (reward, target, numbers)
+            for reward, targets in batch.summaries.items()
+            if isinstance(targets, Mapping)
+            for target, numbers in targets.items()
+            if target and isinstance(numbers, Mapping)
+        )
+        for reward, target, numbers in known:
             cells: dict[str, Cell] = {"batch": Name(batch.name)}
             cells |= {"reward": Name(reward)} if len(state.rewards) > 1 else {}
             cells["target"] = Name(target)
@@ -144,10 +146,3 @@ def by_batch(state: State, last: int) -> Table:
                 cells |= {kind: Number(value, error, kind == LIFT), f"{kind} ±": Number(error, error)}
             rows.append(cells)
     return Table(rows)
-
-
-def _of_targets(summaries: Summaries) -> Iterator[tuple[str, str, Mapping[str, object]]]:
-    for reward, targets in summaries.items():
-        for target, numbers in targets.items() if isinstance(targets, Mapping) else ():
-            if target and isinstance(numbers, Mapping):
-                yield reward, target, numbers

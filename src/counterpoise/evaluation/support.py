@@ -517,8 +517,8 @@ def with_bounds(
         if not _leaves_a_gap(caveat, MISSING, BELOW_ONE):
             return caveat
         start = "The log gives bounds, and no estimate" if caveat.code == MISSING else "The interval allows for both"
-        numbers = {**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper}
-        return replace(caveat, text=f"{verbatim(caveat.text)} {start}: {said}", do=rewards.do, numbers=numbers)
+        numbers, left = {**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper}, f"{start}: {said}"
+        return replace(caveat, text=f"{verbatim(caveat.text)} {left}", do=rewards.do, numbers=numbers, left=left)
 
     return Verdict(tuple(map(with_ends, verdict.caveats))), answers
 

@@ -192,6 +192,12 @@ class View:
         least, most = self.usual_rewards
         return baseline + below * (least - baseline), baseline + above * (most - baseline)
 
+    def mean_error(self, column: str) -> Floats:
+        """The error of a column's mean in every place: the delta method's, or the jackknife's where rows come in clusters."""
+        if self.is_clustered:
+            return jackknife_error(self.others.average(column), self.groups.n)[0]
+        return np.asarray(np.sqrt(self.whole.covariance(column, column) / np.maximum(self.whole.n, 1)))
+
     @cached_property
     def weight_errors(self) -> tuple[Floats, Floats]:
         """The jackknife error of the mean weight, and the number of groups with rows, in every place."""

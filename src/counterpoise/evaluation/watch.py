@@ -54,10 +54,8 @@ from counterpoise.evaluation.summaries import (
     summaries_of,
     summarized,
 )
-from counterpoise.intervals import check_level
-from counterpoise.intervals.anytime import FEWEST, anytime
-from counterpoise.intervals.method import degrees_of_freedom
-from counterpoise.intervals.student import heavier
+from counterpoise.intervals import Anytime, Evidence, check_level
+from counterpoise.intervals.quantity import Quantity
 from counterpoise.log.log import Log, check_minimized
 from counterpoise.log.parts import Columns, Data, LogFields, Minimize, is_minimized, takes_parts
 from counterpoise.log.targets import Targets
@@ -225,7 +223,8 @@ class WatchedLog(Display):
         rows: list[dict[str, Cell]] = []
         for series in self.series:
             last, error, is_signed = len(series.days) - 1, float(series.running_errors[-1]), series.is_signed
-            since = [alarm.since for alarm in self.alarms if _is_of(alarm, series)]
+            key = series.reward, series.target, series.kind
+            since = [alarm.since for alarm in self.alarms if (alarm.reward, alarm.target, alarm.series) == key]
             quiet = "quiet" if series.is_watched and self.watched_days else "not watched yet"
             rows.append(
                 {
@@ -302,10 +301,6 @@ class WatchedLog(Display):
         """Write one HTML file for people to read, and return its path: alarms first, then the days in order with their bands."""
         written: Path = above().write_watch(self, path, title=title, command=command)
         return written
-
-
-def _is_of(alarm: Alarm, series: Series) -> bool:
-    return (alarm.reward, alarm.target, alarm.series) == (series.reward, series.target, series.kind)
 
 
 def _rows(series: Series, *, named: bool = True) -> Iterator[dict[str, Cell]]:
@@ -416,13 +411,9 @@ def watch(
         alert=alert,
         as_of=as_of,
         level=level,
-        source=_source(place),
+        source=Path(place).name if isinstance(place, str | PathLike) else "",
         ways=ways,
     )
-
-
-def _source(place: object) -> str:
-    return Path(place).name if isinstance(place, str | PathLike) else ""
 
 
 Ways = Mapping[str, bool | None]  # whether less of each reward is better, as `Result.minimize` says it
@@ -577,7 +568,12 @@ def watch_days(
                 values[inside], errors[inside], carrying[inside], rows[inside], [weekdays[k] for k in inside]
             )
         band = _band(values[known], errors[known], carrying[known], rows[known], level)
-        band = _clustered(band, total, key, float(carrying[known].sum()), rows[known], level)
+        together = None if total is None else number_in(_summary(total, *key[:2]), key[2] + ERROR)
+        running, stderr, lower, upper = band
+        if together is not None and len(stderr) and stderr[-1] > 0:  # days share clusters
+            wider = max(together / float(stderr[-1]), 1.0)
+            lower, upper = running - (running - lower) * wider, running + (upper - running) * wider
+            band = running, stderr * wider, lower, upper
         made = Series(
             *key,
             tuple(names[k] for k in known),
@@ -595,10 +591,16 @@ def watch_days(
         shifts, spread = watched.count_changes(rows[counts], [weekdays[k] for k in counts])
     if over:
         series.append(_counted(next(iter(raw), ("",))[0], names, rows, over, spread))
-        alarms += [_alarm(series[-1], _in_rows(each), [names[k] for k in counts], several) for each in shifts]
+        for each in shifts:  # of the logarithm
+            change = replace(each, before=math.exp(each.before), after=math.exp(each.after))
+            alarms.append(_alarm(series[-1], change, [names[k] for k in counts], several))
         alarms += _missing(series[-1], names, absent)
     if any(made.extra > 1 for made in series):
-        said.append(_dispersed(series, several))
+        most = max(series, key=lambda made: made.extra)
+        said.append(
+            f"Reference days differ by more than their rows explain ({most.words(several)}: {most.extra:.1f} times), so alarms wait for "
+            "larger changes. A longer reference period tells more."
+        )
     alarms.sort(key=lambda each: (names.index(each.noticed), -abs(each.standard_errors)))
     quiet = tuple(names[start : start + length]) if len(names) >= start + length else ()
     newest = max((day.date for day in ordered if day.rows and day.date is not None), default=None)
@@ -664,11 +666,6 @@ def _counted(reward: str, names: Sequence[str], rows: Floats, over: Sequence[int
     errors = np.maximum(values * spread, np.sqrt(values))
     days = tuple(names[k] for k in over)
     return Series(reward, "", COUNT, days, values, errors, running, errors, no_band, no_band, is_watched=spread > 0)
-
-
-def _in_rows(change: Shift) -> Shift:
-    """A change of the logarithm as one of rows."""
-    return replace(change, before=math.exp(change.before), after=math.exp(change.after))
 
 
 def _missing(series: Series, names: Sequence[str], absent: Sequence[str]) -> Iterator[Alarm]:
@@ -767,30 +764,18 @@ def _numbers(days: Sequence[WatchedDay], key: SeriesKey) -> tuple[Floats, Floats
 Bands = tuple[Floats, Floats, Floats, Floats]  # mean so far, its error, lower and upper ends
 
 
-def _band(values: Floats, errors: Floats, carrying: Floats, rows: Floats, level: float, wider: float = 1.0) -> Bands:
+def _band(values: Floats, errors: Floats, carrying: Floats, rows: Floats, level: float) -> Bands:
     """The mean of all rows so far, day by day, with a band that holds on all days at once."""
     total = np.maximum(np.cumsum(rows), 1.0)
     running = np.cumsum(rows * values) / total
-    stderr = wider * np.sqrt(np.cumsum(np.square(rows * errors))) / total
+    stderr = np.sqrt(np.cumsum(np.square(rows * errors))) / total
     tuned_for = MONTH * float(rows[:SETTLED].mean()) if len(rows) else 1.0  # known from the traffic alone
-    half = []
-    for n, error, carried in zip(total, stderr, np.cumsum(carrying), strict=True):
-        factor = anytime(0.0, 1.0, int(n), level, tuned_for=max(tuned_for, 1.0)).upper
-        half.append(heavier(factor, float(degrees_of_freedom(carried))) * error if carried >= FEWEST else math.inf)
-    return running, stderr, running - np.array(half), running + np.array(half)
-
-
-def _clustered(
-    band: Bands, total: Summaries | None, key: SeriesKey, carrying: float, rows: Floats, level: float
-) -> Bands:
-    """The band, wider where days share clusters: by as much as the error of all days together is larger than that of separate days."""
-    reward, target, kind = key
-    whole = None if total is None else number_in(_summary(total, reward, target), kind + ERROR)
-    running, stderr, lower, upper = band
-    if whole is None or not len(stderr) or not stderr[-1] > 0:
-        return band
-    wider = max(whole / float(stderr[-1]), 1.0)
-    return running, stderr * wider, running - (running - lower) * wider, running + (upper - running) * wider
+    method, bands = Anytime(max(tuned_for, 1.0)), []
+    for n, value, error, carried in zip(total, running, stderr, np.cumsum(carrying), strict=True):
+        evidence = Evidence(float(value), float(error), int(n), carrying=float(carried), mean_is_one=False)
+        bands.append(tuple(Quantity(evidence, method, level).interval()))
+    lower, upper = np.array(bands).reshape(-1, 2).T
+    return running, stderr, lower, upper
 
 
 def _reference(reference: int | str, days: Sequence[str]) -> tuple[int, int]:
@@ -832,30 +817,20 @@ def _place(name: str, days: Sequence[str]) -> int:
 def _alarm(series: Series, change: Shift, days: Sequence[str], several: bool) -> Alarm:
     """A change in words."""
     what, error = series.words(several), abs(change.after - change.before) / max(abs(change.errors), 1e-12)
-    write = _whole if series.is_count else signed if series.is_signed else number
     since, noticed = days[change.first], days[change.noticed]
+    before, after = (
+        f"{value:,.0f}" if series.is_count else (signed if series.is_signed else number)(value, error)
+        for value in (change.before, change.after)
+    )
     verb = "rose" if change.after > change.before else "fell"
     text = (
-        f"{verb} from {write(change.before, error)} to {write(change.after, error)} on {since}, allowing for weekdays, and was noticed on "
+        f"{verb} from {before} to {after} on {since}, allowing for weekdays, and was noticed on "
         f"{noticed}: {abs(change.errors):.1f} standard errors, where {change.limit:.1f} raise an alarm. {CAUSES[series.kind]}"
     )
     return Alarm(
         what, series.reward, series.target, series.kind, since, noticed, change.before, change.after,
         change.errors, change.limit, text,
     )  # fmt: skip
-
-
-def _whole(value: float, error: float) -> str:
-    """A number of rows, which has no digits after the point."""
-    return f"{value:,.0f}"
-
-
-def _dispersed(series: Sequence[Series], several: bool) -> str:
-    most = max(series, key=lambda made: made.extra)
-    return (
-        f"Reference days differ by more than their rows explain ({most.words(several)}: {most.extra:.1f} times), so alarms wait for "
-        "larger changes. A longer reference period tells more."
-    )
 
 
 # -- Alerts ------------------------------------------------------------------------------------------------------------
@@ -935,7 +910,7 @@ def _judge(
         return Alert(alert.text, alert.holds(last, last), f"{concerned[0].days[-1]} has {last:,.0f} rows.")
     if not concerned:
         return Alert(alert.text, False, f"there is no {alert.kind} here.")
-    hit = [made for made in concerned if _is_so(alert, made)]
+    hit = [made for made in concerned if alert.holds(float(made.lower[-1]), float(made.upper[-1]))]
     shown = hit or concerned
     said = "; ".join(
         f"{made.words(several)} is {_written(made)} so far ({_written(made, made.lower)} to {_written(made, made.upper)}{_news(made)})"
@@ -950,10 +925,6 @@ def _news(series: Series) -> str:
     if series.kind != LIFT or series.minimize is False or lower <= 0.0 <= upper:
         return ""
     return f"; {direction(is_above=lower > 0.0, minimize=series.minimize)}"
-
-
-def _is_so(alert: Condition, series: Series) -> bool:
-    return alert.holds(float(series.lower[-1]), float(series.upper[-1]))
 
 
 def _written(series: Series, ends: Floats | None = None) -> str:

@@ -78,7 +78,7 @@ class Bernstein(Method):
 
     name: ClassVar[str] = "bernstein"
     about: ClassVar[str] = (
-        "Bernstein intervals: valid for any number of rows if rewards and weights are bounded, but wide."
+        "Bernstein intervals: valid for any number of <rows> if rewards and weights are bounded, but wide."
     )
     allows_differences: ClassVar[bool] = False
     needs_known_propensities: ClassVar[bool] = True

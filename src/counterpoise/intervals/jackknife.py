@@ -18,7 +18,7 @@ class Jackknife(Method):
 
     name: ClassVar[str] = "jackknife"
     about: ClassVar[str] = (
-        "Jackknife intervals: made by leaving out one group of clusters after another, so rows of the same cluster may be alike."
+        "Jackknife intervals: made by leaving out one group of clusters after another, so <rows> of the same cluster may be alike."
     )
     needs_groups: ClassVar[bool] = True
 

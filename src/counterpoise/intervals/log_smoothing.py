@@ -26,7 +26,7 @@ class LogSmoothing(Method):
 
     name: ClassVar[str] = "log_smoothing"
     about: ClassVar[str] = (
-        "Logarithmic smoothing: lower bounds that are valid for any number of rows and any weights; they have no upper end."
+        "Logarithmic smoothing: lower bounds that are valid for any number of <rows> and any weights; they have no upper end."
     )
     allows_differences: ClassVar[bool] = False
     needs_known_propensities: ClassVar[bool] = True

@@ -305,6 +305,31 @@ class Evidence:
     spread: tuple[Powers, Powers, tuple[float, float]] | None = None
     labeled: float = 1.0
 
+    def __getitem__(self, place: int) -> Evidence:
+        """The evidence of one member of a stack, whose fields are arrays; `smoothed` sums are not among them."""
+
+        def pick(part: ArrayLike) -> float:
+            return float(np.asarray(part)[place])
+
+        spread = self.spread
+        if spread is not None:
+            excess, rewards, (low, high) = spread
+            spread = excess[place], rewards[place], (pick(low), pick(high))
+        return replace(
+            self,
+            value=pick(self.value),
+            stderr=pick(self.stderr),
+            n=int(pick(self.n)),
+            moments=self.moments[place],
+            groups=int(pick(self.groups)),
+            clusters=pick(self.clusters),
+            carrying=pick(self.carrying),
+            extremes=(pick(self.extremes[0]), pick(self.extremes[1])),
+            leverage=pick(self.leverage),
+            spread=spread,
+            labeled=pick(self.labeled),
+        )
+
     @property
     def outcomes(self) -> float:
         """How many rows with a large weight have the outcome that matters, however much each contributes; see `outcome_rows`."""
@@ -387,7 +412,7 @@ class Normal(Method):
     """Right for large logs of independent rows."""
 
     name: ClassVar[str] = "normal"
-    about: ClassVar[str] = "Normal intervals: right for large logs with independent rows."
+    about: ClassVar[str] = "Normal intervals: right for large logs with independent <rows>."
 
     def interval(self, evidence: Evidence, level: float) -> Interval:
         """See `normal`."""

@@ -19,7 +19,7 @@ class Student(Method):
 
     name: ClassVar[str] = "student"
     about: ClassVar[str] = (
-        "Student's intervals: they allow for how few rows carry the answer, and for a row that has not come up yet."
+        "Student's intervals: they allow for how few <rows> carry the answer, and for <a row> that has not come up yet."
     )
 
     def uses_groups(self, *, is_clustered: bool) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
@@ -11,20 +10,12 @@ import numpy as np
 from counterpoise import __version__
 from counterpoise.diagnostics.verdict import which_way
 from counterpoise.display import Cell, Name, Number, Table, counted, level_of, number, shortened
-from counterpoise.errors import in_units
-from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, Effect, worth_text
-from counterpoise.evaluation.backtest import Backtest, Replayed
-from counterpoise.evaluation.story import FAR, POWER
-from counterpoise.intervals.method import normal_quantile
-from counterpoise.report.first_screen import (
-    Opening,
-    PictureRow,
-    Scale,
-    all_of,
-    decided,
-    first_screen,
-    written,
-)
+from counterpoise.evaluation.ab_test import MEANS, ABTest, Arm, worth_text
+from counterpoise.evaluation.backtest import Backtest
+from counterpoise.evaluation.reading import FAR
+from counterpoise.evaluation.wording import Scale, all_of, capital, decided, written
+from counterpoise.intervals.quantity import times_to_show
+from counterpoise.report.first_screen import Opening, PictureRow, first_screen
 from counterpoise.report.markup import Safe, Section, assemble, el, join, name_of, write
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, forest_axis
 from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table
@@ -42,36 +33,55 @@ def write_ab_test(
 ) -> Path:
     """Write a test as one HTML file that opens anywhere, and return the file's path."""
     test = test if unit is None else test.with_unit(unit)
-    what = test.unit
-    opening = _opening(test, what)
-    best = opening.rows[0]
-    reward = test.reward[:1].upper() + test.reward[1:]
-    shares = (
-        "a mismatch" if test.sample_ratio.is_mismatch else ", ".join(f"{arm.name} {arm.rows:,}" for arm in test.arms)
-    )
-    doubts = el("ul", *(el("li", el("bdi", said)) for said in _doubts(test))) if _doubts(test) else Safe("")
-    parts = [
-        Section("effects", "Methods", _effects(test, what), test[best.name].method),
-        Section("arms", "Arms", _arms(test, what), shares[:100]),
-        Section("checks", "Checks", doubts, f"{len(_doubts(test))} to read"),
-        Section("assumptions", "What this rests on", el("p", test.assumption), "decisions do not carry over"),
-        Section("reproduce", "How to reproduce this", _reproduce(test, what, command), f"counterpoise {__version__}"),
+    opening, what, doubts = _opening(test), test.unit, _doubts(test)
+    best, of = opening.rows[0], f" on {test.log}" if test.log else ""
+    shares = ", ".join(f"{arm.name} {arm.rows:,}" for arm in test.arms)
+    shares = "a mismatch" if test.sample_ratio.is_mismatch else shares[:100]
+    arms: list[dict[str, Cell]] = [
+        {
+            "Arm": Name(arm.name),
+            f"{what.capitalize()}s": arm.rows,
+            "Mean reward": Number(arm.mean, arm.stderr),
+            "Standard error": Number(arm.stderr, arm.stderr),
+        }
+        for arm in test.arms
     ]
-    of = f" on {test.log}" if test.log else ""
-    tab = title or f"{reward} {best.change}: {best.name} against {test.against}{of}"
-    return write(
-        Path(path), assemble(first_screen(opening), parts, tab, " ".join(test.headline()), is_shown=bool(title))
-    )
+    facts = {
+        "Version": f"counterpoise {__version__}",
+        "Log": name_of(test.log) if test.log else "in memory",
+        "Reward": name_of(test.reward),
+        f"{what.capitalize()}s": f"{test.n:,}",
+        f"Dropped {what}s": f"{test.dropped_rows:,}",
+        "Intervals": f"{test.method}, level {level_of(test.level)}",
+    }
+    again = el("dl", *(join([el("dt", name), el("dd", value)]) for name, value in facts.items()), class_="facts")
+    if command:
+        typed = el("code", el("bdi", command))
+        again = join([el("pre", typed, tabindex=0, aria_label="Command"), again])
+    read = el("ul", *(el("li", el("bdi", said)) for said in doubts)) if doubts else Safe("")
+    counted_arms = join([el("p", test.sample_ratio.text(what)), page_table(Table(arms), "The arms")])
+    parts = [
+        Section("effects", "Methods", _effects(test), test[best.name].method),
+        Section("arms", "Arms", counted_arms, shares),
+        Section("checks", "Checks", read, f"{len(doubts)} to read"),
+        Section("assumptions", "What this rests on", el("p", test.assumption), "decisions do not carry over"),
+        Section("reproduce", "How to reproduce this", again, f"counterpoise {__version__}"),
+    ]
+    tab = title or f"{capital(test.reward)} {best.change}: {best.name} against {test.against}{of}"
+    summary = " ".join(test.headline())
+    return write(Path(path), assemble(first_screen(opening), parts, tab, summary, is_shown=bool(title)))
 
 
-def _opening(test: ABTest, unit: str) -> Opening:
+def _opening(test: ABTest) -> Opening:
     """What the first screen says of a test."""
+    unit = test.unit
     relative = {arm: test.relative(arm) for arm in test.treatments}
     scale: Scale = "difference" if None in relative.values() else "share"
     drawn = {arm: (scale == "share" and relative[arm]) or test.together(arm) for arm in test.treatments}
     order = sorted(drawn, key=lambda arm: drawn[arm].value if test.minimize else -drawn[arm].value)
     best, against, reward = order[0], test.arm(test.against), name_of(test.reward, 60)
-    per = 100 if _is_share(test) else 1
+    low, high = float(np.nanmin(test.moments.reward_min)), float(np.nanmax(test.moments.reward_max))
+    per = 100 if low >= 0.0 and high <= 1.0 else 1
     units = unit if per == 1 else f"{per} {unit}s"
 
     def amount(arm: Arm) -> str:
@@ -92,32 +102,21 @@ def _opening(test: ABTest, unit: str) -> Opening:
     words = ["From ", amount(against), " with ", el("b", name_of(test.against, 60)), " to ", amount(test.arm(best))]
     adjusted = "" if test[best].method == MEANS else f" The change is {test[best].method}."
     words += [f" per {units} with ", el("b", name_of(best, 60)), f", by the arms’ means.{adjusted}"]
-    doubts = _doubts(test)
+    doubts, decisions = _doubts(test), [row.decision for row in rows]
     fine = "No problems found in the shares of the arms or in the rewards."
     why = "The arms are not the groups that were randomized." if test.sample_ratio.is_mismatch else ""
-    caption = [
-        "Change in ",
-        reward,
-        " against ",
-        name_of(test.against, 60),
-        f": {amount(against)} per {units} (the dashed line)",
-    ]
+    line = f": {amount(against)} per {units} (the dashed line)"
     return Opening(
         question=join(question),
         change=join([first.change, " ", reward, "" if scale == "share" else f" per {unit}"]),
         certainty=f" ({first.span}, {level_of(test.level)} interval{together})",
         words=join(words),
         decision=first.decision,
-        decided=decided(
-            first.decision,
-            shortened(test.against),
-            [each.decision for each in rows],
-            minimize=test.minimize,
-            why_not=why,
-        ),
-        trust=el("p", badge(first.verdict), " ", el("bdi", doubts[0]) if doubts else fine),
+        decided=decided(first.decision, shortened(test.against), decisions, minimize=test.minimize, why_not=why),
+        verdict=first.verdict,
+        trust=el("bdi", doubts[0] if doubts else fine),
         steps=_steps(test, best, unit),
-        caption=join(caption),
+        caption=join(["Change in ", reward, " against ", name_of(test.against, 60), line]),
         rows=rows,
         axis=forest_axis([drawn[arm] for arm in order], [True] * many, 0.0),
         scale=scale,
@@ -125,18 +124,10 @@ def _opening(test: ABTest, unit: str) -> Opening:
     )
 
 
-def _is_share(test: ABTest) -> bool:
-    """Whether rewards lie between 0 and 1."""
-    low, high = (
-        float(pick(ends)) for pick, ends in ((np.nanmin, test.moments.reward_min), (np.nanmax, test.moments.reward_max))
-    )
-    return low >= 0.0 and high <= 1.0
-
-
 def _doubts(test: ABTest) -> list[str]:
     """What speaks against the test."""
-    shares = [str(test.sample_ratio)] if test.sample_ratio.is_mismatch else []
-    verdicts = [reason for arm in test.treatments for reason in test[arm].verdict.reasons]
+    shares = [test.sample_ratio.text(test.unit)] if test.sample_ratio.is_mismatch else []
+    verdicts = [reason for arm in test.treatments for reason in test[arm].verdict.of_units(test.unit).reasons]
     return list(dict.fromkeys([*shares, *test.disagreements, *verdicts]))
 
 
@@ -156,8 +147,7 @@ def _steps(test: ABTest, best: str, unit: str) -> list[str]:
         ]
     if decision in ("higher", "lower"):
         return [which_way(test.reward).reason]
-    reach = (normal_quantile(test.level) + normal_quantile(2 * POWER - 1)) * effect.stderr
-    growth = (reach / effect.value) ** 2 if effect.value else math.inf
+    growth = times_to_show(effect.value, effect.stderr, test.level)
     if not growth < FAR:
         earn = "earn" if test.minimize is False else "come to"
         return [f"Stop the test: {shortened(best)} and {shortened(test.against)} {earn} about the same."]
@@ -166,63 +156,26 @@ def _steps(test: ABTest, best: str, unit: str) -> list[str]:
     ]
 
 
-def _reproduce(test: ABTest, unit: str, command: str | None) -> Safe:
-    """The command, and what was asked of which log."""
-    facts = {
-        "Version": f"counterpoise {__version__}",
-        "Log": name_of(test.log) if test.log else "in memory",
-        "Reward": name_of(test.reward),
-        in_units("Rows", unit): f"{test.n:,}",
-        in_units("Dropped rows", unit): f"{test.dropped_rows:,}",
-        "Intervals": f"{test.method}, level {level_of(test.level)}",
-    }
-    listed = el("dl", *(join([el("dt", name), el("dd", value)]) for name, value in facts.items()), class_="facts")
-    return join(
-        [el("pre", el("code", el("bdi", command)), tabindex=0, aria_label="Command") if command else "", listed]
-    )
-
-
-def _effects(test: ABTest, unit: str) -> Safe:
+def _effects(test: ABTest) -> Safe:
     """A forest plot of every arm and method, which doubles as a table."""
     axis = forest_axis([effect.estimate for effect in test.effects], [True] * len(test.effects), 0.0)
-    groups: list[Group] = [
-        (name_of(arm), [_effect(effect, test) for effect in test.effects if effect.arm == arm])
-        for arm in test.treatments
-    ]
+    groups: dict[str, list[ForestRow]] = {arm: [] for arm in test.treatments}
+    for effect in test.effects:
+        verdict, reasons = effect.verdict.verdict, " ".join(effect.verdict.of_units(test.unit).reasons)
+        size = estimate_text(effect.value, effect.stderr, effect.interval, is_signed=True)
+        if effect.method != MEANS:
+            size += [el("br"), el("span", "worth ", worth_text(effect.worth), class_="range")]
+        kind = "primary" if effect is test[effect.arm] else "other"
+        name = join([effect.method, " ", "" if verdict == "ok" else badge(verdict)])
+        groups[effect.arm].append(ForestRow(name, effect.value, effect.interval, size, kind, reasons or None))
     lead = (
         "The dashed line marks no difference. “Worth” says how much more traffic the difference in means would need for the same error. "
         "Bold marks the method behind the headline."
     )
-    caption = f"How much more every arm earned per {unit} than {test.against}"
+    caption = f"How much more every arm earned per {test.unit} than {test.against}"
     heads = ["Method", f"Difference and {level_of(test.level)} interval"]
-    return join([el("p", lead, class_="lead"), forest(groups, axis, 0.0, caption, heads)])
-
-
-def _effect(effect: Effect, test: ABTest) -> ForestRow:
-    worth = [el("br"), el("span", "worth ", worth_text(effect.worth), class_="range")]
-    doubt = "" if effect.verdict.verdict == "ok" else badge(effect.verdict.verdict)
-    return ForestRow(
-        join([effect.method, " ", doubt]),
-        effect.value,
-        effect.interval,
-        estimate_text(effect.value, effect.stderr, effect.interval, is_signed=True)
-        + ([] if effect.method == MEANS else worth),
-        "primary" if effect is test[effect.arm] else "other",
-        " ".join(effect.verdict.reasons) or None,
-    )
-
-
-def _arms(test: ABTest, unit: str) -> Safe:
-    rows: list[dict[str, Cell]] = [
-        {
-            "Arm": Name(arm.name),
-            in_units("Rows", unit): arm.rows,
-            "Mean reward": Number(arm.mean, arm.stderr),
-            "Standard error": Number(arm.stderr, arm.stderr),
-        }
-        for arm in test.arms
-    ]
-    return join([el("p", in_units(str(test.sample_ratio), unit)), page_table(Table(rows), "The arms")])
+    named: list[Group] = [(name_of(arm), rows) for arm, rows in groups.items()]
+    return join([el("p", lead, class_="lead"), forest(named, axis, 0.0, caption, heads)])
 
 
 # -- A backtest --------------------------------------------------------------------------------------------------------
@@ -243,37 +196,22 @@ def write_backtest(
         Section("reproduce", "How to reproduce this", el("pre", el("code", command)) if command else Safe("")),
     ]
     first, *more = backtest.headline()
-    head = join(
-        [el("h1", el("bdi", first), class_="answer"), *(el("p", el("bdi", said), class_="words") for said in more)]
-    )
-    head = join([head, _figure(backtest) if backtest.known else ""])
-    return write(
-        Path(path), assemble(head, parts, title or "Backtest of earlier A/B tests", first, is_shown=bool(title))
-    )
-
-
-def _figure(backtest: Backtest) -> Safe:
-    known = backtest.known
-    across = Axis.around([end for test in known for end in test.predicted.interval])
-    up = Axis.around([end for test in known for end in test.interval])
-    low, high = max(across.low, up.low), min(across.high, up.high)
-    parts: list[Line | Band | Mark | Bars] = [Mark(0.0), Mark(0.0, upright=True)]
-    if high > low:
-        parts.append(Line([(low, low), (high, high)], "mark"))
-    parts += [line for test in known for line in _cross(test)]
-    says = " ".join(backtest.headline())
-    drawn = chart(across, up, parts, says=says, x_label="predicted difference", y_label="measured difference")
-    caption = (
-        f"A cross for every test: our {level_of(backtest.level)} interval lies along it, that of what was measured upright. The slanted "
-        "line is where both agree."
-    )
-    return el("figure", drawn, el("figcaption", caption))
-
-
-def _cross(test: Replayed) -> list[Line]:
-    low, high = test.predicted.interval
-    bottom, top = test.interval
-    return [
-        Line([(low, test.measured), (high, test.measured)]),
-        Line([(test.predicted.value, bottom), (test.predicted.value, top)]),
-    ]
+    head = [el("h1", el("bdi", first), class_="answer"), *(el("p", el("bdi", said), class_="words") for said in more)]
+    if known := backtest.known:
+        across = Axis.around([end for test in known for end in test.predicted.interval])
+        up = Axis.around([end for test in known for end in test.interval])
+        low, high = max(across.low, up.low), min(across.high, up.high)
+        drawn: list[Line | Band | Mark | Bars] = [Mark(0.0), Mark(0.0, upright=True)]
+        drawn += [Line([(low, low), (high, high)], "mark")] if high > low else []
+        for test in known:
+            drawn.append(Line([(end, test.measured) for end in test.predicted.interval]))
+            drawn.append(Line([(test.predicted.value, end) for end in test.interval]))
+        says = " ".join(backtest.headline())
+        plot = chart(across, up, drawn, says=says, x_label="predicted difference", y_label="measured difference")
+        caption = (
+            f"A cross for every test: our {level_of(backtest.level)} interval lies along it, that of what was measured upright. The "
+            "slanted line is where both agree."
+        )
+        head.append(el("figure", plot, el("figcaption", caption)))
+    tab = title or "Backtest of earlier A/B tests"
+    return write(Path(path), assemble(join(head), parts, tab, first, is_shown=bool(title)))

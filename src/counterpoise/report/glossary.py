@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from counterpoise.errors import in_units
+from counterpoise.errors import render
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import Method
 from counterpoise.report.markup import Safe, el
@@ -21,8 +21,8 @@ class Entry:
 GLOSSARY: dict[str, Entry] = {
     "value": Entry(
         "Value",
-        "The average reward per row that the target policy would have earned on the visitors in this log, in the unit of the "
-        "reward. With clicks as rewards, 0.28 means 28 clicks per 100 rows.",
+        "The average reward per <row> that the target policy would have earned on the visitors in this log, in the unit of the "
+        "reward. With clicks as rewards, 0.28 means 28 clicks per 100 <rows>.",
     ),
     "interval": Entry(
         "Interval and level",
@@ -52,7 +52,7 @@ GLOSSARY: dict[str, Entry] = {
     "weight": Entry(
         "Weight",
         "The target's probability of the logged action, divided by the propensity. A weight of 3 means that the target would "
-        "have done this three times as often, so the row counts three times.",
+        "have done this three times as often, so the <row> counts three times.",
     ),
     "lift": Entry(
         "Lift",
@@ -66,8 +66,8 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "effective_sample_size": Entry(
         "Effective sample size",
-        "How many rows logged by the target itself would tell us as much as this log does. Trust 20,000 rows with an effective "
-        "sample of 500 as you would trust 500 rows. Below 100, even the standard errors are guesses.",
+        "How many <rows> logged by the target itself would tell us as much as this log does. Trust 20,000 <rows> with an effective "
+        "sample of 500 as you would trust 500 <rows>. Below 100, even the standard errors are guesses.",
     ),
     "mean_weight": Entry(
         "Mean weight",
@@ -81,33 +81,33 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "max_weight": Entry(
         "Largest weight",
-        "The weight of the row that counts most. If it is a noticeable share of the number of rows, a single visitor decides "
+        "The weight of the <row> that counts most. If it is a noticeable share of the number of <rows>, a single visitor decides "
         "the answer.",
     ),
     "top_share": Entry(
         "Share of the largest weights",
-        "How much of the total weight the heaviest 1 % of the rows (at most 1,000) carry. Above 50 %, a few rows decide the "
+        "How much of the total weight the heaviest 1 % of the <rows> (at most 1,000) carry. Above 50 %, a few <rows> decide the "
         "answer.",
     ),
     "pareto_k": Entry(
         "Pareto k",
-        "How heavy the tail of the weights is. Below 0.5 is fine; above 0.7, rows not seen yet could move the estimate by more "
+        "How heavy the tail of the weights is. Below 0.5 is fine; above 0.7, <rows> not seen yet could move the estimate by more "
         "than its interval says. Explore more, or evaluate a policy closer to the logging policy.",
     ),
     "zero_weight_share": Entry(
-        "Rows with weight 0",
-        "The share of rows whose action the target would never take. They say nothing about the target.",
+        "<Rows> with weight 0",
+        "The share of <rows> whose action the target would never take. They say nothing about the target.",
     ),
     "carrying_rows": Entry(
-        "Carrying rows",
-        "How many rows carry the answer: those with large weights whose outcome is the rarer one, such as a click. Below 7, no "
-        "interval is to be relied on, however many rows there are. Rows of rewards with more than two values count half, since the "
+        "Carrying <rows>",
+        "How many <rows> carry the answer: those with large weights whose outcome is the rarer one, such as a click. Below 7, no "
+        "interval is to be relied on, however many <rows> there are. <Rows> of rewards with more than two values count half, since the "
         "largest may not have come up yet.",
     ),
-    "n": Entry("Rows", "The number of decisions behind the estimate, in the log or in a segment of it."),
+    "n": Entry("<Rows>", "The number of decisions behind the estimate, in the log or in a segment of it."),
     "dropped": Entry(
-        "Dropped rows",
-        "Rows with impossible values (a propensity of 0, a missing reward) that were left out on request.",
+        "Dropped <rows>",
+        "<Rows> with impossible values (a propensity of 0, a missing reward) that were left out on request.",
     ),
     "segment": Entry(
         "Segment",
@@ -116,7 +116,7 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "cluster": Entry(
         "Cluster",
-        "The unit that was randomized, such as the user. Rows of the same user are alike, and the errors allow for that if the "
+        "The unit that was randomized, such as the user. <Rows> of the same user are alike, and the errors allow for that if the "
         "cluster is named.",
     ),
     "effective_clusters": Entry(
@@ -132,13 +132,13 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "convergence": Entry(
         "Convergence",
-        "The estimate after the first rows, after more of them, and finally after all. It should settle and stay within the "
-        "band. A jump points to a single heavy row; a drift points to a change over time, such as a new design or a new season.",
+        "The estimate after the first <rows>, after more of them, and finally after all. It should settle and stay within the "
+        "band. A jump points to a single heavy <row>; a drift points to a change over time, such as a new design or a new season.",
     ),
     "fingerprint": Entry(
         "Fingerprint",
-        "A short code made from the number of rows, the names of the columns and segments, and six digits of the sums behind "
-        "the estimates. The same log gives the same code, whatever the order of its rows; a different log almost always gives a "
+        "A short code made from the number of <rows>, the names of the columns and segments, and six digits of the sums behind "
+        "the estimates. The same log gives the same code, whatever the order of its <rows>; a different log almost always gives a "
         "different code.",
     ),
 }
@@ -155,14 +155,19 @@ ESTIMATOR_WORDS: dict[str, str] = {
     "constant_dr": "Doubly robust with a constant as the model: the same as beta_ips.",
     "sndr": "Doubly robust with self-normalized weights.",
     "optimal_dr": "The best mix of the baseline, the model and any other control variates. The default when there is a model.",
-    "auto": "The reward model where few rows have weight, optimal_dr where many do. Biased, but only so far, and its interval knows it.",
+    "auto": "The reward model where few <rows> have weight, optimal_dr where many do. Biased, but only so far, and its interval knows it.",
     "lift": "The difference from the logging policy, with its own best baseline.",
 }
 
 
-def term(key: str, words: str | None = None) -> Safe:
+def term(key: str, words: str | None = None, unit: str = "row") -> Safe:
     """A link from a word to its entry in the glossary."""
-    return el("a", words or GLOSSARY[key].term, href=f"#about-{key}", class_="term")
+    return el("a", words or render(GLOSSARY[key].term, unit=unit), href=f"#about-{key}", class_="term")
+
+
+def estimator_words(name: str, unit: str) -> str | None:
+    """What an estimator is, in plain words, if it has some."""
+    return render(ESTIMATOR_WORDS[name], unit=unit) if name in ESTIMATOR_WORDS else None
 
 
 def glossary(estimators: list[str], method: Method, unit: str = "row") -> Safe:
@@ -176,8 +181,8 @@ def glossary(estimators: list[str], method: Method, unit: str = "row") -> Safe:
         *(
             el(
                 "details",
-                el("summary", in_units(title, unit)),
-                el("p", in_units(meaning, unit)),
+                el("summary", render(title, unit=unit)),
+                el("p", render(meaning, unit=unit)),
                 id=f"about-{key}",
                 class_="entry",
             )

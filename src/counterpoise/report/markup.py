@@ -52,18 +52,14 @@ def el(tag: str, *children: object, **attributes: Any) -> Safe:
     >>> el("td", "a < b", class_="number", data_value=2)
     '<td class="number" data-value="2">a &lt; b</td>'
     """
-    written = "".join(
-        f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{_attribute(value)}"')
-        for name, value in attributes.items()
-        if value is not None and value is not False
-    )
+    written = ""
+    for name, value in attributes.items():
+        if value is not None and value is not False:
+            said = text(f"{value:.6g}" if isinstance(value, float) else value)
+            written += f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{said}"')
     if tag in VOID:
         return Safe(f"<{tag}{written}/>")
     return Safe(f"<{tag}{written}>{join(children)}</{tag}>")
-
-
-def _attribute(value: object) -> Safe:
-    return text(f"{value:.6g}" if isinstance(value, float) else value)
 
 
 def name_of(value: object, limit: int = 120) -> Safe:
@@ -77,9 +73,10 @@ def name_of(value: object, limit: int = 120) -> Safe:
 NAMES = 60  # characters of a name in a sentence
 
 
-def phrase(said: Phrase) -> Safe:
-    """A sentence, with names set apart, and cut as they are in print."""
-    return join(name_of(part.value, NAMES) if isinstance(part, Name) else part for part in said.parts)
+def phrase(*parts: object) -> Safe:
+    """A sentence or its parts, with names set apart, and cut as they are in print."""
+    flat = (one for part in parts for one in (part.parts if isinstance(part, Phrase) else [part]))
+    return join(name_of(part.value, NAMES) if isinstance(part, Name) else part for part in flat)
 
 
 def left_out(count: int, shown: int, what: str, which: str, how: str = "shown") -> Safe:

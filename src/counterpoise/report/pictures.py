@@ -12,14 +12,14 @@ import numpy as np
 from counterpoise.display import breakable, level_of, number, shortened
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.audit import Audit, Check
+from counterpoise.evaluation.audit import Audit
 from counterpoise.evaluation.backtest import Backtest
 from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.distribution import Distribution
-from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
+from counterpoise.evaluation.reading import DATE, TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.sensitivity import Sensitivity
-from counterpoise.evaluation.story import DATE, story_of
+from counterpoise.evaluation.wording import rival
 from counterpoise.log.kinds import reduced
 from counterpoise.log.question import LOGGING
 from counterpoise.moments.log_moments import segment_text
@@ -99,10 +99,10 @@ def over_time(result: Result, target: str | None = None, *, ax: Axes | None = No
 
     The intervals hold for all dates at once; the dashed line is no change, or what ran. A date of which the log says nothing has no mark.
     """
-    story = story_of(result)
-    name = story.best.target if target is None else target
-    result[name, story.reading.primary]  # raises for a target that is not there
-    changes = story.segments(name)
+    reading = read(result)
+    name = reading.best.target if target is None else target
+    result[name, reading.primary]  # raises for a target that is not there
+    changes = reading.segments(name)
     if not changes or not all(DATE.fullmatch(change.where) for change in changes):
         found = f"those of this result are {shortened(changes[0].where, 40)!r} and others" if changes else "it has none"
         raise OptionError(
@@ -117,7 +117,7 @@ def over_time(result: Result, target: str | None = None, *, ax: Axes | None = No
         estimate = getattr(change, kind)
         if estimate is None or change.decision == "cannot say" or not all(map(math.isfinite, estimate.interval)):
             continue
-        verdict = result.verdict_on(name, story.reading.primary, change.segment)
+        verdict = result.verdict_on(name, reading.primary, change.segment)
         color = COLORS[verdict]
         axes.plot([k, k], [scale * end for end in estimate.interval], color=color, linewidth=2.2, solid_capstyle="butt")
         if estimate.identified:
@@ -129,14 +129,14 @@ def over_time(result: Result, target: str | None = None, *, ax: Axes | None = No
     step = -(-len(changes) // MOST)  # dates that can be read beside each other
     at = range(0, len(changes), step)
     axes.set_xticks(at, [changes[k].where for k in at], rotation=90 if len(changes) > 8 else 0, parse_math=False)
-    per = f"per {story.unit}"
+    per = f"per {reading.unit}"
     said = {
-        "relative": f"change of {story.reward}, %",
-        "lift": f"difference in {story.reward} {per}",
-        "value": f"{story.reward} {per}",
+        "relative": f"change of {reading.reward}, %",
+        "lift": f"difference in {reading.reward} {per}",
+        "value": f"{reading.reward} {per}",
     }
     axes.set_ylabel(shortened(said[kind]), parse_math=False)
-    over = "" if kind == "value" else f" over {story.rival} that day"
+    over = "" if kind == "value" else f" over {rival(reading)} that day"
     level = breakable(level_of(result.level))
     _title(axes, f"{shortened(name, 40)}{over}, with {level} intervals for all {len(changes):,} at once", 0)
     frame(axes, ("top", "right"))
@@ -272,18 +272,17 @@ def audit(checked: Audit | None, *, ax: Axes | None = None) -> Axes:
         axes.plot([check.lower, check.upper], [k, k], color=color, linewidth=2.2, solid_capstyle="butt")
         axes.plot([check.mean], [k], AUDIT_MARKERS.get(check.status, "x"), color=color, markersize=6)
     axes.axvline(1.0, color=MARK, linestyle="--", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(shown)), [_label(check) for check in shown], parse_math=False)
+    names = [shortened(f"{each.by} {each.part}{f', {each.target}' * (each.target is not None)}", 40) for each in shown]
+    labels = [
+        f"{name} ({each.status})" if each.status != "fine" else name for name, each in zip(names, shown, strict=True)
+    ]
+    axes.set_yticks(range(len(shown)), labels, parse_math=False)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlabel("mean weight, with 95 % intervals of each part alone; 1 if propensities are right")
     _title(axes, "Propensities by action, day and segment", len(drawn) - len(shown))
     frame(axes, ("top", "right", "left"))
     axes.tick_params(axis="y", length=0)
     return axes
-
-
-def _label(check: Check) -> str:
-    said = shortened(f"{check.by} {check.part}" + ("" if check.target is None else f", {check.target}"), 40)
-    return said if check.status == "fine" else f"{said} ({check.status})"
 
 
 def _line(reading: Reading, target: str, estimator: str, name: str) -> ForestLine:
@@ -294,8 +293,8 @@ def _line(reading: Reading, target: str, estimator: str, name: str) -> ForestLin
 def _what(reading: Reading) -> str:
     if not reading.is_difference:
         return "Value"
-    is_logging = reading.against in ("", LOGGING)
-    return f"Difference from {'the logging policy' if is_logging else shortened(reading.against, 40)}"
+    is_logging = reading.is_against_log
+    return f"Difference from {'the logging policy' if is_logging else shortened(reading.result.against, 40)}"
 
 
 def _forest(
@@ -312,9 +311,18 @@ def _forest(
     known = [line for line in shown if line.verdict != "not identified"] or shown
     room = forest_axis([line.estimate for line in known], [line.is_primary for line in known], reading.mark)
     axes.set_xlim(room.low, room.high)
-    for k, line in enumerate(shown):
-        if line.estimate.identified:
-            _draw(axes, k, line, room.low, room.high)
+    for k, line in enumerate(shown):  # a dot with its interval, and an arrow if the interval continues off the plot
+        estimate, color, width = line.estimate, COLORS[line.verdict], 2.6 if line.is_primary else 1.4
+        if not estimate.identified:
+            continue
+        first, last = (min(max(end, room.low), room.high) for end in estimate.interval)
+        axes.plot([first, last], [k, k], color=color, linewidth=width, solid_capstyle="butt")
+        for end, edge, arrow in zip(estimate.interval, (room.low, room.high), "<>", strict=True):
+            if (end < room.low) if arrow == "<" else (end > room.high):
+                axes.plot([edge], [k], marker=arrow, color=color, markersize=7, clip_on=False)
+        if room.low <= estimate.value <= room.high:
+            size = 6.5 if line.is_primary else 5
+            axes.plot([estimate.value], [k], MARKERS[line.verdict], color=color, markersize=size)
     for label, value in (marks or {}).items():
         axes.axvline(value, color=COLORS["ok"], linewidth=1, alpha=0.6, label=label, zorder=0)
     own = [(k, line.logged) for k, line in enumerate(shown) if line.logged is not None and math.isfinite(line.logged)]
@@ -334,19 +342,6 @@ def _forest(
     axes.tick_params(axis="y", length=0)
     _legend(axes, is_beside=ax is None)
     return axes
-
-
-def _draw(axes: Axes, k: int, line: ForestLine, low: float, high: float) -> None:
-    """A dot with its interval, and an arrow if the interval continues off the plot."""
-    color, width = COLORS[line.verdict], 2.6 if line.is_primary else 1.4
-    first, last = (min(max(end, low), high) for end in line.estimate.interval)
-    axes.plot([first, last], [k, k], color=color, linewidth=width, solid_capstyle="butt")
-    for end, edge, arrow in zip(line.estimate.interval, (low, high), "<>", strict=True):
-        if (end < low) if arrow == "<" else (end > high):
-            axes.plot([edge], [k], marker=arrow, color=color, markersize=7, clip_on=False)
-    if low <= line.estimate.value <= high:
-        size = 6.5 if line.is_primary else 5
-        axes.plot([line.estimate.value], [k], MARKERS[line.verdict], color=color, markersize=size)
 
 
 def _legend(axes: Axes, *, is_beside: bool) -> None:

@@ -63,7 +63,9 @@ class Axis:
                 return [10.0**k for k in range(first, last + 1, max(1, math.ceil((last - first) / wanted)))]
             steps = [m * 10.0**k for k in range(first - 1, last + 2) for m in (1, 2, 5)]
             return [x for x in steps if self.low <= x <= self.high] or [self.low]
-        step = _round_step((self.high - self.low) / wanted)
+        wide = (self.high - self.low) / wanted
+        size = 10.0 ** math.floor(math.log10(wide))  # the step is the next of 1, 2, 5, 10, …, or the one just below
+        step = next((m * size for m in (1.0, 2.0, 5.0) if m * size >= 0.75 * wide), 10 * size)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         digits = max(0, -math.floor(math.log10(step)))
         return [round(k * step, digits + 1) for k in range(first, last + 1)]
@@ -90,12 +92,6 @@ def forest_axis(estimates: Sequence[Estimate], matters: Sequence[bool], referenc
     spread = (max(core) - min(core)) or abs(max(core)) * 0.1 or 1.0
     low, high = min(core) - 2 * spread, max(core) + 2 * spread
     return Axis.around([*core, *(min(max(x, low), high) for x in everything)], margin=0.02)
-
-
-def _round_step(step: float) -> float:
-    """The next of 1, 2, 5, 10, …, or the one just below."""
-    size = 10.0 ** math.floor(math.log10(step))
-    return next((m * size for m in (1.0, 2.0, 5.0) if m * size >= 0.75 * step), 10 * size)
 
 
 def tick_text(value: float) -> str:
@@ -165,6 +161,12 @@ def chart(
 ) -> Safe:
     """A chart; `says` describes it to readers who cannot see it."""
     drawn = [_part(x, y, part) for part in parts]
+    heights = [(tick, HEIGHT * (1 - y.share(tick))) for tick in y.ticks()]
+    upright = [
+        el("text", tick_text(tick), x=46, y=min(max(at + 4, 10), HEIGHT - 1), text_anchor="end")
+        for tick, at in heights
+        if -1 <= at <= HEIGHT + 1
+    ]
     grid = [_straight(0, y.share(tick), 1, y.share(tick), "grid") for tick in y.ticks()]
     area = el(
         "svg", *grid, *drawn, class_="area", viewBox=f"0 0 {SCALE} {SCALE}", preserveAspectRatio="none", height=HEIGHT
@@ -172,7 +174,7 @@ def chart(
     return el(
         "div",
         el("div", y_label, class_="y-label"),
-        el("svg", *_upright_ticks(y), class_="y-axis", height=HEIGHT, width=52),
+        el("svg", *upright, class_="y-axis", height=HEIGHT, width=52),
         area,
         el("svg", *_ticks(x, 0.0), class_="x-axis", height=20, width="100%"),
         el("div", x_label, class_="x-label"),
@@ -232,22 +234,15 @@ def _ticks(axis: Axis, edge: float, wanted: int = 4, write: Callable[[float], st
     return drawn
 
 
-def _upright_ticks(axis: Axis) -> list[Safe]:
-    spots = [(tick, HEIGHT * (1 - axis.share(tick))) for tick in axis.ticks()]
-    return [
-        el("text", tick_text(tick), x=46, y=min(max(y + 4, 10), HEIGHT - 1), text_anchor="end")
-        for tick, y in spots
-        if -1 <= y <= HEIGHT + 1
-    ]
-
-
 def _part(x: Axis, y: Axis, part: Line | Band | Mark | Bars) -> Safe:
     if isinstance(part, Mark):
         if part.upright:
             return _straight(x.share(part.value), 0, x.share(part.value), 1, part.kind)
         return _straight(0, y.share(part.value), 1, y.share(part.value), part.kind)
     if isinstance(part, Bars):
-        return join(_bar(x, y, *row) for row in part.rows if row[2] > 0)
+        bars = [(x.share(left), x.share(right), y.share(height)) for left, right, height in part.rows if height > 0]
+        corners = [((left, 0), (left, top), (right, top), (right, 0)) for left, right, top in bars]
+        return join(el("path", d=f"M{'L'.join(_at(*at) for at in each)}Z", class_="bar") for each in corners)
     if isinstance(part, Band):
         there = [_at(x.share(px), y.share(high)) for px, _, high in part.rows]
         back = [_at(x.share(px), y.share(low)) for px, low, _ in reversed(part.rows)]
@@ -256,12 +251,6 @@ def _part(x: Axis, y: Axis, part: Line | Band | Mark | Bars) -> Safe:
     if len(set(points)) == 1:
         points.append(points[0])  # a zero-length line with round ends is a dot
     return el("path", d="M" + "L".join(points), class_=part.kind) if points else Safe("")
-
-
-def _bar(x: Axis, y: Axis, left: float, right: float, height: float) -> Safe:
-    start, end, top = x.share(left), x.share(right), y.share(height)
-    d = f"M{_at(start, 0)}L{_at(start, top)}L{_at(end, top)}L{_at(end, 0)}Z"
-    return el("path", d=d, class_="bar")
 
 
 def _straight(x1: float, y1: float, x2: float, y2: float, kind: str) -> Safe:

@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from counterpoise.display import Cell, Table, Worded, counted, p_value, shortened
-from counterpoise.evaluation.audit import ALARMS, Audit, Check
+from counterpoise.evaluation.audit import ALARMS, Audit
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.sensitivity import Bounds, Sensitivity
+from counterpoise.evaluation.wording import capital
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.plots import Axis, Band, Line, Mark, chart
 from counterpoise.report.tables import ForestRow, estimate_text, forest, page_table
@@ -17,7 +18,7 @@ from counterpoise.report.tables import ForestRow, estimate_text, forest, page_ta
 # -- The audit: a mean weight for every part of the log, against 1 -----------------------------------------------------
 
 LISTED = 40
-KINDS = {"fine": "primary", "too large": "primary", "too small": "primary"}  # others are drawn as doubtful
+SURE = {"fine", "too large", "too small"}  # others are drawn as doubtful
 
 
 def propensities(audit: Audit | None) -> Safe:
@@ -26,17 +27,22 @@ def propensities(audit: Audit | None) -> Safe:
     if audit is None or not checks:
         return Safe("")
     shown = checks[:LISTED]
-    said = f"{gist(audit).capitalize()}."
     lead = (
         "If the propensities are right, the mean weight of every part of the log is 1 (the dashed line): of a segment or a day under a "
         "target, and of 1/propensity where an action was taken, over all rows in which it could be. Intervals are 95 % ones of each part "
         "alone; an alarm allows for all looks. "
     )
-    axis = Axis.around([end for check in shown for end in (check.lower, check.upper, 1.0)])
-    rows = [_row(check) for check in shown]
-    caption = "Mean weights of the parts of the log"
-    heads = ["Part", "Mean weight", "What it says"]
+    axis, rows = Axis.around([end for check in shown for end in (check.lower, check.upper, 1.0)]), []
+    for check in shown:
+        under = "" if check.target is None else join([", under ", name_of(check.target)])
+        p = f", p {p_value(check.corrected_p)}" if check.status in ALARMS else ""
+        ends, name = (check.lower, check.upper), join([name_of(check.by), " ", name_of(check.part), under])
+        size = estimate_text(check.mean, (check.upper - check.lower) / 4.0, ends)
+        kind = "primary" if check.status in SURE else "other"
+        rows.append(ForestRow(name, check.mean, ends, size, kind, more=[f"{check.status}{p}"]))
+    caption, heads = "Mean weights of the parts of the log", ["Part", "Mean weight", "What it says"]
     table = forest([(None, rows)], axis, 1.0, caption, heads, label="Mean weights of the parts")
+    said = f"{capital(gist(audit))}."
     return join([el("p", lead, said, class_="lead"), table, left_out(len(checks), LISTED, "parts", "first places")])
 
 
@@ -46,19 +52,6 @@ def gist(audit: Audit | None) -> str:
         return ""
     alarms, parts = len(audit.alarms), len(audit.in_order)
     return f"{counted(alarms, 'alarm') if alarms else 'no alarm'} in {counted(parts, 'part')} of the log"
-
-
-def _row(check: Check) -> ForestRow:
-    under = "" if check.target is None else join([", under ", name_of(check.target)])
-    p = f", p {p_value(check.corrected_p)}" if check.status in ALARMS else ""
-    return ForestRow(
-        join([name_of(check.by), " ", name_of(check.part), under]),
-        check.mean,
-        (check.lower, check.upper),
-        estimate_text(check.mean, (check.upper - check.lower) / 4.0, (check.lower, check.upper)),
-        KINDS.get(check.status, "other"),
-        more=[f"{check.status}{p}"],
-    )
 
 
 # -- The propensity model: its calibration, and how far its propensities overlap ---------------------------------------
@@ -87,8 +80,10 @@ def propensity_model(reading: Reading) -> Safe:
     bins = [
         {"Pairs": bin_.rows, "Predicted": bin_.predicted, "Observed": bin_.observed} for bin_ in quality.calibration
     ]
+    ends = {0.0: "smallest", 1.0: "largest"}
     spread: list[dict[str, Cell]] = [
-        {"Share of rows below": Worded(q, _share(q)), "Propensity": value} for q, value in quality.quantiles
+        {"Share of rows below": Worded(q, ends.get(q, f"{100 * q:g} %")), "Propensity": value}
+        for q, value in quality.quantiles
     ]
     note = (
         f"The sample is worth about {quality.effective_rows:,.0f} of its {quality.rows:,} rows to a policy that chooses every action "
@@ -110,10 +105,6 @@ def model_gist(reading: Reading) -> str:
     return "" if quality is None else f"{quality.model} of {', '.join(quality.context)}"[:100]
 
 
-def _share(quantile: float) -> str:
-    return {0.0: "smallest", 1.0: "largest"}.get(quantile, f"{100 * quantile:g} %")
-
-
 # -- Sensitivity: what a lift could be if the propensities were wrong --------------------------------------------------
 
 LEAST, MOST = 2.0, 10.0  # up to which Γ is drawn
@@ -128,14 +119,25 @@ def sensitivity(answer: Sensitivity | None) -> Safe:
         "All estimates rest on the logged propensities. Here, the odds of every logged action may be wrong by a factor of up to Γ, in "
         "whatever way is worst: Γ = 1 says that they are right, Γ = 2 that they may be half or twice as large."
     )
-    known = [name for name in answer.targets if math.isfinite(answer.tipping(name).lift)]
-    return join(
-        [
-            el("p", lead, class_="lead"),
-            el("ul", *(el("li", el("bdi", str(answer.tipping(name)))) for name in answer.targets)),
-            el("div", *(_figure(answer, name) for name in known), class_="figures") if known else "",
-        ]
-    )
+    figures, what = [], "difference" if answer.against else "lift"
+    for target in (name for name in answer.targets if math.isfinite(answer.tipping(name).lift)):
+        rows, tips = drawn_bounds(answer, target), answer.tipping(target)
+        band = [(bounds.gamma, *bounds.lift_interval) for bounds in rows]
+        lines = [Line([(bounds.gamma, bounds.lift[side]) for bounds in rows]) for side in (0, 1)]
+        marks = [Mark(0.0), *([Mark(tips.sure, upright=True)] if 1.0 < tips.sure <= rows[-1].gamma else [])]
+        plot = chart(
+            Axis(1.0, rows[-1].gamma),
+            Axis.around([end for _, low, high in band for end in (low, high)]),
+            [Band(band), *lines, *marks],
+            says=f"Bounds of the {what} of {shortened(target)} against Γ. {tips}",
+            x_label="Γ: odds are wrong by up to this factor",
+            y_label=answer.over,
+        )
+        said = f": the least and the largest {what}, with their interval."
+        figures.append(el("figure", plot, el("figcaption", name_of(target), said)))
+    tipping = el("ul", *(el("li", el("bdi", str(answer.tipping(name)))) for name in answer.targets))
+    drawn = el("div", *figures, class_="figures") if figures else ""
+    return join([el("p", lead, class_="lead"), tipping, drawn])
 
 
 def tipping_gist(answer: Sensitivity | None, target: str) -> str:
@@ -155,27 +157,3 @@ def drawn_bounds(answer: Sensitivity, target: str) -> list[Bounds]:
     tips = answer.tipping(target).point
     last = min(max(LEAST, 1.25 * tips), MOST) if math.isfinite(tips) else LEAST
     return [answer.bounds(float(gamma), target) for gamma in np.geomspace(1.0, last, POINTS)]
-
-
-def _figure(answer: Sensitivity, target: str) -> Safe:
-    rows = drawn_bounds(answer, target)
-    tips = answer.tipping(target)
-    band = [(bounds.gamma, bounds.lift_interval.lower, bounds.lift_interval.upper) for bounds in rows]
-    lines = [Line([(bounds.gamma, bounds.lift[side]) for bounds in rows]) for side in (0, 1)]
-    marks = [Mark(0.0), *([Mark(tips.sure, upright=True)] if 1.0 < tips.sure <= rows[-1].gamma else [])]
-    return el(
-        "figure",
-        chart(
-            Axis(1.0, rows[-1].gamma),
-            Axis.around([end for _, low, high in band for end in (low, high)]),
-            [Band(band), *lines, *marks],
-            says=f"Bounds of the {answer.over.partition(' ')[0]} of {shortened(target)} against Γ. {tips}",
-            x_label="Γ: odds are wrong by up to this factor",
-            y_label=answer.over,
-        ),
-        el(
-            "figcaption",
-            name_of(target),
-            f": the least and the largest {answer.over.partition(' ')[0]}, with their interval.",
-        ),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from counterpoise.display import Name, Table, cell_text, estimate_cells
@@ -70,18 +70,15 @@ def forest(
     return scrolled(table, label or str(caption))
 
 
-def estimate_text(value: float, error: float, interval: Iterable[float], *, is_signed: bool = False) -> list[object]:
+def estimate_text(
+    value: float, error: float, interval: Sequence[float] | Interval, *, is_signed: bool = False
+) -> list[object]:
     """A value and its interval, or bounds alone, to the digits of the error."""
-    ends = list(interval)
-    cells = estimate_cells(value, error, ends, is_signed=is_signed)
-    if math.isnan(value):
-        is_known = all(map(math.isfinite, ends))
-        return (
-            [el("span", f"{cells['lower']} to {cells['upper']}", class_="range"), " (bounds)"]
-            if is_known
-            else ["not identified"]
-        )
-    return [cells["value"], " ", el("span", f"{cells['lower']} to {cells['upper']}", class_="range")]
+    cells = estimate_cells(value, error, interval, is_signed=is_signed)
+    span = el("span", f"{cells['lower']} to {cells['upper']}", class_="range")
+    if not math.isnan(value):
+        return [cells["value"], " ", span]
+    return [span, " (bounds)"] if all(map(math.isfinite, interval)) else ["not identified"]
 
 
 def page_table(table: Table, caption: str, titles: Mapping[str, Safe] | None = None) -> Safe:

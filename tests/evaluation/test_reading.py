@@ -1,5 +1,7 @@
-"""The story that every front end tells: the change against what ran, the decision, the trust and the next step."""
+"""What every front end reads and says: the change against what ran, the decision, the trust and the next step."""
 
+import math
+import pickle
 import re
 
 import numpy as np
@@ -7,7 +9,10 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.evaluation.story import story_of
+from counterpoise.diagnostics import CODES, Caveat
+from counterpoise.display import as_written, number
+from counterpoise.evaluation import wording
+from counterpoise.evaluation.reading import read
 
 N = 4000
 
@@ -41,7 +46,7 @@ def plain(phrase):
 
 def test_a_share_of_what_ran_has_the_error_of_both():
     log = shop()
-    change = story_of(cp.evaluate(log, **PARTS, target="good")).best
+    change = read(cp.evaluate(log, **PARTS, target="good")).best
     r, u = log["click"].to_numpy(), log["good"].to_numpy() / 0.5 - 1
     beta = np.cov(u * r, u, bias=True)[0, 1] / np.var(u)
     lift, ran = np.mean(u * (r - beta)), r.mean()
@@ -57,7 +62,7 @@ def test_shares_cover():
     """The share of what ran that the target gains, over many logs: within Monte Carlo error of its level."""
     runs, truth = 300, (0.9 * 0.3 + 0.1 * 0.1) / (0.5 * 0.3 + 0.5 * 0.1) - 1
     held = [
-        truth in story_of(cp.evaluate(shop(seed, 1000), **PARTS, target="good", cluster=False)).best.relative.interval
+        truth in read(cp.evaluate(shop(seed, 1000), **PARTS, target="good", cluster=False)).best.relative.interval
         for seed in range(runs)
     ]
     assert np.mean(held) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / runs)
@@ -66,55 +71,55 @@ def test_shares_cover():
 def test_clusters_have_a_wider_share():
     log = shop().with_columns(pl.col("click") * (pl.col("user") % 4 == 0))  # users who click, and users who never do
     rows, users = (
-        story_of(cp.evaluate(log, **PARTS, target="good", cluster=cluster)).best.relative.stderr
+        read(cp.evaluate(log, **PARTS, target="good", cluster=cluster)).best.relative.stderr
         for cluster in (False, "user")
     )
     assert users > rows
 
 
 def test_targets_come_best_first_and_each_has_its_decision():
-    story = story_of(cp.evaluate(shop(), **PARTS, target=["bad", "same", "good"]))
-    assert [(change.target, change.decision) for change in story.changes] == [
+    reading = read(cp.evaluate(shop(), **PARTS, target=["bad", "same", "good"]))
+    assert [(change.target, change.decision) for change in reading.changes] == [
         ("good", "better"),
         ("same", "not decided"),
         ("bad", "worse"),
     ]
-    said = plain(story.sentence())
+    said = plain(wording.sentence(reading))
     assert said.startswith("good, the best of 3: +")
     assert "Better than what ran, and you can rely on it (ok)." in said
 
 
 def test_a_policy_that_loses_is_worse_however_much_it_can_be_trusted():
-    story = story_of(cp.evaluate(shop(), **PARTS, target="bad"))
-    assert (story.best.decision, story.best.verdict.verdict) == ("worse", "ok")
-    assert "Worse than what ran, and you can rely on it (ok)." in plain(story.sentence())
-    assert story.next_steps() == ["Keep what ran."]
+    reading = read(cp.evaluate(shop(), **PARTS, target="bad"))
+    assert (reading.best.decision, reading.best.verdict.verdict) == ("worse", "ok")
+    assert "Worse than what ran, and you can rely on it (ok)." in plain(wording.sentence(reading))
+    assert wording.next_steps(reading) == ["Keep what ran."]
 
 
 def test_segments_are_against_what_ran_there():
     log = shop(days=True)
-    story = story_of(cp.evaluate(log, **PARTS, target="good", segment="country"))
-    changes = story.segments()
+    reading = read(cp.evaluate(log, **PARTS, target="good", segment="country"))
+    changes = reading.segments()
     assert [change.relative.value for change in changes] == sorted(change.relative.value for change in changes)
     for change in changes:
         rows = log.filter(pl.col("country") == change.where)
         assert change.ran == pytest.approx(rows["click"].mean())
-        alone = story_of(cp.evaluate(rows, **PARTS, target="good")).best
+        alone = read(cp.evaluate(rows, **PARTS, target="good")).best
         assert change.relative.value == pytest.approx(alone.relative.value, rel=1e-9)
         assert change.relative.interval.width > alone.relative.interval.width  # for all three at once
         assert change.rows == rows.height
-    days = story_of(cp.evaluate(log, **PARTS, target="good", segment="day")).segments()
+    days = read(cp.evaluate(log, **PARTS, target="good", segment="day")).segments()
     assert [change.where for change in days] == ["2026-03-01", "2026-03-02", "2026-03-03"]
 
 
 def test_comparisons_are_with_the_other_policy():
     log = shop()
-    story = story_of(cp.compare(log, **PARTS, target="good", against="bad"))
-    assert story.best.relative is None
-    assert story.best.decision == "better"
-    assert "Better than bad" in plain(story.sentence())
-    over = story_of(cp.compare(log, **PARTS, target="good", against="logging")).best
-    alone = story_of(cp.evaluate(log, **PARTS, target="good")).best
+    reading = read(cp.compare(log, **PARTS, target="good", against="bad"))
+    assert reading.best.relative is None
+    assert reading.best.decision == "better"
+    assert "Better than bad" in plain(wording.sentence(reading))
+    over = read(cp.compare(log, **PARTS, target="good", against="logging")).best
+    alone = read(cp.evaluate(log, **PARTS, target="good")).best
     assert over.relative.value == pytest.approx(alone.relative.value, rel=1e-9)
 
 
@@ -122,40 +127,43 @@ def test_missing_actions_lead():
     log = shop().with_columns(best=pl.lit("green"))
     mixed = log.with_columns(best=pl.when(pl.col("country") == "DE").then(pl.lit("green")).otherwise(pl.lit("red")))
     found = cp.evaluate(mixed, **PARTS, action="shown", target={"best": cp.Chosen("best")})
-    story = story_of(found)
-    assert story.best.is_bounds
-    said = plain(story.sentence())
+    reading = read(found)
+    assert reading.best.is_bounds
+    said = plain(wording.sentence(reading))
     assert said.startswith("best: between ")
     assert "of its choices are not in this log" in said
-    nothing = story_of(cp.evaluate(log, **PARTS, action="shown", target={"best": cp.Chosen("best")}))
-    assert "cannot say" in plain(nothing.sentence()) or nothing.best.is_bounds
+    nothing = read(cp.evaluate(log, **PARTS, action="shown", target={"best": cp.Chosen("best")}))
+    assert "cannot say" in plain(wording.sentence(nothing)) or nothing.best.is_bounds
 
 
 def test_what_ran_may_be_nothing():
     log = shop().with_columns(click=pl.lit(0.0))
-    story = story_of(cp.evaluate(log, **PARTS, target="good"))
-    assert story.best.relative is None
-    plain(story.sentence())
+    reading = read(cp.evaluate(log, **PARTS, target="good"))
+    assert reading.best.relative is None
+    plain(wording.sentence(reading))
     signed = shop().with_columns(click=pl.col("click") - pl.col("click").mean())
-    assert story_of(cp.evaluate(signed, **PARTS, target="good")).best.relative is None
+    assert read(cp.evaluate(signed, **PARTS, target="good")).best.relative is None
 
 
 def test_the_log_and_the_unit_are_named(tmp_path):
     shop().write_parquet(tmp_path / "clicks.parquet")
-    story = story_of(cp.evaluate(tmp_path / "clicks.parquet", **PARTS, target="good").with_unit("visit"))
-    assert plain(story.asked()) == "click per visit, had good run instead of what ran · clicks.parquet · 4,000 visits"
-    assert "per 100 visits" in plain(story.sentence())
+    reading = read(cp.evaluate(tmp_path / "clicks.parquet", **PARTS, target="good").with_unit("visit"))
+    assert (
+        plain(wording.asked(reading))
+        == "click per visit, had good run instead of what ran · clicks.parquet · 4,000 visits"
+    )
+    assert "per 100 visits" in plain(wording.sentence(reading))
     money = shop().with_columns(click=pl.col("click") * 20)
-    assert "per 100" not in plain(story_of(cp.evaluate(money, **PARTS, target="good")).sentence())
+    assert "per 100" not in plain(wording.sentence(read(cp.evaluate(money, **PARTS, target="good"))))
 
 
 def test_next_steps_name_how_much_is_needed():
-    story = story_of(cp.evaluate(shop(), **PARTS, target="good"))
-    assert any("confirm a change of this size" in step for step in story.next_steps())
+    reading = read(cp.evaluate(shop(), **PARTS, target="good"))
+    assert any("confirm a change of this size" in step for step in wording.next_steps(reading))
     near = shop(n=300).with_columns(near=pl.col("same") + 0.02 * (pl.col("good") - 0.5))
-    undecided = story_of(cp.evaluate(near, **PARTS, target="near"))
+    undecided = read(cp.evaluate(near, **PARTS, target="near"))
     if undecided.best.decision == "not decided":
-        assert undecided.next_steps()
+        assert wording.next_steps(undecided)
 
 
 def treated(n, rate, probability=0.02, seed=1):
@@ -172,9 +180,9 @@ def treated(n, rate, probability=0.02, seed=1):
 def test_so_many_rows_as_a_next_step_names_are_enough_for_ok(n, rate):
     asked = {"reward": "r", "propensity": "p", "target": "t"}
     log = treated(n, rate)
-    story = story_of(cp.evaluate(log, **asked))
-    assert {caveat.code for caveat in story.best.verdict.caveats} == {"few-carrying-rows"}
-    (step,) = story.next_steps()
+    reading = read(cp.evaluate(log, **asked))
+    assert {caveat.code for caveat in reading.best.verdict.caveats} == {"few-carrying-rows"}
+    (step,) = wording.next_steps(reading)
     rows = int(re.search(r"[\d,]+", step)[0].replace(",", ""))
     assert rows >= cp.plan(log, **asked, difference=0.01).ok_rows
     assert cp.evaluate(treated(3 * rows, rate, seed=2), **asked).verdict().verdict == "ok"
@@ -186,20 +194,20 @@ def test_what_rows_do_not_cure_is_not_answered_with_more_rows():
     for more in ({"propensity": "model", "context": "x"}, {"propensity": "p", "weight": cp.weights.Clip(1.5)}):
         result = cp.evaluate(log, **asked, **more)
         (caveat,) = result.verdict().caveats
-        assert story_of(result).next_steps() == [caveat.cure]
+        assert wording.next_steps(read(result)) == [caveat.cure]
         assert "rows" not in caveat.cure.replace("number of rows", "")
     wrong = cp.evaluate(log.with_columns(p=1 - pl.col("p")), **asked, propensity="p")
-    assert "propensity='1 - p'" in story_of(wrong).next_steps()[0]
-    assert not any("Collect" in step for step in story_of(wrong).next_steps())
+    assert "propensity='1 - p'" in wording.next_steps(read(wrong))[0]
+    assert not any("Collect" in step for step in wording.next_steps(read(wrong)))
 
 
 def test_stored_moments_still_tell_it():
     found = cp.evaluate(shop(), **PARTS, target="good")
     again = cp.evaluate(cp.LogMoments.from_json(found.moments.to_json()))
-    first, second = story_of(found), story_of(again)
+    first, second = read(found), read(again)
     assert second.best.relative.value == pytest.approx(first.best.relative.value)
     assert second.reward == "reward"
-    assert second.log == ""
+    assert wording.log_name(second) == ""
 
 
 def test_lists_and_several_rewards_and_models_tell_it():
@@ -214,26 +222,63 @@ def test_lists_and_several_rewards_and_models_tell_it():
         }
     )
     parts = {"slate": "list", "position": "position", "propensity_of": "item_at_position"}
-    story = story_of(cp.evaluate(lists, **PARTS, target="new", **parts))
-    assert story.unit == "list"
-    assert "list" in plain(story.asked())
+    reading = read(cp.evaluate(lists, **PARTS, target="new", **parts))
+    assert reading.unit == "list"
+    assert "list" in plain(wording.asked(reading))
     both = cp.evaluate(
         shop().with_columns(money=pl.col("click") * 3.0), reward=["click", "money"], propensity="p", target="good"
     )
-    assert [story_of(result).reward for result in both.by_reward.values()] == ["click", "money"]
+    assert [read(result).reward for result in both.by_reward.values()] == ["click", "money"]
     model = shop().with_columns(q=pl.lit(0.2), v=pl.lit(0.25))
     alone = cp.evaluate(model, **PARTS, target="good", model_reward="q", model_value="v", estimator="dm")
-    assert "rests on the model alone" in plain(story_of(alone).sentence())
+    assert "rests on the model alone" in plain(wording.sentence(read(alone)))
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.0, 1.3])
 def test_from_what_to_what_never_contradicts_the_change(factor):
     """Wrong propensities pull the change and the value apart; then only the change is said."""
-    story = story_of(cp.evaluate(shop().with_columns(p=pl.col("p") * factor), **PARTS, target="good"))
-    said = plain(story.sentence())
+    reading = read(cp.evaluate(shop().with_columns(p=pl.col("p") * factor), **PARTS, target="good"))
+    said = plain(wording.sentence(reading))
     if factor != 1.0:
         assert "from " not in said
         return
     size, ran, value = (float(x) for x in re.search(r"\+(\d+) %.*from ([\d.]+) to ([\d.]+)", said).groups())
     # two estimates, within an error of each other
-    assert 100 * (value / ran - 1) == pytest.approx(size, abs=100 * story.best.relative.stderr + 0.5)
+    assert 100 * (value / ran - 1) == pytest.approx(size, abs=100 * reading.best.relative.stderr + 0.5)
+
+
+UNUSUAL = {
+    "few": lambda log: log.head(40),
+    "twice": lambda log: pl.concat([log, log.head(3000)]),
+    "lost": lambda log: log.with_columns(click=pl.when(pl.int_range(pl.len()) % 7 > 0).then("click")),
+    "wrong": lambda log: log.with_columns(p=0.6 * pl.col("p")),
+}
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+def test_what_is_counted_has_the_name_that_its_readers_give_it(unusual, tmp_path):
+    """No sentence says row where each is a visit: not the answer, a caveat, a next step, a heading nor the glossary."""
+    log = UNUSUAL[unusual](pl.DataFrame(shop()))
+    result = cp.evaluate(log, **PARTS, target=["good", "bad"], key="user", drop_bad_rows=True).with_unit("visit")
+    assert result.verdict("good").caveats
+    page = result.report(tmp_path / "report.html", rows=False).read_text()
+    page = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    for text in (repr(result), page):
+        assert "visits" in text
+        words = re.sub("|".join(CODES), "", text)  # codes are the same whatever is counted
+        assert re.findall(r".{0,40}\b[Rr]ows?\b.{0,20}", words) == []
+
+
+def test_a_sentence_is_about_another_unit_without_being_rewritten():
+    caveat = Caveat("few-clusters", "<A row> of 'my row' and <rows>.", do="Pass `groups=100` for <a row>.")
+    about = caveat.of_policy("<rows>").of_units("episode").of_units("visit")
+    assert about.reason == "<rows>: A visit of 'my row' and visits. Pass groups=100 for a visit."
+    assert pickle.loads(pickle.dumps(about.reason)).render(lambda *_: "--groups").endswith("Pass --groups for a visit.")
+    assert caveat.reason == "A row of 'my row' and rows. Pass groups=100 for a row."
+
+
+def test_a_number_as_it_is_written_is_written_the_same():
+    random = np.random.default_rng(0)
+    values, errors = np.exp(random.normal(0, 8, 2000)) * random.choice([-1, 1], 2000), np.exp(random.normal(0, 5, 2000))
+    for value, error in [*zip(values, errors, strict=True), (0.125, 0.01), (0.0, 0.0), (2e13, 1.0), (math.inf, 1.0)]:
+        assert number(as_written(value, error), error) == number(value, error)
