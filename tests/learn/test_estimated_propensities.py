@@ -113,7 +113,7 @@ def test_a_search_hands_out_what_it_learned_only_if_asked(fallback):
 
 
 def test_a_lower_bound_that_takes_propensities_as_known_does_not_make_a_policy_safe():
-    from counterpoise.learn.judging import is_surely_better
+    from counterpoise.learn.hand_out import is_surely_better
 
     parts = {**PARTS, "target": {"one": cp.Always(1)}}
     known = cp.evaluate(FRAME, **parts, propensity="propensity")

@@ -203,7 +203,7 @@ def _train(
 
 def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:
     """What was learned, in words and in numbers."""
-    from counterpoise.learn.judging import doubts, how_to_get
+    from counterpoise.learn.hand_out import doubts, how_to_get
 
     result = learner.result_
     value, verdict = result[result.targets[0], "beta_ips"], result.verdict()

@@ -1,5 +1,7 @@
 """Learns a policy from a log, with PyTorch."""
 
+import warnings as _warnings
+
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
@@ -12,7 +14,7 @@ from counterpoise.learn.callbacks import EpochEnd, LogTo
 from counterpoise.learn.contenders import Direct, Reduction, portfolio
 from counterpoise.learn.files import export_onnx, load_policy
 from counterpoise.learn.forest import Forest
-from counterpoise.learn.judging import LearningWarning, judge
+from counterpoise.learn.hand_out import LearningWarning, evaluate_folds
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.options import Hardware, Optimization, Schedule, Terms
@@ -49,9 +51,9 @@ __all__ = [
     "Terms",
     "TwoTower",
     "baselines",
+    "evaluate_folds",
     "export_onnx",
     "item_features",
-    "judge",
     "learn_policy",
     "load_policy",
     "norms",
@@ -59,3 +61,11 @@ __all__ = [
     "portfolio",
     "save_policy",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name != "judge":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    text = "judge is now called evaluate_folds; the old name works until version 0.5."
+    _warnings.warn(text, FutureWarning, stacklevel=2)
+    return evaluate_folds

@@ -20,13 +20,13 @@ from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
 from counterpoise.learn.actions import Candidates, Classes
 from counterpoise.learn.callbacks import Epoch
-from counterpoise.learn.judging import (
+from counterpoise.learn.hand_out import (
     FOLDS,
     TRAINED_BEFORE,
+    Attempt,
     LearningWarning,
-    is_handed_out,
-    judge,
-    lesson_of,
+    evaluate_folds,
+    hand_out,
     remarks,
     warn,
 )
@@ -380,12 +380,32 @@ class PolicyLearner(Serves, ScikitLearn):
                 describe_columns(made, source)
                 return made
 
+            def attempt(options: Options, name: str = FOLDS) -> Attempt[Options]:
+                if not options.folds:
+                    return Attempt(options)
+                policies = fold_policies(options, source, inspection, start)
+                self.result_ = evaluate_folds(source, policies, name=name, level=options.level)
+                return Attempt(options, self.result_, imitates=options.objective == IMITATION)
+
+            def imitate() -> Attempt[Options]:
+                self.rejected_, own = self.result_, beside(options.checkpoint, IMITATION)
+                plain = replace(options, objective=IMITATION, imitation=0.0, clip=None, temperature=1.0, checkpoint=own)
+                return attempt(plain, f"imitating {FOLDS}")
+
+            def refit(options: Options) -> Policy:
+                torch.set_rng_state(random)
+                self.policy_ = start(inspection)
+                before = copy_of(self.policy_)
+                self._keep(train(options, source, inspection, self.policy_))
+                self.policy_.learned_from_ = inspection.digest
+                self.kind_ = IMITATION if options.objective == IMITATION else "learned"
+                self.remarks_ = remarks(self.policy_, source, before)
+                return self.policy_
+
             if options.folds and policy is not None and policy.learned_from_ == inspection.digest:
                 warn(LearningWarning(TRAINED_BEFORE))
             random = torch.get_rng_state()
-            chosen = self._judge(options, source, inspection, start) if options.folds else options
-            torch.set_rng_state(random)
-            self._train(chosen, source, inspection, start(inspection))
+            hand_out(source, [attempt(options)], refit, fallback=options.fallback, imitate=imitate)
         return self
 
     def _know(self, source: Source, inspection: Inspection, *, named: bool) -> None:
@@ -401,37 +421,6 @@ class PolicyLearner(Serves, ScikitLearn):
             self.feature_names_in_ = np.array(self.context_, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-
-    def _judge(
-        self, options: Options, source: Source, inspection: Inspection, make: Callable[[Inspection], Policy]
-    ) -> Options:
-        """Judge the policies of the folds, and return the options of the policy to hand out: those asked for, or those of an imitation."""
-
-        def result_of(options: Options, name: str) -> Result:
-            return judge(source, fold_policies(options, source, inspection, make), name=name, level=options.level)
-
-        self.result_ = result_of(options, FOLDS)
-        if options.objective == IMITATION or is_handed_out(self.result_, options.fallback):
-            return options
-        self.rejected_ = self.result_
-        options = replace(
-            options,
-            objective=IMITATION,
-            imitation=0.0,
-            clip=None,
-            temperature=1.0,
-            checkpoint=beside(options.checkpoint, IMITATION),
-        )
-        self.result_ = result_of(options, f"imitating {FOLDS}")
-        return options
-
-    def _train(self, options: Options, source: Source, inspection: Inspection, policy: Policy) -> None:
-        self.policy_, before = policy, copy_of(policy)
-        self._keep(train(options, source, inspection, policy))
-        policy.learned_from_ = inspection.digest
-        policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
-        self.kind_ = IMITATION if options.objective == IMITATION else "learned"
-        self.remarks_ = remarks(policy, source, before)
 
     def _keep(self, trained: Trained) -> None:
         """Remember how a run went."""

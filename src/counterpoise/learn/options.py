@@ -56,7 +56,7 @@ Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Check = Callable[[str, object], Any]  # an option's name and value → its value as training reads it
 
 
-def whole(name: str, value: object, least: int) -> int:
+def whole_number(name: str, value: object, least: int) -> int:
     """A whole number, from any library; 1.5 must be a mistake, so it is not rounded."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
         raise OptionError(f"{name} must be a whole number of at least {least}; found {value!r}.")
@@ -160,7 +160,7 @@ def _callbacks(name: str, value: object) -> tuple[Callback, ...]:
 _from_0 = partial(number, says="be 0 or more", allowed=lambda x: 0 <= x < math.inf)
 _above_0 = partial(number, says="be above 0", allowed=lambda x: 0 < x < math.inf)
 _above_0_or_none = maybe(partial(number, says="be above 0, or None", allowed=lambda x: 0 < x < math.inf))
-_count = maybe(partial(whole, least=1))
+_count = maybe(partial(whole_number, least=1))
 _decay = partial(number, says="lie in [0, 1]", allowed=lambda x: 0 <= x <= 1)
 _share = partial(number, says="lie in [0, 1), as it is a share of the rows", allowed=lambda x: 0 <= x < 1)
 
@@ -265,7 +265,7 @@ class Schedule(Group):
     batch_size: int | None = option(1024, _count, fixed=True)
     epochs: int | None = option(None, _count)
     holdout: float = option(0.1, _share, fixed=True)
-    patience: int | None = option(None, maybe(partial(whole, least=0)))
+    patience: int | None = option(None, maybe(partial(whole_number, least=0)))
     checkpoint: str | PathLike[str] | None = option(None, maybe(_file))
     callbacks: Sequence[Callback] | None = option(None, _callbacks)
     progress: bool | None = option(None)
@@ -341,10 +341,10 @@ class Options(Terms, Optimization, Schedule, Hardware):
     policy: Policy | Callable[..., Policy] | None = option(None)
     n_actions: int | None = option(None, _count)
     temperature: float | Literal["auto"] = option(1.0, _temperature)
-    folds: int = option(3, lambda name, value: 0 if value in (None, 0) else whole(name, value, least=2))
+    folds: int = option(3, lambda name, value: 0 if value in (None, 0) else whole_number(name, value, least=2))
     fallback: Fallback = option("warn", partial(choice, choices=get_args(Fallback)))
     level: float = option(0.95, passes(check_level), fixed=True)
-    seed: int = option(0, partial(whole, least=0), fixed=True)
+    seed: int = option(0, partial(whole_number, least=0), fixed=True)
     fold: int | None = option(None, fixed=True)  # whose rows are left alone
     # as they are once they are checked
     banditnet_lambda: float | tuple[float, ...] | None

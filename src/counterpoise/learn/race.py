@@ -22,7 +22,7 @@ from counterpoise.estimators.weighted import beta_ips
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.contenders import Contender, Rest
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
-from counterpoise.learn.judging import TWICE, doubts, how_to_get
+from counterpoise.learn.hand_out import TWICE, doubts, how_to_get
 from counterpoise.learn.policies import as_policy
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
@@ -409,7 +409,7 @@ class Race:
         """The lower bound on the value of what was chosen for every fold, by the rows that `certify` returned.
 
         It holds for independent rows: there is none where rows belong to clusters, or share a context. That the folds share rows, as
-        `counterpoise.learn.judging.lift_interval` explains, is allowed for.
+        `counterpoise.learn.hand_out.lift_interval` explains, is allowed for.
         """
         if self.rows.unit is not None:
             return -math.inf

@@ -14,7 +14,7 @@ from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import places
-from counterpoise.learn.judging import is_handed_out, lesson_of
+from counterpoise.learn.hand_out import Attempt, hand_out
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.lists import ListSource, LoggedLists, judged_log, refuse_depth
 from counterpoise.learn.options import (
@@ -183,11 +183,10 @@ class RankingLearner(PolicyLearner):
             self.policy_ = policy
             self._keep(train(options, source, inspection, policy, logged_lists(policy, source)))
         if options.holdout:
-            self.result_ = evaluate(
-                judged_log(source), target={LEARNED: policy}, weight=source.weight, level=options.level, progress=False
-            )
-            is_handed_out(self.result_, options.fallback)
-        policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
+            target, lists = {LEARNED: policy}, judged_log(source)
+            self.result_ = evaluate(lists, target=target, weight=source.weight, level=options.level, progress=False)
+        attempt = Attempt(policy, getattr(self, "result_", None))
+        hand_out(source, [attempt], lambda policy: policy, fallback=options.fallback)
         return self
 
     sample = delegated(PlackettLuce.sample)  # type: ignore[arg-type]
