@@ -14,7 +14,7 @@ from messages import refuses
 import counterpoise as cp
 import counterpoise.learn.source as sources
 from counterpoise.errors import CounterpoiseError, OptionError
-from counterpoise.learn import LearningWarning, PolicyLearner, RankingLearner, judge, portfolio
+from counterpoise.learn import LearningWarning, PolicyLearner, RankingLearner, evaluate_folds, portfolio
 from counterpoise.log.log import Log
 
 pytest.importorskip("sklearn")
@@ -144,7 +144,7 @@ def test_clusters_gaps_and_arrays_are_learned_from_too():
     }
     made = learner(fallback="imitate").fit(**arrays, propensity="model")
     assert "estimated-propensities" in codes(made.result_.verdict())
-    judged = judge(Log(FRAME, **PARTS, propensity=MODEL), [made.policy_, made.policy_])
+    judged = evaluate_folds(Log(FRAME, **PARTS, propensity=MODEL), [made.policy_, made.policy_])
     assert "estimated-propensities" in codes(judged.verdict())
     with refuses(OptionError):  # scikit-learn's y has no room for a model
         learner().fit(FRAME.select("x", "y"), FRAME.select("action", "reward"), propensity="model")

@@ -16,7 +16,6 @@ from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import places
 from counterpoise.learn.hand_out import Attempt, hand_out
 from counterpoise.learn.learner import PolicyLearner
-from counterpoise.learn.lists import ListSource, LoggedLists, judged_log, refuse_depth
 from counterpoise.learn.options import (
     Fallback,
     Hardware,
@@ -32,7 +31,8 @@ from counterpoise.learn.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.policies import default_policy
 from counterpoise.learn.policy import delegated
 from counterpoise.learn.rows import Split
-from counterpoise.learn.source import Inspection, inspect
+from counterpoise.learn.source import Inspection, Source, inspect
+from counterpoise.learn.steps import LoggedLists
 from counterpoise.learn.training import IMITATION, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
@@ -170,7 +170,12 @@ class RankingLearner(PolicyLearner):
             )
         lists.need_only("RankingLearner")
         check_direction(lists)
-        source = ListSource(lists, list_weight(weight, lists), Split(options.holdout, options.seed + 2**31))
+        source = Source(
+            lists,
+            fills_gaps=False,
+            weight=list_weight(weight, lists),
+            kept_apart=Split(options.holdout, options.seed + 2**31),
+        )
         inspection = inspect(source, None, options.split)
         self._know(source, inspection, named=not lists.is_arrays)
         with torch.random.fork_rng(devices=[]):
@@ -181,9 +186,13 @@ class RankingLearner(PolicyLearner):
             source.number(inspection.ids)
             policy.context_, policy.action_ = self.context_, self.action_
             self.policy_ = policy
-            self._keep(train(options, source, inspection, policy, logged_lists(policy, source)))
+            settings = {
+                "weight": type(source.weight).__name__, "propensity_of": lists.propensity_of, "slots": policy.slots,
+            }  # fmt: skip
+            logged = LoggedLists(policy, source.weight, source.shares, settings)
+            self._keep(train(options, source, inspection, policy, logged))
         if options.holdout:
-            target, lists = {LEARNED: policy}, judged_log(source)
+            target, lists = {LEARNED: policy}, source.log_apart()
             self.result_ = evaluate(lists, target=target, weight=source.weight, level=options.level, progress=False)
         attempt = Attempt(policy, getattr(self, "result_", None))
         hand_out(source, [attempt], lambda policy: policy, fallback=options.fallback)
@@ -193,24 +202,19 @@ class RankingLearner(PolicyLearner):
     list_probabilities = delegated(PlackettLuce.list_probabilities)
 
 
-def logged_lists(policy: PlackettLuce, source: ListSource) -> LoggedLists:
-    """The lists of a source as training sees them: with a baseline for every position, or for the list as a whole."""
-    settings: dict[str, object] = {
-        "weight": type(source.weight).__name__,
-        "propensity_of": source.log.propensity_of,
-        "slots": policy.slots,
-    }
-    return LoggedLists(policy, source.weight, source.shares, settings)
-
-
-def _policy(options: Options, source: ListSource, inspection: Inspection) -> PlackettLuce:
+def _policy(options: Options, source: Source, inspection: Inspection) -> PlackettLuce:
     """The policy to train: the one that was given, if it knows the items and has the slots, or a linear one."""
     assert source.memory is not None
     depth = source.memory.action.shape[1]
     policy = deepcopy(options.policy)  # so that fitting twice is fitting once
     if not isinstance(policy, PlackettLuce):
         items = options.n_actions or inspection.n_actions
-        refuse_depth(depth, items)
+        if depth > items:
+            raise LogError(
+                f"lists have up to {depth} positions, and there are only {items:,} items, so some are shown twice in a list, which a "
+                "ranking policy never does.",
+                do="Look at the top of the lists, such as `where='position <= 3'`.",
+            )
         policy = PlackettLuce(default_policy(inspection.columns, items), depth)
         policy.actions_ = inspection.ids if options.n_actions is None else None
     policy.check_width(len(source.names.context))

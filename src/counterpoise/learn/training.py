@@ -308,9 +308,10 @@ class Epochs(Course):
 
     def _select(self) -> None:
         """Keep the epoch with the largest score on the held-out rows; stop if that was long ago."""
-        history, best, order = self.state.history, self.state.best_epoch, self.training.logged.order
+        history, best, by_value = self.state.history, self.state.best_epoch, self.training.logged.ties_go_by_value
         first = not self.options.holdout or not best or math.isnan(history[best - 1].score)
-        if first or order(history[-1]) > order(history[best - 1]):
+        new, old = ((epoch.score, epoch.value if by_value else 0.0) for epoch in (history[-1], history[best - 1]))
+        if first or new > old:
             self.state.best, self.state.best_epoch = copy_of(self.state.policy), len(history)
         elif self.patience is not None and len(history) - best >= self.patience:
             self.state.is_stopped = True
