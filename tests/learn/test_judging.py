@@ -10,7 +10,7 @@ import counterpoise.learn.source as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
-from counterpoise.learn import LearningWarning, LinearSoftmax, PolicyLearner
+from counterpoise.learn import LearningWarning, LinearSoftmax, PolicyLearner, RunningBaseline
 from counterpoise.learn.hand_out import Attempt, doubts, evaluate_folds, hand_out, is_surely_better
 from counterpoise.log.groups import folds_of
 from counterpoise.log.log import Log
@@ -173,7 +173,9 @@ def test_what_is_surely_better_is_handed_out_and_the_rest_by_the_fallback(fallba
             assert handed_out(Attempt(first, other), Attempt(second, other)) == (second, None)
 
 
-def test_the_old_name_of_evaluate_folds_works_with_a_warning():
+def test_old_names_work_with_a_warning():
     with pytest.warns(FutureWarning, match="judge is now called evaluate_folds"):
         from counterpoise.learn import judge
-    assert judge is evaluate_folds
+    with pytest.warns(FutureWarning, match="baselines is now called objectives"):
+        from counterpoise.learn import baselines
+    assert (judge, baselines.RunningBaseline) == (evaluate_folds, RunningBaseline)

@@ -19,7 +19,7 @@ from counterpoise.errors import OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
 from counterpoise.learn.actions import Candidates, Classes
-from counterpoise.learn.callbacks import Epoch
+from counterpoise.learn.checkpoints import Epoch
 from counterpoise.learn.hand_out import (
     FOLDS,
     TRAINED_BEFORE,
@@ -46,8 +46,7 @@ from counterpoise.learn.options import (
 )
 from counterpoise.learn.policies import describe_columns, known_actions, new_policy, standardize
 from counterpoise.learn.policy import Contexts, Policy, Serves
-from counterpoise.learn.reward_models import RewardModels
-from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
+from counterpoise.learn.source import Inspection, RewardModels, Source, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, Trained, beside, copy_of, fold_policies, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log

@@ -17,7 +17,7 @@ from torch import nn
 
 from counterpoise.errors import LogError, OptionError
 from counterpoise.intervals import check_level
-from counterpoise.learn.callbacks import Callback
+from counterpoise.learn.checkpoints import Callback
 from counterpoise.learn.kernels import Precision
 from counterpoise.learn.norms import Norms, is_split
 from counterpoise.learn.objectives import Objective, objective_of

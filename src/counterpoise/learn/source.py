@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import reduce
 
 import narwhals as nw
 import numpy as np
@@ -47,17 +47,16 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
+from counterpoise.models.reward import Predict, as_reward, fit_numbers
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
 from counterpoise.readers.formats import check, is_foreign
 from counterpoise.readers.policies import complete
 from counterpoise.weights.lists import ListWeight, PseudoInverse
 
-if TYPE_CHECKING:
-    from counterpoise.learn.reward_models import RewardModels
-
 CHUNK = 2**18  # rows of a file in memory at a time
 NUMBER = "counterpoise row"  # the column of a row's number in the log
+FOLDS = 3  # of reward models, where nothing is evaluated in folds
 SAMPLED = 20_000  # first rows in which the columns of a context are tried as a model of the reward, as the doctor does
 
 Good = NDArray[np.bool_]
@@ -554,6 +553,79 @@ def _too_large(row: pl.DataFrame, names: TrainingColumns) -> LogError:
         f"training is in single precision, which cannot hold {largest:g}, found in column {lost[0]!r}.",
         do="Rescale the column, or leave such rows out.",
     )
+
+
+# -- Reward models: fitted on some rows of a log, they predict the rewards of all actions on others ------------------------
+
+
+def reward_model(model: object, rows: Rows, n_actions: int, seed: int) -> Predict:
+    """A model of `counterpoise.models`, fitted on rows: from contexts to the rewards of all actions."""
+    context, action = rows.context.cpu().numpy(), rows.action.cpu().numpy()
+    return fit_numbers(model, context, action, rows.reward.double().cpu().numpy(), n_actions, seed)
+
+
+class RewardModels:
+    """Cross-fitted reward models of a log in memory or in files.
+
+    A row is predicted by a model fitted on other folds, which has seen no row of the fold that judges the policy either. Models
+    are fitted when they are first needed, on at most `Reward.sample` rows spread over the log, and predict chunk by chunk.
+    """
+
+    def __init__(self, source: Source, rows: int, n_actions: int, model: object, folds: int, seed: int) -> None:
+        if folds == 2:
+            raise OptionError(
+                "a reward model with `folds=2` has no rows left to learn from.", do="Pass `folds=3` or more."
+            )
+        self.source, self.n_actions, self.model, self.seed = source, n_actions, model, seed
+        self.folds = folds or FOLDS
+        self._step = math.ceil(rows / as_reward(model).sample)
+        self._sample: tuple[Rows, NDArray[np.int64]] | None = None
+        self._models: dict[frozenset[int], Predict] = {}
+        self._tables: dict[int | None, Tensor] = {}
+
+    def digest(self, of_log: str) -> str:
+        """A digest of the log and the model together, so that a checkpoint of another model is refused."""
+        return hashlib.sha256(f"{of_log} {as_reward(self.model)!r}".encode()).hexdigest()[:16]
+
+    def with_predictions(self, start: int, rows: Rows, without: int | None) -> Rows:
+        """The rows of a chunk with the rewards that are predicted for all actions, by models that have not seen the fold `without`."""
+        if without in self._tables:
+            return replace(rows, model_rewards=self._tables[without])
+        folds, table = self.source.folds(start, rows, self.folds), torch.empty(len(rows), self.n_actions)
+        for fold in range(self.folds):
+            own = np.flatnonzero(folds == fold)
+            if len(own):
+                left_out = frozenset({fold} if without is None else {fold, without})
+                table[own] = torch.as_tensor(self._without(left_out)(rows.context[own].cpu().numpy())).float()
+        table = table.to(rows.context.device)
+        if self.source.files is None:  # files may be larger than memory
+            self._tables = {without: table}
+        return replace(rows, model_rewards=table)
+
+    def _without(self, folds: frozenset[int]) -> Predict:
+        if folds not in self._models:
+            rows, theirs = self._sampled()
+            kept = ~np.isin(theirs, list(folds))
+            if not kept.any():
+                raise LogError(
+                    "there are too few rows or clusters for a reward model: some folds have none to learn from."
+                )
+            self._models[folds] = reward_model(self.model, rows.take(torch.as_tensor(kept)), self.n_actions, self.seed)
+        return self._models[folds]
+
+    def _sampled(self) -> tuple[Rows, NDArray[np.int64]]:
+        """The rows that models are fitted on, and their folds."""
+        if self._sample is None:
+            parts = []
+            for start in self.source.starts:
+                rows = self.source.logged(start)
+                some = slice(-self.source.before(start) % self._step, None, self._step)
+                parts.append((rows.take(some), self.source.folds(start, rows, self.folds)[some]))
+            self._sample = (
+                reduce(Rows.followed_by, (rows for rows, _ in parts)),
+                np.concatenate([folds for _, folds in parts]),
+            )
+        return self._sample
 
 
 # -- the first look at a log, which checks every row and finds out what training must know before it starts -------------

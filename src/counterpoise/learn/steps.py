@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.learn.actions import among, are_few, logits_at
-from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
 from counterpoise.learn.blocks import ItemScores
 from counterpoise.learn.criterion import HeldOut, held_out_actions, held_out_lists
 from counterpoise.learn.norms import (
@@ -33,7 +32,7 @@ from counterpoise.learn.norms import (
     needed,
     squared_sum,
 )
-from counterpoise.learn.objectives import OBJECTIVES, Objective
+from counterpoise.learn.objectives import OBJECTIVES, Objective, RunningBaseline, baseline_of, gradient_sums
 from counterpoise.learn.plackett_luce import ABSENT, PlackettLuce, at_slots, pools, prefix_products
 from counterpoise.learn.policy import Policy, serving
 from counterpoise.learn.rows import Batch, Rows

@@ -17,12 +17,10 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError, TrainingError, verbatim
 from counterpoise.estimators.weighted import snips
-from counterpoise.learn.baselines import RunningBaseline
-from counterpoise.learn.callbacks import Epoch, EpochEnd
-from counterpoise.learn.checkpoints import RunState, restore_checkpoint, save_checkpoint, settings_of
+from counterpoise.learn.checkpoints import Epoch, EpochEnd, RunState, restore_checkpoint, save_checkpoint, settings_of
 from counterpoise.learn.criterion import held_out_actions, moments_of
 from counterpoise.learn.norms import Norms, default_norms, is_split
-from counterpoise.learn.objectives import Objective, Rewards
+from counterpoise.learn.objectives import Objective, Rewards, RunningBaseline
 from counterpoise.learn.optimizers import advance, scheduler_of
 from counterpoise.learn.options import Options
 from counterpoise.learn.policy import Policy
