@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
@@ -148,44 +148,40 @@ SHOWN = 4  # differences listed in an error
 
 def settings_of(state: RunState, log: Inspection) -> dict[str, object]:
     """What must be the same for a run to be continued, beyond its options: policy, log, optimizer and scheduler."""
-    return (
-        {
-            "policy": type(state.policy).__name__,
-            "n_actions": log.n_actions,
-            "rows": log.rows,
-            "digest of the log": log.digest,
-        }
-        | _of_optimizer(state.optimizer)
-        | _of_scheduler(state.scheduler)
-        | _of_policy(state.policy)
-    )
-
-
-def _of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, object]:
-    """The optimizer's class, and all options of all groups of parameters."""
-    groups = optimizer.param_groups
-    settings: dict[str, object] = {"optimizer": type(optimizer).__name__}
-    settings["optimizer's division into groups of parameters"] = [len(group["params"]) for group in groups]
+    policy, groups = state.policy, state.optimizer.param_groups
+    settings: dict[str, object] = {
+        "policy": type(policy).__name__,
+        "n_actions": log.n_actions,
+        "rows": log.rows,
+        "digest of the log": log.digest,
+        "optimizer": type(state.optimizer).__name__,
+        "optimizer's division into groups of parameters": [len(group["params"]) for group in groups],
+    }
     for k, group in enumerate(groups):
         where = f" of group {k + 1}" if k else ""
         settings |= {f"optimizer's {name}{where}": plain(group[name]) for name in sorted(group.keys() - HOW)}
-    return settings
-
-
-def _of_scheduler(scheduler: LRScheduler | None) -> dict[str, object]:
-    """The scheduler's class and options, before its first epoch."""
-    if scheduler is None:
-        return {}
-    settings = {f"scheduler's {name}": plain(value) for name, value in sorted(scheduler.state_dict().items())}
-    return {"scheduler": type(scheduler).__name__} | settings
-
-
-def _of_policy(policy: Policy) -> dict[str, object]:
-    """The policy's layers with their options, its precision, and the numbers that training leaves alone."""
-    settings: dict[str, object] = {f"layer {name!r}": text for name, text in _layers(policy)}
+    if state.scheduler is not None:  # as it is before its first epoch
+        settings["scheduler"] = type(state.scheduler).__name__
+        parts = sorted(state.scheduler.state_dict().items())
+        settings |= {f"scheduler's {name}": plain(value) for name, value in parts}
+    for name, layer in policy.named_modules():
+        own = [f"{part} {tuple(tensor.shape)}" for part, tensor in layer.named_parameters(recurse=False)]
+        if name and next(layer.children(), None) is None:
+            settings[f"layer {name!r}"] = re.sub(r" at 0x[0-9a-f]+", "", " ".join(repr(layer).split()))
+        elif own:
+            settings[f"layer {name or 'itself'!r}"] = f"{type(layer).__name__} with {', '.join(own)}"
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in policy.state_dict().values()}
     settings["precision"] = ", ".join(sorted(kinds))
-    settings["digest of what the policy does not learn"] = _digest(_fixed(policy))
+    # frozen parameters and buffers, such as the features of items, but not the averages that some layers keep
+    fixed = [(name, parameter) for name, parameter in policy.named_parameters() if not parameter.requires_grad]
+    for place, layer in policy.named_modules():
+        if not isinstance(layer, ACROSS_ROWS):
+            fixed += [(f"{place}.{name}", buffer) for name, buffer in layer.named_buffers(recurse=False)]
+    digest = hashlib.sha256()
+    for name, tensor in fixed:
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    settings["digest of what the policy does not learn"] = digest.hexdigest()[:16]
     return settings
 
 
@@ -206,33 +202,6 @@ def plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(name): plain(part) for name, part in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
-
-
-def _layers(policy: Policy) -> Iterator[tuple[str, str]]:
-    for name, layer in policy.named_modules():
-        own = [f"{part} {tuple(tensor.shape)}" for part, tensor in layer.named_parameters(recurse=False)]
-        if name and next(layer.children(), None) is None:
-            yield name, re.sub(r" at 0x[0-9a-f]+", "", " ".join(repr(layer).split()))
-        elif own:
-            yield name or "itself", f"{type(layer).__name__} with {', '.join(own)}"
-
-
-def _fixed(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Frozen parameters and buffers, such as the features of items, but not the averages that some layers keep."""
-    for name, parameter in policy.named_parameters():
-        if not parameter.requires_grad:
-            yield name, parameter
-    for place, layer in policy.named_modules():
-        if not isinstance(layer, ACROSS_ROWS):
-            yield from ((f"{place}.{name}", buffer) for name, buffer in layer.named_buffers(recurse=False))
-
-
-def _digest(tensors: Iterator[tuple[str, Tensor]]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in tensors:
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:16]
 
 
 # -- Checkpoints: everything a run needs to resume after it was killed, as if nothing had happened ---------------------
@@ -294,7 +263,17 @@ def restore_checkpoint(path: str | PathLike[str], state: RunState, settings: dic
             moments["state"].setdefault(int(index), {})[part] = tensor
         try:
             torch.Generator().set_state(tensors["random"])  # to see whether it can be
-            _reschedule(file, state, history, moments)
+            if state.scheduler is not None:  # back where it was, which must give the same learning rates
+                replay(state.scheduler, [epoch.value for epoch in history])
+                saved, now = (
+                    [plain(group["lr"]) for group in groups]
+                    for groups in (moments["param_groups"], state.optimizer.param_groups)
+                )
+                if saved != now:
+                    raise PolicyFileError(
+                        f"{str(path)!r} has the learning rates {saved} after {len(history):,} epochs, and the scheduler comes to {now}.",
+                        do="Use a scheduler that goes by epochs and held-out values alone, or start again with another checkpoint.",
+                    )
             state.optimizer.load_state_dict(moments)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise file.damaged(
@@ -324,33 +303,29 @@ def _check_run(file: TensorFile, settings: Mapping[str, object], epochs: int) ->
             f"{path!r} is the checkpoint of another run: {apart}.",
             do="Go on with the old settings, move the file away, or name another checkpoint.",
         )
-    history, best_epoch, is_stopped = _progress_of(file)
-    done = len(history)
+    names = {part.name for part in fields(Epoch)}
+    match file.description.get("progress"):
+        case {"done": done, "history": list(reports), "best": int(best), "stopped": bool(stopped), **more} if (
+            not more
+            and all(isinstance(epoch, dict) and epoch.keys() == names for epoch in reports)
+            and all(
+                isinstance(value, str) if name == "verdict" else _is_number(value)
+                for epoch in reports
+                for name, value in epoch.items()
+            )
+            and [epoch["epoch"] for epoch in reports] == list(range(1, len(reports) + 1))
+            and _is_count(done, len(reports), len(reports))
+            and _is_count(best, min(1, len(reports)), len(reports))
+        ):
+            history = [Epoch(**epoch) for epoch in reports]
+        case _:
+            raise file.damaged("its account of the epochs done does not add up")
     if done > epochs:
         raise PolicyFileError(
             f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} you asked for.",
             do=f"Pass `epochs={done}` or more, or name another checkpoint.",
         )
-    return history, best_epoch, is_stopped
-
-
-def _progress_of(file: TensorFile) -> tuple[list[Epoch], int, bool]:
-    names = {part.name for part in fields(Epoch)}
-    match file.description.get("progress"):
-        case {"done": done, "history": list(epochs), "best": int(best), "stopped": bool(stopped), **more} if (
-            not more
-            and all(isinstance(epoch, dict) and epoch.keys() == names for epoch in epochs)
-            and all(
-                isinstance(value, str) if name == "verdict" else _is_number(value)
-                for epoch in epochs
-                for name, value in epoch.items()
-            )
-            and [epoch["epoch"] for epoch in epochs] == list(range(1, len(epochs) + 1))
-            and _is_count(done, len(epochs), len(epochs))
-            and _is_count(best, min(1, len(epochs)), len(epochs))
-        ):
-            return [Epoch(**epoch) for epoch in epochs], best, stopped
-    raise file.damaged("its account of the epochs done does not add up")
+    return history, best, stopped
 
 
 def _moments_of(file: TensorFile, state: RunState) -> dict[str, Any]:
@@ -372,21 +347,6 @@ def _moments_of(file: TensorFile, state: RunState) -> dict[str, Any]:
     if not isinstance(rest, dict) or not rest.keys() <= known or not all(isinstance(v, dict) for v in rest.values()):
         raise file.damaged("part of its optimizer's state belongs to no parameter")
     return {"param_groups": groups, "state": {int(index): dict(values) for index, values in rest.items()}}
-
-
-def _reschedule(file: TensorFile, state: RunState, history: list[Epoch], moments: Mapping[str, Any]) -> None:
-    """Put the scheduler back where it was, and check that it gives the same learning rates."""
-    if state.scheduler is None:
-        return
-    replay(state.scheduler, [epoch.value for epoch in history])
-    saved, now = (
-        [plain(group["lr"]) for group in groups] for groups in (moments["param_groups"], state.optimizer.param_groups)
-    )
-    if saved != now:
-        raise PolicyFileError(
-            f"{str(file.path)!r} has the learning rates {saved} after {len(history):,} epochs, and the scheduler comes to {now}.",
-            do="Use a scheduler that goes by epochs and held-out values alone, or start again with another checkpoint.",
-        )
 
 
 def _check_stored(file: TensorFile, state: RunState) -> None:

@@ -7,8 +7,9 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -64,8 +65,34 @@ def load_policy(
     3
     """
     with opened(path) as file:
-        config = _config(file)
-        build = _into(file, config["kind"], make, module) or make or KINDS.get(config["kind"])
+        form, config = file.description.get("format"), file.description.get("config")
+        if form not in (FORMAT, WIDER):
+            raise PolicyFileError(
+                f"{str(path)!r} is {str(form)[:50]!r}, not a policy of this version ({FORMAT!r}).",
+                do="Name another file, or save the policy again.",
+            )
+        parts: dict[str, type] = {"kind": str, "arguments": dict, "context": list}
+        if not isinstance(config, dict) or not all(isinstance(config.get(name), kind) for name, kind in parts.items()):
+            raise file.damaged("it does not say which policy it contains")
+        if not all(isinstance(name, str) for name in config["context"]):
+            raise file.damaged("the names of its columns are not text")
+        is_module = config["kind"] == ModulePolicy.__name__
+        if module is None and is_module and make is None:
+            raise PolicyFileError(
+                f"{str(path)!r} has the weights of a module of your own, without the module.",
+                do="Pass `module=`, one with the same layers.",
+            )
+        if module is not None and make is not None:
+            raise OptionError("you passed both `make=` and `module=`.", do="Pass one.")
+        if module is not None and not is_module:
+            raise OptionError(
+                f"{str(path)!r} contains a {config['kind']}, which needs no module.", do="Leave out `module=`."
+            )
+        if module is not None and not isinstance(module, nn.Module):
+            raise OptionError(f"`module=` must be a torch.nn.Module; found {type(module).__name__}.")
+        build = make or KINDS.get(config["kind"])
+        if module is not None:
+            build = partial(ModulePolicy, module)
         if build is None:
             raise PolicyFileError(
                 f"{str(path)!r} contains a {config['kind']}, which counterpoise does not know.",
@@ -84,74 +111,26 @@ def load_policy(
         policy.load_state_dict(tensors)
         try:
             policy.actions_ = names_of(named) if named is not None else None if ids is None else ids.numpy()
-            _restore_columns(policy, config)
+            if config.get("encoding") is not None:
+                policy.encoding_ = Encoder.of_description(config["encoding"])
+                if list(policy.encoding_.names) != config["context"]:
+                    raise ValueError("its encoding is of other columns than its context")
+            if config.get("lesson") is not None:
+                policy.lesson_ = Lesson.from_plain(config["lesson"])
+            for part in ("candidates", "action"):
+                if not isinstance(config.get(part), str | None):
+                    raise ValueError(f"the name of its {part} is not text")
+            policy.candidates_ = config.get("candidates")
+            if "action" in config:  # else nothing is set, so that a state knows the policy of an older file again
+                policy.action_ = config["action"]
             policy.check_context(config["context"])
-            _check_trees(policy)
+            for forest in policy.modules():
+                if isinstance(forest, Forest):
+                    forest.scores.check(forest.context_dimension or 0)
         except (OptionError, ValueError) as error:
             raise file.damaged(str(error).rstrip(".")) from error
     policy.context_, policy.temperature = tuple(config["context"]), _temperature(file, config.get("temperature", 1.0))
     return policy.eval()
-
-
-def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
-    """Give a policy what its file says about its columns; a ValueError if that makes no sense."""
-    if config.get("encoding") is not None:
-        policy.encoding_ = Encoder.of_description(config["encoding"])
-        if list(policy.encoding_.names) != config["context"]:
-            raise ValueError("its encoding is of other columns than its context")
-    if config.get("lesson") is not None:
-        policy.lesson_ = Lesson.from_plain(config["lesson"])
-    for part in ("candidates", "action"):
-        if not isinstance(config.get(part), str | None):
-            raise ValueError(f"the name of its {part} is not text")
-    policy.candidates_ = config.get("candidates")
-    if "action" in config:  # else nothing is set, so that a state knows the policy of an older file again
-        policy.action_ = config["action"]
-
-
-def _check_trees(policy: Policy) -> None:
-    """Check the trees of a forest, even inside another policy."""
-    for part in policy.modules():
-        if isinstance(part, Forest):
-            part.scores.check(part.context_dimension or 0)
-
-
-def _into(
-    file: TensorFile, kind: str, make: Callable[..., Policy] | None, module: nn.Module | None
-) -> Callable[..., Policy] | None:
-    """A function that turns the user's module into a policy, if the file has the weights of one."""
-    if module is None:
-        if kind == ModulePolicy.__name__ and make is None:
-            raise PolicyFileError(
-                f"{str(file.path)!r} has the weights of a module of your own, without the module.",
-                do="Pass `module=`, one with the same layers.",
-            )
-        return None
-    if make is not None:
-        raise OptionError("you passed both `make=` and `module=`.", do="Pass one.")
-    if kind != ModulePolicy.__name__:
-        raise OptionError(f"{str(file.path)!r} contains a {kind}, which needs no module.", do="Leave out `module=`.")
-    if not isinstance(module, nn.Module):
-        raise OptionError(f"`module=` must be a torch.nn.Module; found {type(module).__name__}.")
-    own = module
-    return lambda n_actions: ModulePolicy(own, n_actions)
-
-
-def _config(file: TensorFile) -> dict[str, Any]:
-    """What the file says about its policy, with each part checked for its type."""
-    form = file.description.get("format")
-    if form not in (FORMAT, WIDER):
-        raise PolicyFileError(
-            f"{str(file.path)!r} is {str(form)[:50]!r}, not a policy of this version ({FORMAT!r}).",
-            do="Name another file, or save the policy again.",
-        )
-    config = file.description.get("config")
-    parts: dict[str, type] = {"kind": str, "arguments": dict, "context": list}
-    if not isinstance(config, dict) or not all(isinstance(config.get(name), kind) for name, kind in parts.items()):
-        raise file.damaged("it does not say which policy it contains")
-    if not all(isinstance(name, str) for name in config["context"]):
-        raise file.damaged("the names of its columns are not text")
-    return config
 
 
 def _temperature(file: TensorFile, temperature: object) -> float:

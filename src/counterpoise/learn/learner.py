@@ -169,7 +169,7 @@ class ScikitLearn:
         return value_scorer(self, X, y)
 
 
-def log_of(X: object, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
+def log_of(X: Any, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
     """The log in scikit-learn's X and y: all columns of X are the context, y has the rest, and `more` are further parts."""
     parts = parts_of(y)
     twice = [part for part in more if part in parts or part == "context"]
@@ -177,7 +177,14 @@ def log_of(X: object, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
         raise OptionError(f"X and y already say what `{twice[0]}=` is.", do="Leave it out.")
     names = list(getattr(X, "columns", ()))
     if names and all(isinstance(name, str) for name in names):
-        return _log_of_frame(X, names, parts, more)
+        joined = {part: f"{PREFIX}{part}" for part in parts}
+        clash = [name for name in joined.values() if name in names]
+        if clash:
+            raise OptionError(f"a column of X is called {clash[0]!r}, as we call one of y.", do="Rename it.")
+        frame = nw.from_native(X, eager_only=True)
+        series = [nw.new_series(joined[part], values, backend=frame.implementation) for part, values in parts.items()]
+        columns: Any = {"context": names} | joined | more
+        return Log(frame.with_columns(*series).to_native(), **columns)
     if hasattr(X, "toarray"):
         raise OptionError(
             "X is a sparse matrix, and contexts must be dense.",
@@ -186,19 +193,8 @@ def log_of(X: object, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
     table = X if hasattr(X, "shape") else np.asarray(X)
     if len(table.shape) != 2:
         raise OptionError(f"X must be a table of contexts, a row for each; found shape {tuple(table.shape)}.")
-    columns: Any = {"context": np.asarray(table)} | parts | more
+    columns = {"context": np.asarray(table)} | parts | more
     return Log(None, **columns)
-
-
-def _log_of_frame(X: Any, names: list[str], parts: Mapping[str, Any], more: LogFields) -> Log:  # noqa: N803
-    joined = {part: f"{PREFIX}{part}" for part in parts}
-    clash = [name for name in joined.values() if name in names]
-    if clash:
-        raise OptionError(f"a column of X is called {clash[0]!r}, as we call one of y.", do="Rename it.")
-    frame = nw.from_native(X, eager_only=True)
-    logged = [nw.new_series(joined[part], values, backend=frame.implementation) for part, values in parts.items()]
-    columns: Any = {"context": names} | joined | more
-    return Log(frame.with_columns(*logged).to_native(), **columns)
 
 
 class PolicyLearner(Serves, ScikitLearn):
@@ -347,7 +343,17 @@ class PolicyLearner(Serves, ScikitLearn):
             refuse_lists(whole, "PolicyLearner", instead="RankingLearner")
         whole.need_only("PolicyLearner")
         check_direction(whole)
-        _check_parts(options, whole, has_predictions=model_rewards is not None)
+        if options.negatives is not None and whole.candidates is not None:
+            raise OptionError(
+                "`negatives=` draws from all items, and `candidates=` says which there are in each row.",
+                do="Leave out either.",
+            )
+        if options.trained.needs_model_rewards != ((model_rewards is not None) != (whole.model is not None)):
+            needs = "needs" if options.trained.needs_model_rewards else "does not use"
+            raise OptionError(
+                f"objective {options.objective!r} {needs} `model_rewards=`, predictions with a column per action, or "
+                "else `model=`, a reward model to fit."
+            )
         # a copy, so that a second fit starts afresh
         policy = deepcopy(options.policy) if isinstance(options.policy, Policy) else None
         known = known_actions(policy, whole)
@@ -442,18 +448,3 @@ class PolicyLearner(Serves, ScikitLearn):
         if not hasattr(self, "policy_"):
             raise NotFittedError("this learner has not learned anything yet.", do="Call fit first.")
         return self.policy_
-
-
-def _check_parts(options: Options, log: Log, *, has_predictions: bool) -> None:
-    """Check that the objective gets the parts of the log it needs, and none that contradict each other."""
-    if options.negatives is not None and log.candidates is not None:
-        raise OptionError(
-            "`negatives=` draws from all items, and `candidates=` says which there are in each row.",
-            do="Leave out either.",
-        )
-    if options.trained.needs_model_rewards != (has_predictions != (log.model is not None)):
-        needs = "needs" if options.trained.needs_model_rewards else "does not use"
-        raise OptionError(
-            f"objective {options.objective!r} {needs} `model_rewards=`, predictions with a column per action, or "
-            "else `model=`, a reward model to fit."
-        )

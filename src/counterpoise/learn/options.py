@@ -393,8 +393,12 @@ class Options(Terms, Optimization, Schedule, Hardware):
     def optimizer_of(self, policy: Policy) -> torch.optim.Optimizer:
         """The optimizer, which steps along the gradients: the user's own, or Adam."""
         if self.optimizer is not None:
-            made = self.optimizer(policy.parameters())
-            _check_parameters(made, policy)
+            made, own = self.optimizer(policy.parameters()), set(map(id, policy.parameters()))
+            if any(id(parameter) not in own for group in made.param_groups for parameter in group["params"]):
+                raise OptionError(
+                    "the optimizer has parameters that are not the policy's: fit trains a copy of the policy that you pass.",
+                    do="Make the optimizer from the parameters that the function is given.",
+                )
             return made
         if self.negatives is not None:
             return LazyAdam(policy.parameters(), lr=self.learning_rate)
@@ -424,12 +428,6 @@ def options_of(params: Mapping[str, Any]) -> Options:
         values |= vars(held)
     names = [part.name for part in fields(Options) if part.name in values]
     options = Options(**{name: CHECKS[name](name, values[name]) if name in CHECKS else values[name] for name in names})
-    _check_together(options)
-    return options
-
-
-def _check_together(options: Options) -> None:
-    """Check that the options do not contradict each other."""
     if options.trained.full_batch and options.batch_size is not None:
         raise OptionError(
             f"{options.objective} is not a sum over rows, so mini-batches would bias it.", do="Pass `batch_size=None`."
@@ -444,53 +442,37 @@ def _check_together(options: Options) -> None:
             "a temperature is chosen on held-out rows, and with `holdout=0` there are none.",
             do="Pass a `holdout=`, or a number as `temperature=`.",
         )
-    _check_policy(options.policy, options.n_actions)
+    policy, n_actions = options.policy, options.n_actions
+    if policy is not None and (isinstance(policy, nn.Module) or not callable(policy)):
+        if not isinstance(policy, Policy):
+            raise OptionError(
+                f"policy must be a Policy; found {type(policy).__name__}.",
+                do="Wrap a module that gives a logit per action in ModulePolicy(module, n_actions=…).",
+            )
+        if not any(parameter.requires_grad for parameter in policy.parameters()):
+            raise OptionError(
+                f"{type(policy).__name__} has no parameters that gradients could train.",
+                do="Pass LinearSoftmax, MLP, TwoTower, or a module in a ModulePolicy; learn_policy grows forests and fits other models.",
+            )
+        if n_actions not in (None, policy.n_actions):
+            raise OptionError(
+                f"the policy has {policy.n_actions} actions, but n_actions is {n_actions}.",
+                do="Leave out `n_actions=`.",
+            )
     check_precision(options.precision, options.device)
-    if options.negatives is not None:
-        _check_negatives(options)
-
-
-def _check_policy(policy: object, n_actions: int | None) -> None:
-    """Check that this is one of our policies, a module wrapped in one, or a function that makes one."""
-    if policy is None or (callable(policy) and not isinstance(policy, nn.Module)):
-        return
-    if not isinstance(policy, Policy):
-        raise OptionError(
-            f"policy must be a Policy; found {type(policy).__name__}.",
-            do="Wrap a module that gives a logit per action in ModulePolicy(module, n_actions=…).",
-        )
-    if not any(parameter.requires_grad for parameter in policy.parameters()):
-        raise OptionError(
-            f"{type(policy).__name__} has no parameters that gradients could train.",
-            do="Pass LinearSoftmax, MLP, TwoTower, or a module in a ModulePolicy; learn_policy grows forests and fits other models.",
-        )
-    if n_actions not in (None, policy.n_actions):
-        raise OptionError(
-            f"the policy has {policy.n_actions} actions, but n_actions is {n_actions}.", do="Leave out `n_actions=`."
-        )
-
-
-def _check_parameters(optimizer: torch.optim.Optimizer, policy: Policy) -> None:
-    own = set(map(id, policy.parameters()))
-    if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
-        raise OptionError(
-            "the optimizer has parameters that are not the policy's: fit trains a copy of the policy that you pass.",
-            do="Make the optimizer from the parameters that the function is given.",
-        )
-
-
-def _check_negatives(options: Options) -> None:
-    """Check that a sample can stand for all items."""
+    if options.negatives is None:
+        return options
     if options.trained.needs_model_rewards:
         raise OptionError(
             f"objective {options.objective!r} needs the probabilities of all actions, so none can be sampled."
         )
-    if options.norms == "all" or (isinstance(options.policy, Policy) and not is_split(options.policy)):
+    if options.norms == "all" or (isinstance(policy, Policy) and not is_split(policy)):
         raise OptionError(
             f"`negatives={options.negatives!r}` needs a policy with a linear last layer, whose gradient norms are "
             "those that β* takes.",
             do="Use TwoTower, MLP or LinearSoftmax, and leave out `norms=`.",
         )
+    return options
 
 
 def check_sizes(source: Source, log: Inspection, options: Options) -> None:

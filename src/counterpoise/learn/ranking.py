@@ -170,30 +170,29 @@ class RankingLearner(PolicyLearner):
             )
         lists.need_only("RankingLearner")
         check_direction(lists)
-        source = Source(
-            lists,
-            fills_gaps=False,
-            weight=list_weight(weight, lists),
-            kept_apart=Split(options.holdout, options.seed + 2**31),
-        )
+        apart = Split(options.holdout, options.seed + 2**31)
+        weight = list_weight(weight, lists)
+        source = Source(lists, fills_gaps=False, weight=weight, kept_apart=apart)
         inspection = inspect(source, None, options.split)
         self._know(source, inspection, named=not lists.is_arrays)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
-            policy = _policy(options, source, inspection)
+            policy = policy_to_train(options, source, inspection)
             inspection = replace(inspection, n_actions=policy.n_actions, ids=policy.item_ids)
             check_sizes(source, inspection, options)
             source.number(inspection.ids)
             policy.context_, policy.action_ = self.context_, self.action_
             self.policy_ = policy
             settings = {
-                "weight": type(source.weight).__name__, "propensity_of": lists.propensity_of, "slots": policy.slots,
+                "weight": type(weight).__name__, "propensity_of": lists.propensity_of, "slots": policy.slots,
             }  # fmt: skip
-            logged = LoggedLists(policy, source.weight, source.shares, settings)
+            logged = LoggedLists(policy, weight, source.shares, settings)
             self._keep(train(options, source, inspection, policy, logged))
         if options.holdout:
-            target, lists = {LEARNED: policy}, source.log_apart()
-            self.result_ = evaluate(lists, target=target, weight=source.weight, level=options.level, progress=False)
+            target = {LEARNED: policy}
+            self.result_ = evaluate(
+                source.log_apart(), target=target, weight=weight, level=options.level, progress=False
+            )
         attempt = Attempt(policy, getattr(self, "result_", None))
         hand_out(source, [attempt], lambda policy: policy, fallback=options.fallback)
         return self
@@ -202,8 +201,8 @@ class RankingLearner(PolicyLearner):
     list_probabilities = delegated(PlackettLuce.list_probabilities)
 
 
-def _policy(options: Options, source: Source, inspection: Inspection) -> PlackettLuce:
-    """The policy to train: the one that was given, if it knows the items and has the slots, or a linear one."""
+def policy_to_train(options: Options, source: Source, inspection: Inspection) -> PlackettLuce:
+    """The policy that was given, if it knows the items and has the slots, or a linear one."""
     assert source.memory is not None
     depth = source.memory.action.shape[1]
     policy = deepcopy(options.policy)  # so that fitting twice is fitting once

@@ -183,12 +183,20 @@ def reading_of(
 
     With `fills_gaps`, the encoding marks the numbers of a context that are missing.
     """
-    is_text = first.schema[names.action] in TEXT
-    _check_kinds(first.get_column(names.action), is_text, classes)
+    action, is_text = first.schema[names.action], first.schema[names.action] in TEXT
+    if not is_text and not _are_numbers(action):
+        raise ColumnError(f"action {names.action!r} must be whole numbers or text; found {action}.")
+    if classes is not None and is_text != (classes.dtype.kind not in "iu"):
+        kinds = ("text", "whole numbers") if is_text else ("whole numbers", "text")
+        raise OptionError(
+            f"the actions in {names.action!r} are {kinds[0]}, and those of the policy or the items are {kinds[1]}.",
+            do="Give both the same type.",
+        )
+    numbers = [name for name in names.context if _are_numbers(first.schema[name])]
     if encoding is not None:
         check_context(encoding.names, names.context)
-    elif not all(_are_numbers(first.schema[name]) for name in names.context) or (
-        fills_gaps and any(_has_gaps(part.get_column(name)) for part in parts() for name in names.context)
+    elif len(numbers) < len(names.context) or (
+        fills_gaps and any(bool(is_missing(part.get_column(name)).any()) for part in parts() for name in numbers)
     ):
         encoding = Encoder.learned(parts(), names.context)
     mask = None if names.candidates is None else _mask_in(first.get_column(names.candidates))
@@ -199,22 +207,6 @@ def reading_of(
 def _are_numbers(dtype: pl.DataType) -> bool:
     """Whether a column of this type needs no encoding; times have units, which the encoding sees to."""
     return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)
-
-
-def _has_gaps(values: pl.Series) -> bool:
-    return _are_numbers(values.dtype) and bool(is_missing(values).any())
-
-
-def _check_kinds(action: pl.Series, is_text: bool, classes: Classes | None) -> None:
-    """Check that actions are whole numbers or text, as those of the policy or the items are."""
-    if not is_text and not _are_numbers(action.dtype):
-        raise ColumnError(f"action {action.name!r} must be whole numbers or text; found {action.dtype}.")
-    if classes is not None and is_text != (classes.dtype.kind not in "iu"):
-        kinds = ("text", "whole numbers") if is_text else ("whole numbers", "text")
-        raise OptionError(
-            f"the actions in {action.name!r} are {kinds[0]}, and those of the policy or the items are {kinds[1]}.",
-            do="Give both the same type.",
-        )
 
 
 def _mask_in(values: pl.Series) -> NDArray[np.bool_] | None:

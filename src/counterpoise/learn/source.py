@@ -430,8 +430,24 @@ class Source:
         if np.isfinite(context).all() and np.isfinite(reward).all() and (propensity > 0).all():
             return
         odd = np.flatnonzero(good & ~((propensity > 0) & np.isfinite(reward) & np.isfinite(context).all(axis=1)))
-        if len(odd):
-            raise _too_large(frame[int(odd[0])], self.names)
+        if not len(odd):
+            return
+        row, names = frame[int(odd[0])], self.names  # with a number that would be infinite, or a propensity of 0
+        numbers = {name: np.ravel(row.get_column(name)[0]) for name in (names.propensity, names.reward, *names.context)}
+        with np.errstate(over="ignore", under="ignore"):
+            narrow = {
+                name: values.astype(np.float32) for name, values in numbers.items() if values.dtype.kind in "biuf"
+            }
+        lost = [
+            name
+            for name, one in narrow.items()
+            if not np.isfinite(one).all() or (name == names.propensity and one <= 0)
+        ]
+        largest = numbers[lost[0]][np.abs(numbers[lost[0]]).argmax()]
+        raise LogError(
+            f"training is in single precision, which cannot hold {largest:g}, found in column {lost[0]!r}.",
+            do="Rescale the column, or leave such rows out.",
+        )
 
     def _remember(self, frame: pl.DataFrame) -> None:
         """Add these rows to the sketch, so that a policy can recognize them."""
@@ -538,21 +554,6 @@ def _numbered(rows: Rows, ids: Ids | None) -> Rows:
     """The rows with places for ids."""
     candidates = None if rows.candidates is None else placed(ids, rows.candidates)
     return replace(rows, action=placed(ids, rows.action), candidates=candidates)
-
-
-def _too_large(row: pl.DataFrame, names: TrainingColumns) -> LogError:
-    """The error for a row with a number that single precision cannot hold: it would be infinite, or a propensity of 0."""
-    numbers = {name: np.ravel(row.get_column(name)[0]) for name in (names.propensity, names.reward, *names.context)}
-    with np.errstate(over="ignore", under="ignore"):
-        narrow = {name: values.astype(np.float32) for name, values in numbers.items() if values.dtype.kind in "biuf"}
-    lost = [
-        name for name, one in narrow.items() if not np.isfinite(one).all() or (name == names.propensity and one <= 0)
-    ]
-    largest = numbers[lost[0]][np.abs(numbers[lost[0]]).argmax()]
-    return LogError(
-        f"training is in single precision, which cannot hold {largest:g}, found in column {lost[0]!r}.",
-        do="Rescale the column, or leave such rows out.",
-    )
 
 
 # -- Reward models: fitted on some rows of a log, they predict the rewards of all actions on others ------------------------
@@ -716,11 +717,26 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
             elif not unknown or actions.ndim == 1:
                 unknown += _unknown(actions, source, source.before(start), n_actions, ids)
         totals.add(rows, *replace(split, fold=None).parts(source, start, rows))
-    _check(totals, problems, unknown, source)
+    if problems and not source.log.drop_bad_rows:
+        refuse(problems, source.total)
+    if not source.rows:
+        raise all_bad(problems, source.total) if source.dropped else LogError("the log has no rows.")
+    if unknown:
+        refuse(unknown, source.rows)
+    source.check_digits()
+    if totals.lowest == totals.highest:
+        raise LogError(
+            f"all {source.rows:,} rewards are {source.in_its_units(totals.lowest):g}, so no action is better than another and there is "
+            "nothing to learn."
+        )
     if ids is not None:
         n_actions = len(ids)
     elif n_actions is None:
-        n_actions, ids = _actions(distinct, source)
+        n_actions = int(distinct.ids[-1]) + 1
+        modeled = None if source.memory is None else source.memory.model_rewards
+        # unless they are 0, 1, 2, …, or a model has a column for each gap
+        if distinct.have_gaps and (modeled is None or modeled.shape[1] != n_actions):
+            n_actions, ids = len(distinct.ids), distinct.ids
     return totals.inspection(source, n_actions, ids, source.digest())
 
 
@@ -749,31 +765,6 @@ def without_fold(inspection: Inspection, source: Source, split: Split) -> Inspec
             do="Pass `folds=None`, or a log with more clusters.",
         )
     return totals.inspection(source, inspection.n_actions, inspection.ids, inspection.digest)
-
-
-def _check(totals: _Totals, problems: list[Problem], unknown: list[Problem], source: Source) -> None:
-    """Raise an error that says what is wrong with a log as a whole."""
-    if problems and not source.log.drop_bad_rows:
-        refuse(problems, source.total)
-    if not source.rows:
-        raise all_bad(problems, source.total) if source.dropped else LogError("the log has no rows.")
-    if unknown:
-        refuse(unknown, source.rows)
-    source.check_digits()
-    if totals.lowest == totals.highest:
-        raise LogError(
-            f"all {source.rows:,} rewards are {source.in_its_units(totals.lowest):g}, so no action is better than another and there is "
-            "nothing to learn."
-        )
-
-
-def _actions(distinct: DistinctIds, source: Source) -> tuple[int, Ids | None]:
-    """How many actions there are, and their ids unless those are 0, 1, 2, …"""
-    span = int(distinct.ids[-1]) + 1
-    model = None if source.memory is None else source.memory.model_rewards
-    if not distinct.have_gaps or (model is not None and model.shape[1] == span):  # the model has a column for each gap
-        return span, None
-    return len(distinct.ids), distinct.ids
 
 
 def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, ids: Ids | None) -> list[Problem]:

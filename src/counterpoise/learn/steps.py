@@ -362,20 +362,14 @@ class LoggedActions:
         """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; if no parameter's gradient is at hand, the second, smaller term is left out."""
         second_moment = self.machine.total((norms * weight.square()).sum()) / batch.total
         for parameter in parameters:
-            if parameter.grad is not None:
-                second_moment = second_moment - _squared(parameter.grad)
+            if (gradient := parameter.grad) is not None:  # ‖g‖², without a tensor of squares as large as the gradient
+                numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
+                second_moment = second_moment - torch.linalg.vector_norm(numbers).square()
         return second_moment / batch.total
 
 
 def _parameters(layer: nn.Module | None) -> Iterable[Tensor]:
     return () if layer is None else layer.parameters()
-
-
-def _squared(gradient: Tensor) -> Tensor:
-    """‖g‖², without a tensor of squares as large as the gradient."""
-    numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
-    size: Tensor = torch.linalg.vector_norm(numbers)
-    return size.square()
 
 
 # -- The same for lists: the gradient of an objective, with a baseline for every position that has a weight of its own -----
