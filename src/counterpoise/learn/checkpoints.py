@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,8 +19,10 @@ from counterpoise.errors import OptionError, PolicyFileError, verbatim
 from counterpoise.learn.norms import ACROSS_ROWS
 from counterpoise.learn.optimizers import replay
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.source import Inspection
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
+
+if TYPE_CHECKING:
+    from counterpoise.learn.source import Inspection
 
 # -- Reports and callbacks ---------------------------------------------------------------------------------------------
 

@@ -129,7 +129,7 @@ class Direct:
     """Greedy, or a softmax, on a reward model: an estimator of scikit-learn, ``"auto"``, or a `counterpoise.models.Reward`.
 
     Every row is predicted by a model of other rows when policies are compared, because the search learns each policy without the fold
-    that judges it.
+    that evaluates it.
     """
 
     model: str | Learnable | Reward = "auto"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,9 +22,11 @@ from counterpoise.intervals.student import Student, student
 from counterpoise.learn.objectives import logarithm
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Rows
-from counterpoise.learn.source import Inspection
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Smoothed, Tail
+
+if TYPE_CHECKING:
+    from counterpoise.learn.source import Inspection
 
 # -- By which number policies are chosen: their value where the rows measure it, and a bound from below where they do not ---
 

@@ -233,8 +233,8 @@ def evaluate_rows(
         frame = frame.with_columns(ids for ids in source.ids(start) if ids.name not in columns)
         frame = frame if index is None or len(index) == frame.height else frame[index]
         if not frame.is_empty():
-            judged = frame.with_columns(pl.Series(name, probability))
-            results.append(evaluate(judged, target=name, interval=interval, level=level, **parts))
+            rows = frame.with_columns(pl.Series(name, probability))
+            results.append(evaluate(rows, target=name, interval=interval, level=level, **parts))
     if len(results) == 1 and len(source.starts) == 1:
         return results[0]
     moments = [result.moments for result in results]
@@ -290,7 +290,7 @@ def _is_gain(result: Result, target: str) -> bool:
 def lift_interval(result: Result, target: str) -> tuple[float, float]:
     """The interval of the lift by which a policy is handed out or not: for fold policies, √2 times as wide as that of fixed ones.
 
-    The rows of two folds meet twice: those of the first train the policy that those of the second judge, and the other way
+    The rows of two folds meet twice: those of the first train the policy that those of the second evaluate, and the other way
     around. So the luck they share counts twice, and the folds are not independent. For policies that respond to sums of the rows
     that train them linearly, the variance of the mean is exactly twice what independent folds would have, however many there are:
     of d₁, d₂, … with mean 0, Σ dⱼ Σ_{k≠j} dₖ has the variance 2K(K − 1), and not K(K − 1). For a best action per context it is

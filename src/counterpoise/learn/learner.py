@@ -227,11 +227,11 @@ class PolicyLearner(Serves, ScikitLearn):
         To scikit-learn they are nested parameters, such as `schedule__epochs`.
     temperature
         What the policy serves with: its logits are divided by it, and 0 always takes the most probable action. ``"auto"`` takes
-        the best of 1, 0.5, 0.25 and 0 on the held-out rows. Fold policies are judged at this temperature, epochs without it.
+        the best of 1, 0.5, 0.25 and 0 on the held-out rows. Fold policies are evaluated at this temperature, epochs without it.
     folds
-        In how many folds the learning is judged: for each, a policy is trained and chosen on the other rows, and judged by its
+        In how many folds the learning is evaluated: for each, a policy is trained and chosen on the other rows, and evaluated on its
         own. That takes about `folds` times as long, and `result_` has the result. Rows of one cluster stay in one fold.
-        With None, nothing is judged. The policy that you get is trained on all rows, and is the same with or without folds.
+        With None, nothing is evaluated. The policy that you get is trained on all rows, and is the same with or without folds.
     fallback
         What to do if the policies of the folds are not surely better than the one that wrote the log (the interval of the lift is not above
         0, or the verdict is not ``"ok"``): ``"warn"``; ``"imitate"``, to get a policy that imitates the logging policy instead (`kind_` is

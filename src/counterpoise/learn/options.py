@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
 import torch
 from torch import nn
@@ -25,7 +25,9 @@ from counterpoise.learn.optimizers import A_SCHEDULER, LazyAdam, Scheduler
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Split
 from counterpoise.learn.softmax import check_precision
-from counterpoise.learn.source import Inspection, Source
+
+if TYPE_CHECKING:
+    from counterpoise.learn.source import Inspection, Source
 
 # -- Devices -----------------------------------------------------------------------------------------------------------
 

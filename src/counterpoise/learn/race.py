@@ -1,4 +1,4 @@
-"""A race: every contender is learned without each fold, and judged on the rows of that fold."""
+"""A race: every contender is learned without each fold, and evaluated on the rows of that fold."""
 
 from __future__ import annotations
 
@@ -181,18 +181,18 @@ class Found(Serves, Display):
         yield ""
         yield Table([standing.cells() for standing in self.leaderboard])
         yield from (f"{name}: {why}" for name, why in self.skipped.items())
-        yield "Contenders are judged by rows that they were not learned from; the best of several still looks a little too good."
+        yield "Contenders are evaluated on rows that they were not learned from; the best of several still looks a little too good."
 
 
-# -- A race: every contender is learned without each fold, and judged by the rows of that fold -------------------------
+# -- A race: every contender is learned without each fold, and evaluated on the rows of that fold -------------------------
 
 
 SHARES = 3  # a contender may use a third of the time that is left, unless it is one of the last two
-JUDGING = 0.3  # of a contender's time is for judging it
-LEAST_SECONDS = 0.15  # for a fit and for judging it: less is no time at all
+EVALUATING = 0.3  # of a contender's time is for its evaluation
+LEAST_SECONDS = 0.15  # for a fit and its evaluation: less is no time at all
 LARGE, FASTEST = 100_000, 400_000  # rows that a fit is given anyway, and for every second that it has
 PILOT, GROWTH = 1_000, 4  # rows of the first fit that tells how long others take, and by how much more the next one has
-BLOCK = 1_024  # rows that are judged before a first look at the clock
+BLOCK = 1_024  # rows that are evaluated before a first look at the clock
 Tell = Callable[[str], None]
 Served = tuple[str, float]  # a contender, and the temperature at which it serves
 Rule = Callable[[Score], float]
@@ -215,7 +215,7 @@ class Sums:
 
 @dataclass
 class Race:
-    """What contenders learned from the rows outside each fold, and how the rows of the fold judge that."""
+    """What contenders learned from the rows outside each fold, and what the rows of the fold say about that."""
 
     rows: Rows
     folds: NDArray[np.int64]
@@ -271,8 +271,8 @@ class Race:
         return (deadline - time.perf_counter()) / min(contenders, SHARES)
 
     def _enter(self, contender: Contender, seconds: float | None, tell: Tell | None, what: str) -> str | None:
-        """Learn a contender without each fold and judge it, in so many seconds, or say why not."""
-        began, policies, judged = time.perf_counter(), [], []
+        """Learn a contender without each fold and evaluate it, in so many seconds, or say why not."""
+        began, policies, evaluated = time.perf_counter(), [], []
         for fold in range(self.n_folds):
             if tell is not None:
                 tell(f"{what}, fold {fold + 1} of {self.n_folds}")
@@ -281,13 +281,13 @@ class Race:
                 left = seconds - (time.perf_counter() - began)
                 allowed = max(left / (self.n_folds - fold), LEAST_SECONDS)
             try:
-                policies.append(self.learn(contender, fold, None if allowed is None else (1 - JUDGING) * allowed))
+                policies.append(self.learn(contender, fold, None if allowed is None else (1 - EVALUATING) * allowed))
             except CounterpoiseError as error:
                 return str(error)
-            judging = None if allowed is None else JUDGING * allowed
-            judged.append(list(self._judge(policies[-1], fold, contender.temperatures, judging)))
+            rest = None if allowed is None else EVALUATING * allowed
+            evaluated.append(list(self._evaluate(policies[-1], fold, contender.temperatures, rest)))
         self.contenders[contender.name], self.policies[contender.name] = contender, policies
-        for some in judged:
+        for some in evaluated:
             for temperature, sums in some:
                 self.sums.setdefault((contender.name, temperature), []).append(sums)
         self.seconds[contender.name] = time.perf_counter() - began
@@ -350,13 +350,13 @@ class Race:
             )
         return max(some, least)
 
-    def _judge(
+    def _evaluate(
         self, policy: Policy, fold: int, temperatures: Sequence[float], seconds: float | None
     ) -> Iterator[tuple[float, Sums]]:
         index = self._fold_rows(fold)
         probabilities = self.probabilities(policy, index, temperatures, seconds)
-        judges = self.rows.take(torch.as_tensor(index[: len(probabilities[temperatures[0]])]))
-        reward, propensity = judges.reward.double().numpy(), judges.propensity.double().numpy()
+        rows = self.rows.take(torch.as_tensor(index[: len(probabilities[temperatures[0]])]))
+        reward, propensity = rows.reward.double().numpy(), rows.propensity.double().numpy()
         for temperature, logged in probabilities.items():
             yield temperature, self._sums(logged / propensity, reward)
 

@@ -1,4 +1,4 @@
-"""`RankingLearner`: fits a policy that shows lists on a log of lists, and judges it on lists that it has not seen."""
+"""`RankingLearner`: fits a policy that shows lists on a log of lists, and evaluates it on lists that it has not seen."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ class RankingLearner(PolicyLearner):
       each, solved together for the least variance of the gradient of the last layer (of the logits, if that is not linear).
       ``"dr"``, ``"log_smoothing"``, ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`,
       `temperature` and tuning of BanditNet's λ are not available for lists.
-    - `holdout` is the share of the lists that judges the policy. Of the others, the same share chooses the epoch (the one whose interval
-      has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all, and
+    - `holdout` is the share of the lists that evaluates the policy. Of the others, the same share chooses the epoch (the one whose interval
+      has the largest lower end), and the rest trains. Lists of the same `cluster` stay together, and
       `folds` makes no difference.
     - `fallback` is ``"warn"`` or ``"raise"``: what to do about a ranker that is not surely better than what ran.
 
-    After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of
+    After `fit`, `result_` is the `Result` of the policy on the lists that were kept apart, which neither trained nor chose it: the value of
     a list, the lift over what was logged, and a verdict. There is none with ``holdout=0``. `mean_reward_` is what the logging
     policy earned with a list, and `dropped_rows_` is how many lists were left out because of bad rows.
 
@@ -183,7 +183,7 @@ class RankingLearner(PolicyLearner):
             source.number(inspection.ids)
             policy.context_, policy.action_ = self.context_, self.action_
             self.policy_ = policy
-            settings = {
+            settings: dict[str, object] = {
                 "weight": type(weight).__name__, "propensity_of": lists.propensity_of, "slots": policy.slots,
             }  # fmt: skip
             logged = LoggedLists(policy, weight, source.shares, settings)

@@ -1,4 +1,4 @@
-"""`learn_policy`: tries several ways to learn a policy, judges its choice on rows that had no part in it, and keeps what is safe."""
+"""`learn_policy`: tries several ways to learn a policy, evaluates its choice on rows that had no part in it, and keeps what is safe."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from counterpoise.readers.progress import progress_line
 
 FALLBACKS = ("imitate", "warn", "raise")
 SHORT = 0.5  # seconds reserved for the end, however late it is
-RACE = 0.7  # of the time that is left once the log is read is for the race; the rest is for judging and the last fit
-CERTIFYING = 0.15  # of what is left then, for judging what was chosen
+RACE = 0.7  # of the time that is left once the log is read is for the race; the rest is for evaluation and the last fit
+CERTIFYING = 0.15  # of what is left then, for the evaluation of what was chosen
 IMITATING = 0.6  # of what is left after that, for an imitation in folds, if there is one
 LAST = 0.9  # of what is left in the end, for the last fit
 SAMPLE = 4_000_000  # rows of files that are raced on in memory; where there are more, they are a sample, and the last fit streams all
@@ -59,8 +59,8 @@ def learn_policy(
     """Find a policy on the log of another one: try several ways to learn, and keep the best that is safe.
 
     The rows are cut into folds, by cluster if there is one, and rows with the same context stay together. Every contender is learned once
-    without each fold, and that fold's rows judge it. For each fold, a contender (and the temperature it serves at) is chosen by the other
-    folds' rows; `Found.result` is the value of those choices, where every row judges a policy that it neither trained nor chose.
+    without each fold, and evaluated on that fold's rows. For each fold, a contender (and the temperature it serves at) is chosen by the
+    other folds' rows; `Found.result` is the value of those choices, where every row evaluates a policy that it neither trained nor chose.
     The policy you get comes from the contender that is best over all folds, learned from all rows.
 
     Contenders are chosen by β-IPS less its standard error if the rows measure a policy, and otherwise by a lower bound
@@ -85,7 +85,7 @@ def learn_policy(
         must fit in memory.
     minutes
         The time to stay within, reading and the last fit included. If it is short, contenders are left out, networks take fewer
-        steps, forests have fewer trees or rows, other models learn from a sample, and policies are judged on one; `Found.skipped`
+        steps, forests have fewer trees or rows, other models learn from a sample, and policies are evaluated on one; `Found.skipped`
         and `Found.cut` say so. What is left out then depends on the speed of the machine; None, or infinity, tries everything,
         however long it takes.
     contenders
@@ -221,7 +221,7 @@ class Search:
     def evaluate(self, chosen: tuple[Served, ...], name: str = FOLDS) -> tuple[Result, float]:
         """The result of what was chosen for every fold, on rows that had no part in it, and the lower bound on its lift."""
         if self.tell is not None:
-            self.tell("judging what was chosen")
+            self.tell("evaluating what was chosen")
         index, probability = self.race.certify(chosen, self.clock.left(CERTIFYING))
         targets = [(self.opened.source.starts[0], index, probability)]
         result = evaluate_rows(self.opened.source, targets, name=name, level=self.level)

@@ -47,6 +47,7 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
+from counterpoise.models.propensity import fit_propensity_model, propensity_of, with_propensities
 from counterpoise.models.reward import Predict, as_reward, fit_numbers
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
@@ -155,21 +156,15 @@ class Source:
             )
 
     def _asked(self) -> Question:
-        """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is judged."""
+        """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is evaluated."""
         if self.weight is not None:  # lists, which are taken as a whole
             log, self.lists = self.log.without("key", "baseline", *MODELS), lists_of(self.log)
             groups = 1 if log.cluster is None else 2  # which makes the rules look at clusters
             return Question(log, (), self.weight, groups=groups, lists=self.lists, learning=Learning())
         log = self.log.without("model", "items", "value_samples", "model_value", "baseline", *LISTS)
         ids = () if self.files is not None else tuple(self.id_columns)
-        # imported here: what learns stands on much already
-        from counterpoise.models.propensity import fit_propensity_model, propensity_of, with_propensities
-
-        question, model = (
-            Question(log.without("key"), (), RowWeight(), segment=ids, learning=Learning()),
-            propensity_of(log),
-        )
-        if model is None:
+        question = Question(log.without("key"), (), RowWeight(), segment=ids, learning=Learning())
+        if (model := propensity_of(log)) is None:
             return question
         # what identifies a row says which fold of the propensity model it belongs to
         unfitted = with_propensities(replace(question, log=log), model)
@@ -509,7 +504,7 @@ class Source:
     def keep_alike_together(self, least: int) -> None:
         """Put rows of the same context into one fold, if the log has no clusters and at least so many different contexts.
 
-        Otherwise a policy would be judged on contexts whose rewards it remembers.
+        Otherwise a policy would be evaluated on contexts whose rewards it remembers.
         """
         rows = self.memory
         if rows is None or rows.unit is not None or not rows.context.shape[1]:
@@ -568,7 +563,7 @@ def reward_model(model: object, rows: Rows, n_actions: int, seed: int) -> Predic
 class RewardModels:
     """Cross-fitted reward models of a log in memory or in files.
 
-    A row is predicted by a model fitted on other folds, which has seen no row of the fold that judges the policy either. Models
+    A row is predicted by a model fitted on other folds, which has seen no row of the fold that evaluates the policy either. Models
     are fitted when they are first needed, on at most `Reward.sample` rows spread over the log, and predict chunk by chunk.
     """
 

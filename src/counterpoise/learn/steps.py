@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -37,12 +37,14 @@ from counterpoise.learn.plackett_luce import ABSENT, PlackettLuce, at_slots, poo
 from counterpoise.learn.policy import Policy, serving
 from counterpoise.learn.rows import Batch, Rows
 from counterpoise.learn.softmax import USUAL, Arithmetic
-from counterpoise.learn.source import Inspection
 from counterpoise.log.lists import excess_at, reward_at
 from counterpoise.log.targets import is_ranker
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import ROW
 from counterpoise.weights.lists import ListWeight
+
+if TYPE_CHECKING:
+    from counterpoise.learn.source import Inspection
 
 BETA_IPS = OBJECTIVES["beta_ips"]
 UNKNOWN = torch.tensor(torch.nan)

@@ -489,7 +489,13 @@ def temperature_of(options: Options, source: Source, log: Inspection, policy: Po
 
 def tune(options: Options, source: Source, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> Trained:
     """Train the policy with each λ from the same start; it ends as the best of them."""
-    _share_start(options, log, policy, lambdas)
+    if options.checkpoint is not None:
+        # it has the start, so that every λ starts from the same weights, even those that come after a kill
+        state = start_of(options, policy, RunningBaseline(decay=options.decay).sums)
+        settings = _settings(options, state, list(lambdas), log)
+        restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
+        if not restored and Machine.join(options.device).rank == 0:
+            save_checkpoint(options.checkpoint, state, settings)
     start, values, tried = copy_of(policy), {}, []
     for banditnet_lambda in lambdas:
         policy.load_state_dict(start)
@@ -502,17 +508,6 @@ def tune(options: Options, source: Source, log: Inspection, policy: Policy, lamb
     _, chosen, best, epochs = max(tried, key=lambda run: run[0])
     policy.load_state_dict(best)
     return Trained(epochs.state.history, epochs.state.best_epoch, chosen, values)
-
-
-def _share_start(options: Options, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> None:
-    """Keep the start in the checkpoint, so that every λ starts from the same weights, even those that come after a kill."""
-    if options.checkpoint is None:
-        return
-    state = start_of(options, policy, RunningBaseline(decay=options.decay).sums)
-    settings = _settings(options, state, list(lambdas), log)
-    restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
-    if not restored and Machine.join(options.device).rank == 0:
-        save_checkpoint(options.checkpoint, state, settings)
 
 
 def beside(checkpoint: str | PathLike[str] | None, run: str) -> Path | None:
