@@ -26,8 +26,8 @@ from counterpoise.readers.frames import from_table
 # -- Actions: the ids they have in a log, and their places in a policy -------------------------------------------------
 
 Ids = NDArray[np.int64]
-Names = NDArray[np.object_]
-Classes = Ids | Names  # the actions of a policy, in ascending order
+ActionNames = NDArray[np.object_]
+Classes = Ids | ActionNames  # the actions of a policy, in ascending order
 Places = NDArray[np.int64]  # of actions among the classes of a policy
 NONE = -1  # the place of anything absent
 MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and each costs a logit per row

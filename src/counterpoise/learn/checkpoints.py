@@ -78,7 +78,7 @@ class EpochEnd:
 Callback = Callable[[EpochEnd], object]  # what it returns says whether to stop
 
 
-class Writer(Protocol):
+class ScalarWriter(Protocol):
     """What takes one number at a time, as TensorBoard's `SummaryWriter` does."""
 
     def add_scalar(self, name: str, number: float, step: int, /) -> object:
@@ -113,7 +113,7 @@ class LogTo:
     1 ['policy/baseline', 'policy/effective_sample_size', 'policy/gradient_variance', ...
     """
 
-    def __init__(self, where: Writer | Tracker, *, prefix: str = "") -> None:
+    def __init__(self, where: ScalarWriter | Tracker, *, prefix: str = "") -> None:
         if not hasattr(where, "add_scalar") and not hasattr(where, "log_metrics"):
             raise OptionError(
                 f"epochs can be logged to what has add_scalar or log_metrics; {type(where).__name__} has neither.",

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from counterpoise.errors import OptionError, PolicyFileError, verbatim
 from counterpoise.features import Encoder
 from counterpoise.features.columns import Column, Numeric, Vector
-from counterpoise.learn.actions import Names
+from counterpoise.learn.actions import ActionNames
 from counterpoise.learn.forest import Forest
 from counterpoise.learn.plackett_luce import PlackettLuce
 from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
@@ -38,7 +38,7 @@ OWN = (IDS, NAMES)  # tensors that are not the module's
 UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
 
-def names_of(stored: Tensor) -> Names:
+def names_of(stored: Tensor) -> ActionNames:
     """The names in a tensor of bytes; a ValueError if it holds something else."""
     names = json.loads(stored.numpy().tobytes())
     if not isinstance(names, list):

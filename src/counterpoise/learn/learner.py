@@ -34,9 +34,9 @@ from counterpoise.learn.options import (
     GROUP_OF,
     GROUPS,
     Fallback,
-    Group,
     Hardware,
     Optimization,
+    OptionGroup,
     Options,
     Schedule,
     ShortOptions,
@@ -88,7 +88,7 @@ class ScikitLearn:
         params = {name: getattr(self, name) for name in self._defaults}
         if deep:
             for group in GROUPS:
-                options = vars(self._group(group)) if isinstance(self._group(group), Group) else {}
+                options = vars(self._group(group)) if isinstance(self._group(group), OptionGroup) else {}
                 params |= {f"{group}__{name}": value for name, value in options.items()} | options
         return params
 
@@ -150,7 +150,7 @@ class ScikitLearn:
     def __repr__(self) -> str:
         changed: dict[str, object] = {}
         for name, value in self.get_params(deep=False).items():
-            if isinstance(value, Group):
+            if isinstance(value, OptionGroup):
                 changed |= value.changed()
             elif value is not self._defaults[name]:
                 changed[name] = value

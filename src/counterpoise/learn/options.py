@@ -55,7 +55,7 @@ STEPS, LOOKS, WAIT = 8000, 10, 200
 T = TypeVar("T")
 Fallback = Literal["warn", "imitate", "raise"]
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-Check = Callable[[str, object], Any]  # an option's name and value → its value as training reads it
+OptionCheck = Callable[[str, object], Any]  # an option's name and value → its value as training reads it
 
 
 def whole_number(name: str, value: object, least: int) -> int:
@@ -80,12 +80,12 @@ def choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     return value
 
 
-def maybe(check: Check) -> Check:
+def maybe(check: OptionCheck) -> OptionCheck:
     """The same check, but None passes."""
     return lambda name, value: None if value is None else check(name, value)
 
 
-def function(says: str, example: str) -> Check:
+def function(says: str, example: str) -> OptionCheck:
     """The user's own function, or None; `says` describes what it takes and returns."""
 
     def check(name: str, value: object) -> object:
@@ -97,7 +97,7 @@ def function(says: str, example: str) -> Check:
     return maybe(check)
 
 
-def passes(check: Callable[[Any], object]) -> Check:
+def passes(check: Callable[[Any], object]) -> OptionCheck:
     """A check that needs no name and leaves the value as it is."""
 
     def run(_: str, value: object) -> object:
@@ -107,7 +107,7 @@ def passes(check: Callable[[Any], object]) -> Check:
     return run
 
 
-def option(default: T, check: Check | None = None, *, fixed: bool = False) -> T:
+def option(default: T, check: OptionCheck | None = None, *, fixed: bool = False) -> T:
     """A field with its check; a run whose option is `fixed` resumes from a checkpoint only with the same value."""
     return field(default=default, metadata={"check": check, "fixed": fixed})
 
@@ -168,7 +168,7 @@ _share = partial(number, says="lie in [0, 1), as it is a share of the rows", all
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class OptionGroup:
     """Options that belong together; they are stored as given, and checked in `fit`.
 
     >>> Schedule(epochs=5, holdout=0.1)
@@ -185,7 +185,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Terms(Group):
+class Terms(OptionGroup):
     """What the objective is made of, beyond its name.
 
     Parameters
@@ -215,7 +215,7 @@ class Terms(Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Optimization(Group):
+class Optimization(OptionGroup):
     """How a step follows the gradient.
 
     Parameters
@@ -237,7 +237,7 @@ class Optimization(Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Schedule(Group):
+class Schedule(OptionGroup):
     """How long training takes, by which rows an epoch is chosen, and what happens along the way.
 
     Parameters
@@ -274,7 +274,7 @@ class Schedule(Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Hardware(Group):
+class Hardware(OptionGroup):
     """Where training runs, and how exactly it calculates.
 
     Parameters
@@ -323,7 +323,7 @@ class ShortOptions(TypedDict, total=False):
     compile: bool | Mapping[str, object]
 
 
-GROUPS: dict[str, type[Group]] = {
+GROUPS: dict[str, type[OptionGroup]] = {
     "terms": Terms,
     "optimization": Optimization,
     "schedule": Schedule,
@@ -409,7 +409,7 @@ class Options(Terms, Optimization, Schedule, Hardware):
         return torch.optim.Adam(policy.parameters(), lr=self.learning_rate, fused=True if large else None)
 
 
-CHECKS: dict[str, Check] = {
+CHECKS: dict[str, OptionCheck] = {
     part.name: check
     for record in (*GROUPS.values(), Options)
     for part in fields(record)

@@ -304,7 +304,7 @@ FOR_ITEMS = "Pass `policy=TwoTower` or a function that takes item_features, or l
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownActions:
     """What is known about the actions before the log is read, from a given policy or from the items."""
 
     policy: Policy | None
@@ -335,17 +335,17 @@ class Known:
         return known[0] if known else None
 
 
-def known_actions(policy: Policy | None, log: Log) -> Known:
+def known_actions(policy: Policy | None, log: Log) -> KnownActions:
     """What a policy that is passed, or the items of a log, say about the actions."""
     if log.items is None:
-        return Known(policy, None if policy is None else policy.actions_)
+        return KnownActions(policy, None if policy is None else policy.actions_)
     if policy is not None:
         raise OptionError(
             "`items=` gives features to the policy that the learner makes, and you passed one that exists already.",
             do=FOR_ITEMS,
         )
     items = item_features(log.items, action=str(log.action))
-    return Known(None, items.classes, items.features)
+    return KnownActions(None, items.classes, items.features)
 
 
 def new_policy(

@@ -195,7 +195,6 @@ PILOT, GROWTH = 1_000, 4  # rows of the first fit that tells how long others tak
 BLOCK = 1_024  # rows that are evaluated before a first look at the clock
 Tell = Callable[[str], None]
 Served = tuple[str, float]  # a contender, and the temperature at which it serves
-Rule = Callable[[Score], float]
 
 
 @dataclass(frozen=True)
@@ -400,7 +399,7 @@ class Race:
         order = np.argsort(all_rows)
         return all_rows[order], np.minimum(all_probabilities[order], 1.0)
 
-    def best(self, rule: Rule, without: int | None = None) -> Served:
+    def best(self, rule: Callable[[Score], float], without: int | None = None) -> Served:
         """The contender and temperature with the best score, by all rows or by those outside a fold."""
         scores = {served: rule(self._total(sums, without).score(self.lowest)) for served, sums in self.sums.items()}
         return max(scores, key=scores.__getitem__)

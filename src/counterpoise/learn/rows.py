@@ -18,8 +18,8 @@ from counterpoise.features import Encoder, Scaling
 from counterpoise.features.columns import TEXT, is_missing
 from counterpoise.learn.actions import (
     MOST,
+    ActionNames,
     Classes,
-    Names,
     Places,
     flat_of,
     ids_of_mask,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 CANDIDATES = "candidates"
 LOST = 0.1  # of its spread that a column may lose to rounding
 NOISE = 1e-12  # a spread that is this share of the mean is rounding itself
-Parts = Callable[[], Iterator[pl.DataFrame]]  # the columns of a log, part by part, as often as one asks
+PartReader = Callable[[], Iterator[pl.DataFrame]]  # the columns of a log, part by part, as often as one asks
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class LogReading:
     """What columns that are not plain numbers mean."""
 
     encoding: Encoder | None = None  # of the contexts, unless all of them are numbers
-    names: Names | None = None  # of the actions in ascending order, if they are text
+    names: ActionNames | None = None  # of the actions in ascending order, if they are text
     classes: Classes | None = None  # the actions, if they are known before the log is read
     width: int | None = None  # of a boolean table, if the candidates are one
 
@@ -172,7 +172,7 @@ class LogReading:
 
 def reading_of(
     first: pl.DataFrame,
-    parts: Parts,
+    parts: PartReader,
     names: TrainingColumns,
     classes: Classes | None = None,
     encoding: Encoder | None = None,
@@ -222,7 +222,7 @@ def _mask_in(values: pl.Series) -> NDArray[np.bool_] | None:
     return mask
 
 
-def _action_names(parts: Parts, names: TrainingColumns, classes: Classes | None) -> Names:
+def _action_names(parts: PartReader, names: TrainingColumns, classes: Classes | None) -> ActionNames:
     """The names of all actions in a log, logged or only candidates, in ascending order; all must be among `classes`, if those are known."""
     texts: dict[str, set[str]] = {"logged actions": set(), "candidates": set()}
     for part in parts():
