@@ -303,6 +303,19 @@ def lift_interval(result: Result, target: str) -> tuple[float, float]:
     return middle + wider * (lower - middle), middle + wider * (upper - middle)
 
 
+def report(result: Result, mean_reward: float) -> dict[str, object]:
+    """The numbers of a result that every report has, with what the logging policy earned."""
+    value = result[result.targets[0], "beta_ips"]
+    return {
+        "value": value.value,
+        "lower": value.interval.lower,
+        "upper": value.interval.upper,
+        "mean_reward": mean_reward,
+        "minimize": result.minimize,
+        "verdict": result.verdict().verdict,
+    }
+
+
 def doubts(result: Result, target: str | None = None) -> str:
     """Why a target is not surely better than the policy that wrote the log, in plain words; empty if it is.
 

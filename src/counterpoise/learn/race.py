@@ -22,7 +22,7 @@ from counterpoise.estimators.weighted import beta_ips
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.contenders import Contender, Rest
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
-from counterpoise.learn.hand_out import TWICE, doubts, how_to_get
+from counterpoise.learn.hand_out import TWICE, doubts, how_to_get, report
 from counterpoise.learn.policies import as_policy
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
@@ -155,16 +155,10 @@ class Found(Serves, Display):
 
     def to_dict(self) -> dict[str, object]:
         """All numbers, ready for JSON."""
-        value = self.result[self.result.targets[0], "beta_ips"]
         return {
             "name": self.name,
             "kind": self.kind,
-            "value": value.value,
-            "lower": value.interval.lower,
-            "upper": value.interval.upper,
-            "mean_reward": self.mean_reward,
-            "minimize": self.result.minimize,
-            "verdict": self.result.verdict().verdict,
+            **report(self.result, self.mean_reward),
             "effective_sample_size": self.result.diagnostics(self.result.targets[0]).effective_sample_size,
             "seconds": self.seconds,
             "fit_seconds": self.fit_seconds,
