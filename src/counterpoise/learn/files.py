@@ -76,28 +76,7 @@ def load_policy(
             raise file.damaged("it does not say which policy it contains")
         if not all(isinstance(name, str) for name in config["context"]):
             raise file.damaged("the names of its columns are not text")
-        is_module = config["kind"] == ModulePolicy.__name__
-        if module is None and is_module and make is None:
-            raise PolicyFileError(
-                f"{str(path)!r} has the weights of a module of your own, without the module.",
-                do="Pass `module=`, one with the same layers.",
-            )
-        if module is not None and make is not None:
-            raise OptionError("you passed both `make=` and `module=`.", do="Pass one.")
-        if module is not None and not is_module:
-            raise OptionError(
-                f"{str(path)!r} contains a {config['kind']}, which needs no module.", do="Leave out `module=`."
-            )
-        if module is not None and not isinstance(module, nn.Module):
-            raise OptionError(f"`module=` must be a torch.nn.Module; found {type(module).__name__}.")
-        build = make or KINDS.get(config["kind"])
-        if module is not None:
-            build = partial(ModulePolicy, module)
-        if build is None:
-            raise PolicyFileError(
-                f"{str(path)!r} contains a {config['kind']}, which counterpoise does not know.",
-                do="Pass `make=`, a function that builds it.",
-            )
+        build = builder_of(file, config["kind"], make, module)
         weights = {name: stored for name, stored in file.tensors.items() if name not in OWN}
         _check_sizes(file, build, config["arguments"], weights)
         with torch.random.fork_rng(devices=[]):
@@ -131,6 +110,33 @@ def load_policy(
             raise file.damaged(str(error).rstrip(".")) from error
     policy.context_, policy.temperature = tuple(config["context"]), _temperature(file, config.get("temperature", 1.0))
     return policy.eval()
+
+
+def builder_of(
+    file: TensorFile, kind: str, make: Callable[..., Policy] | None, module: nn.Module | None
+) -> Callable[..., Policy]:
+    """What builds the policy of a file from its arguments: its class, the user's function, or one around the user's module."""
+    is_module = kind == ModulePolicy.__name__
+    if module is None and is_module and make is None:
+        raise PolicyFileError(
+            f"{str(file.path)!r} has the weights of a module of your own, without the module.",
+            do="Pass `module=`, one with the same layers.",
+        )
+    if module is not None and make is not None:
+        raise OptionError("you passed both `make=` and `module=`.", do="Pass one.")
+    if module is not None and not is_module:
+        raise OptionError(f"{str(file.path)!r} contains a {kind}, which needs no module.", do="Leave out `module=`.")
+    if module is not None and not isinstance(module, nn.Module):
+        raise OptionError(f"`module=` must be a torch.nn.Module; found {type(module).__name__}.")
+    build = make or KINDS.get(kind)
+    if module is not None:
+        build = partial(ModulePolicy, module)
+    if build is None:
+        raise PolicyFileError(
+            f"{str(file.path)!r} contains a {kind}, which counterpoise does not know.",
+            do="Pass `make=`, a function that builds it.",
+        )
+    return build
 
 
 def _temperature(file: TensorFile, temperature: object) -> float:

@@ -385,33 +385,40 @@ class PolicyLearner(Serves, ScikitLearn):
                 describe_columns(made, source)
                 return made
 
-            def attempt(options: Options, name: str = FOLDS) -> Attempt[Options]:
-                if not options.folds:
-                    return Attempt(options)
-                policies = fold_policies(options, source, inspection, start)
-                self.result_ = evaluate_folds(source, policies, name=name, level=options.level)
-                return Attempt(options, self.result_, imitates=options.objective == IMITATION)
-
-            def imitate() -> Attempt[Options]:
-                self.rejected_, own = self.result_, beside(options.checkpoint, IMITATION)
-                plain = replace(options, objective=IMITATION, imitation=0.0, clip=None, temperature=1.0, checkpoint=own)
-                return attempt(plain, f"imitating {FOLDS}")
-
-            def refit(options: Options) -> Policy:
-                torch.set_rng_state(random)
-                self.policy_ = start(inspection)
-                before = copy_of(self.policy_)
-                self._keep(train(options, source, inspection, self.policy_))
-                self.policy_.learned_from_ = inspection.digest
-                self.kind_ = IMITATION if options.objective == IMITATION else "learned"
-                self.remarks_ = remarks(self.policy_, source, before)
-                return self.policy_
-
             if options.folds and policy is not None and policy.learned_from_ == inspection.digest:
                 warn(LearningWarning(TRAINED_BEFORE))
-            random = torch.get_rng_state()
-            hand_out(source, [attempt(options)], refit, fallback=options.fallback, imitate=imitate)
+            self._hand_out(options, source, inspection, start)
         return self
+
+    def _hand_out(
+        self, options: Options, source: Source, inspection: Inspection, start: Callable[[Inspection], Policy]
+    ) -> None:
+        """Train fold policies, evaluate them, and train the policy that is handed out from the same `start` as they."""
+        random = torch.get_rng_state()
+
+        def attempt(options: Options, name: str = FOLDS) -> Attempt[Options]:
+            if not options.folds:
+                return Attempt(options)
+            policies = fold_policies(options, source, inspection, start)
+            self.result_ = evaluate_folds(source, policies, name=name, level=options.level)
+            return Attempt(options, self.result_, imitates=options.objective == IMITATION)
+
+        def imitate() -> Attempt[Options]:
+            self.rejected_, own = self.result_, beside(options.checkpoint, IMITATION)
+            plain = replace(options, objective=IMITATION, imitation=0.0, clip=None, temperature=1.0, checkpoint=own)
+            return attempt(plain, f"imitating {FOLDS}")
+
+        def refit(options: Options) -> Policy:
+            torch.set_rng_state(random)
+            self.policy_ = start(inspection)
+            before = copy_of(self.policy_)
+            self._keep(train(options, source, inspection, self.policy_))
+            self.policy_.learned_from_ = inspection.digest
+            self.kind_ = IMITATION if options.objective == IMITATION else "learned"
+            self.remarks_ = remarks(self.policy_, source, before)
+            return self.policy_
+
+        hand_out(source, [attempt(options)], refit, fallback=options.fallback, imitate=imitate)
 
     def _know(self, source: Source, inspection: Inspection, *, named: bool) -> None:
         """Remember what only the log can tell."""

@@ -93,16 +93,6 @@ class Source:
         weight: ListWeight | None = None,
         kept_apart: Split | None = None,
     ) -> None:
-        if weight is not None:
-            log.need("slate", "position")
-            if log.has_estimated_propensities:
-                refuse_lists(log, "a propensity model")
-            if isinstance(weight, PseudoInverse):
-                raise OptionError(
-                    "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots "
-                    "independently.",
-                    do="Pass another `weight=`.",
-                )
         self.weight, self.kept_apart, self.apart = weight, kept_apart, pl.DataFrame()
         self.lists: Lists | None = None
         self.names = TrainingColumns.of(log)
@@ -158,6 +148,15 @@ class Source:
     def _asked(self) -> Question:
         """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is evaluated."""
         if self.weight is not None:  # lists, which are taken as a whole
+            self.log.need("slate", "position")
+            if self.log.has_estimated_propensities:
+                refuse_lists(self.log, "a propensity model")
+            if isinstance(self.weight, PseudoInverse):
+                raise OptionError(
+                    "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots "
+                    "independently.",
+                    do="Pass another `weight=`.",
+                )
             log, self.lists = self.log.without("key", "baseline", *MODELS), lists_of(self.log)
             groups = 1 if log.cluster is None else 2  # which makes the rules look at clusters
             return Question(log, (), self.weight, groups=groups, lists=self.lists, learning=Learning())
