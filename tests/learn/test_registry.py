@@ -32,7 +32,7 @@ def learn(objective, model_rewards=None, **options):
 @pytest.mark.parametrize("norms", ["last_layer", "all"])
 def test_every_objective_is_trained_along_the_gradient_of_its_own_function(name, norms):
     context, action, reward, propensity = small_log()
-    policy, objective = policies()["mlp"], OBJECTIVES[name].at(1.7, rewards=objectives.TrainingRewards.of([reward]))
+    policy, objective = policies()["mlp"], OBJECTIVES[name].at(1.7, rewards=objectives.Rewards.of([reward]))
     model = MODEL if objective.needs_model_rewards else None
     batch = Batch(context, action, reward, propensity, 40, model)
     past = RunningBaseline(initial=0.4)

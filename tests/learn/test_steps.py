@@ -92,7 +92,7 @@ def test_doubly_robust_steps_have_their_own_gradient_and_variance():
 def test_steps_of_the_logged_logit_have_its_gradient_and_variance(kind, closed, binary):
     policy, reward = policies()[kind], (BATCH.reward > 0).double() if binary else BATCH.reward
     batch = replace(BATCH, reward=reward)
-    rewards = objectives.TrainingRewards.of([reward])
+    rewards = objectives.Rewards.of([reward])
     assert rewards.is_binary == binary
     plain_slope = OBJECTIVES["predicted_reward"] if closed else replace(OBJECTIVES["predicted_reward"], slope=None)
     objective = plain_slope.at(0.0, rewards=rewards)
@@ -118,16 +118,13 @@ def test_an_objective_may_ask_for_the_logit_and_the_probability():
     LoggedActions(policy).backward(BATCH, 0.0, objective=Objective(both))
     score = policy(BATCH.context).gather(1, BATCH.action[:, None])[:, 0]
     check(policy, plain(policy, both(policy.target(BATCH.context, BATCH.action), score, *ROW)))
-    imitating = replace(OBJECTIVES["predicted_reward"], imitation=0.3).at(
-        0.0, rewards=objectives.TrainingRewards.of(ROW[:1])
-    )
+    imitating = replace(OBJECTIVES["predicted_reward"], imitation=0.3).at(0.0, rewards=objectives.Rewards.of(ROW[:1]))
     LoggedActions(policy).backward(BATCH, 0.0, objective=imitating)
     score, target = (
         policy(BATCH.context).gather(1, BATCH.action[:, None])[:, 0],
         policy.target(BATCH.context, BATCH.action),
     )
     expected = (
-        objectives.predicted_reward(score, *ROW, rewards=objectives.TrainingRewards.of(ROW[:1]))
-        + 0.3 * target.log().mean()
+        objectives.predicted_reward(score, *ROW, rewards=objectives.Rewards.of(ROW[:1])) + 0.3 * target.log().mean()
     )
     check(policy, plain(policy, expected))

@@ -19,7 +19,7 @@ from torch import Tensor
 from counterpoise.errors import LogError, OptionError, TrainingError, verbatim
 from counterpoise.features import Scaling
 from counterpoise.learn.forest import NEVER, Forest, ForestLearner, of_classifier
-from counterpoise.learn.objectives import Objective, TrainingRewards, objective_of
+from counterpoise.learn.objectives import Objective, Rewards, objective_of
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModelPolicy, TwoTower, start_uniform
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch, Rows, Split, batches
@@ -63,10 +63,10 @@ class Rest:
         return Scaling.of(self.rows.context.cpu().numpy())
 
     @cached_property
-    def rewards(self) -> TrainingRewards:
+    def rewards(self) -> Rewards:
         """The known range and spread of the rewards."""
         source = Loaded(self.rows) if self.source is None else self.source
-        return TrainingRewards.of(source.chunk(start).reward for start in source.starts)
+        return Rewards.of(source.chunk(start).reward for start in source.starts)
 
     @property
     def lowest(self) -> float:
@@ -317,7 +317,7 @@ class Network:
             rest.cuts.append(f"{schedule.made * size / wanted:.1%} of its training")
         return policy
 
-    def _objective(self, rewards: TrainingRewards) -> tuple[Objective, float]:
+    def _objective(self, rewards: Rewards) -> tuple[Objective, float]:
         """The objective with everything filled in, and what is taken away from the rewards."""
         objective = objective_of(self.objective)
         lowest = rewards.lowest if objective.needs_smoothing else 0.0

@@ -35,10 +35,10 @@ FLOOR = 1e-15  # of a probability whose logarithm is taken: below it the logarit
 
 
 @dataclass(frozen=True)
-class TrainingRewards:
+class Rewards:
     """What is known about the rewards of all training rows before a run begins.
 
-    >>> TrainingRewards.of([torch.tensor([1.0, 3.0]), torch.tensor([3.0])]).is_binary
+    >>> Rewards.of([torch.tensor([1.0, 3.0]), torch.tensor([3.0])]).is_binary
     True
     """
 
@@ -53,7 +53,7 @@ class TrainingRewards:
     """Whether there are exactly two different ones."""
 
     @classmethod
-    def of(cls, parts: Iterable[Tensor]) -> TrainingRewards:
+    def of(cls, parts: Iterable[Tensor]) -> Rewards:
         """From the rewards themselves, some at a time."""
         count, total, size, square, values = 0, 0.0, 0.0, 0.0, torch.empty(0)
         lowest, highest = math.inf, -math.inf
@@ -260,7 +260,7 @@ def imitation(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
     return logarithm(target).mean()
 
 
-def predicted_reward(score: Tensor, reward: Tensor, propensity: Tensor, *, rewards: TrainingRewards) -> Tensor:
+def predicted_reward(score: Tensor, reward: Tensor, propensity: Tensor, *, rewards: Rewards) -> Tensor:
     r"""How well the logits predict the rewards: as log-odds if rewards have two values, and else in standard units.
 
     .. math:: -\frac1n \sum_i p_i^{-1/2} \ell(z(a_i, x_i), r_i)
@@ -275,14 +275,14 @@ def predicted_reward(score: Tensor, reward: Tensor, propensity: Tensor, *, rewar
 
 
 def predicted_reward_slope(
-    score: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor, *, rewards: TrainingRewards
+    score: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor, *, rewards: Rewards
 ) -> Tensor:
     """n ∂/∂z of `predicted_reward`."""
     error = _standard(reward, rewards) - (torch.sigmoid(score) if rewards.is_binary else score)
     return error * propensity**-0.5 * (1.0 if rewards.is_binary else 2.0)
 
 
-def _standard(reward: Tensor, rewards: TrainingRewards) -> Tensor:
+def _standard(reward: Tensor, rewards: Rewards) -> Tensor:
     """Rewards as 0 and 1 if there are two of them, and else with mean 0 and variance 1."""
     if rewards.is_binary:
         return (reward - rewards.lowest) / (rewards.highest - rewards.lowest)
@@ -318,7 +318,7 @@ class Objective:
 
     `value(target, reward, propensity)` is the scalar to maximize. Instead of `target`, π(a|x) of the logged action, or beside it, it may
     name `score`, the logit of the logged action. It also gets whatever else it names as an argument: `baseline` (the β that the rule
-    `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), `rewards` (the `TrainingRewards` of all rows), or a reward
+    `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), `rewards` (the `Rewards` of all rows), or a reward
     model's `model_rewards` together with `probabilities` and `action`. `full_batch` says that it is not a mean over rows, so
     mini-batches would bias it. `slope`, if it is known, saves us autograd: it is n ∂value/∂π (or ∂z, for a function of `score`) for
     every row.
@@ -395,7 +395,7 @@ class Objective:
         """Whether it takes the λ of logarithmic smoothing."""
         return "smoothing" in self._arguments
 
-    def at(self, banditnet_lambda: float, smoothing: float = 1.0, rewards: TrainingRewards | None = None) -> Objective:
+    def at(self, banditnet_lambda: float, smoothing: float = 1.0, rewards: Rewards | None = None) -> Objective:
         """The same objective with λ filled in, BanditNet's or that of smoothing, and with the rewards of all rows."""
         known: dict[str, object] = {"banditnet_lambda": banditnet_lambda, "smoothing": smoothing}
         known |= {} if rewards is None else {"rewards": rewards}

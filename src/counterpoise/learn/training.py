@@ -20,7 +20,7 @@ from counterpoise.estimators.weighted import snips
 from counterpoise.learn.checkpoints import Epoch, EpochEnd, RunState, restore_checkpoint, save_checkpoint, settings_of
 from counterpoise.learn.criterion import held_out_actions, moments_of
 from counterpoise.learn.norms import Norms, default_norms, is_split
-from counterpoise.learn.objectives import Objective, RunningBaseline, TrainingRewards
+from counterpoise.learn.objectives import Objective, Rewards, RunningBaseline
 from counterpoise.learn.optimizers import advance, scheduler_of
 from counterpoise.learn.options import Options
 from counterpoise.learn.policy import Policy
@@ -455,7 +455,7 @@ def epochs_of(
     objective = options.objective_at(banditnet_lambda, log)
     if objective.needs_rewards:
         trained = options.split.held_out_rows(source, others=True)
-        objective = objective.at(banditnet_lambda, rewards=TrainingRewards.of(rows.reward for rows in trained))
+        objective = objective.at(banditnet_lambda, rewards=Rewards.of(rows.reward for rows in trained))
     splits = objective.splits and (logged is None or logged.splits)
     if machine.processes > 1 and not splits:
         what = options.objective if logged is None else "a ranking policy"
