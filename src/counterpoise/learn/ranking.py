@@ -131,18 +131,9 @@ class RankingLearner(PolicyLearner):
         **options: Unpack[ShortOptions],
     ) -> None:
         super().__init__(
-            objective,
-            policy=policy,
-            n_actions=n_actions,
-            terms=terms,
-            optimization=optimization,
-            schedule=schedule,
-            hardware=hardware,
-            fallback=fallback,
-            level=level,
-            seed=seed,
-            **options,
-        )
+            objective, policy=policy, n_actions=n_actions, terms=terms, optimization=optimization, schedule=schedule,
+            hardware=hardware, fallback=fallback, level=level, seed=seed, **options,
+        )  # fmt: skip
 
     @takes_parts("RankingLearner")
     def fit(  # type: ignore[override]
