@@ -17,9 +17,8 @@ from bench import Suite, head, row
 from torch import Tensor
 
 from counterpoise.learn import kernels, softmax
-from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import last_layer_norms, logged_probability, logit_norms
-from counterpoise.learn.objectives import beta_ips
+from counterpoise.learn.objectives import baseline_of, beta_ips, gradient_sums
 from counterpoise.learn.optimizers import LazyAdam
 from counterpoise.learn.policies import LinearSoftmax, TwoTower
 from counterpoise.learn.policy import Policy

@@ -14,7 +14,7 @@ from messages import refuses
 import counterpoise as cp
 import counterpoise.learn.source as sources
 from counterpoise.errors import CounterpoiseError, OptionError
-from counterpoise.learn import LearningWarning, PolicyLearner, RankingLearner, judge, portfolio
+from counterpoise.learn import LearningWarning, PolicyLearner, RankingLearner, evaluate_folds, portfolio
 from counterpoise.log.log import Log
 
 pytest.importorskip("sklearn")
@@ -113,7 +113,7 @@ def test_a_search_hands_out_what_it_learned_only_if_asked(fallback):
 
 
 def test_a_lower_bound_that_takes_propensities_as_known_does_not_make_a_policy_safe():
-    from counterpoise.learn.judging import is_surely_better
+    from counterpoise.learn.hand_out import is_surely_better
 
     parts = {**PARTS, "target": {"one": cp.Always(1)}}
     known = cp.evaluate(FRAME, **parts, propensity="propensity")
@@ -144,7 +144,7 @@ def test_clusters_gaps_and_arrays_are_learned_from_too():
     }
     made = learner(fallback="imitate").fit(**arrays, propensity="model")
     assert "estimated-propensities" in codes(made.result_.verdict())
-    judged = judge(Log(FRAME, **PARTS, propensity=MODEL), [made.policy_, made.policy_])
+    judged = evaluate_folds(Log(FRAME, **PARTS, propensity=MODEL), [made.policy_, made.policy_])
     assert "estimated-propensities" in codes(judged.verdict())
     with refuses(OptionError):  # scikit-learn's y has no room for a model
         learner().fit(FRAME.select("x", "y"), FRAME.select("action", "reward"), propensity="model")

@@ -18,8 +18,8 @@ import counterpoise.learn.steps as steps
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner, TwoTower, load_policy, save_policy
-from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import default_norms
+from counterpoise.learn.objectives import baseline_of, gradient_sums
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import Logged, LoggedActions
 from counterpoise.learn.tensor_files import read_tensors, write_tensors

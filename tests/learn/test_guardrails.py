@@ -13,7 +13,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner
 from counterpoise.learn.criterion import DELTA, FACTORS, pessimistic_value
-from counterpoise.learn.judging import LearningWarning, remarks
+from counterpoise.learn.hand_out import LearningWarning, remarks
 from counterpoise.learn.options import LOOKS, STEPS, WAIT, options_of
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Source, inspect

@@ -1,4 +1,4 @@
-"""Policies that were learned in folds, judged by the rows that neither trained nor chose them."""
+"""Policies that were learned in folds, evaluated on the rows that neither trained nor chose them; and which of them is handed out."""
 
 import numpy as np
 import polars as pl
@@ -10,8 +10,8 @@ import counterpoise.learn.source as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
-from counterpoise.learn import LearningWarning, LinearSoftmax, PolicyLearner
-from counterpoise.learn.judging import doubts, is_handed_out, is_surely_better, judge
+from counterpoise.learn import LearningWarning, LinearSoftmax, PolicyLearner, RunningBaseline
+from counterpoise.learn.hand_out import Attempt, doubts, evaluate_folds, hand_out, is_surely_better
 from counterpoise.log.groups import folds_of
 from counterpoise.log.log import Log
 
@@ -45,7 +45,7 @@ def by_a_loop(made, ids):
 
 def test_every_row_is_judged_by_the_policy_of_its_fold():
     made = policies()
-    result = judge(Log(FRAME, **NAMES), made)
+    result = evaluate_folds(Log(FRAME, **NAMES), made)
     _, lift = by_a_loop(made, np.arange(900))
     assert result.n == 900
     assert result["fold policies", "lift"].value == pytest.approx(lift, rel=1e-6)  # single precision
@@ -53,7 +53,7 @@ def test_every_row_is_judged_by_the_policy_of_its_fold():
 
 def test_rows_of_one_cluster_stay_in_one_fold_and_errors_allow_for_them():
     made = policies()
-    result = judge(Log(FRAME, **USERS), made)
+    result = evaluate_folds(Log(FRAME, **USERS), made)
     from counterpoise.log.groups import integer_ids
 
     folds, lift = by_a_loop(made, integer_ids(FRAME["user"]).to_numpy())
@@ -66,9 +66,9 @@ def test_rows_of_one_cluster_stay_in_one_fold_and_errors_allow_for_them():
 def test_files_in_chunks_give_what_a_frame_gives(tmp_path, monkeypatch, names):
     FRAME.write_parquet(tmp_path / "log.parquet")
     made = policies()
-    expected = judge(Log(FRAME, **names, where="reward >= 0"), made, level=0.9)
+    expected = evaluate_folds(Log(FRAME, **names, where="reward >= 0"), made, level=0.9)
     monkeypatch.setattr(sources, "CHUNK", 250)
-    found = judge(Log(str(tmp_path / "log.parquet"), **names), made, level=0.9)
+    found = evaluate_folds(Log(str(tmp_path / "log.parquet"), **names), made, level=0.9)
     assert found.n == 900
     for estimator in ("lift", "beta_ips"):
         one, other = found["fold policies", estimator], expected["fold policies", estimator]
@@ -85,22 +85,22 @@ def test_anything_that_is_a_target_can_be_judged_and_columns_may_be_expressions(
             return np.eye(6)[np.full(len(context), 3)]
 
     parts = NAMES | {"reward": "reward * 10"}
-    result = judge(Log(FRAME.with_columns(pl.col("action").cast(pl.Float64)), **parts), [Third(), Third()])
+    result = evaluate_folds(Log(FRAME.with_columns(pl.col("action").cast(pl.Float64)), **parts), [Third(), Third()])
     plain = (LOG.reward * 10 * (LOG.action == 3) / LOG.propensity).mean()
     assert result["fold policies", "ips"].value == pytest.approx(plain, rel=1e-9)
 
 
 def test_learners_are_judged_as_their_policies_are():
     fitted = PolicyLearner(epochs=1, folds=None, batch_size=256).fit(FRAME, **NAMES)
-    expected = judge(Log(FRAME, **NAMES), [fitted.policy_] * 2)
-    found = judge(Log(FRAME, **NAMES), [fitted] * 2)
+    expected = evaluate_folds(Log(FRAME, **NAMES), [fitted.policy_] * 2)
+    found = evaluate_folds(Log(FRAME, **NAMES), [fitted] * 2)
     assert found["fold policies", "lift"].value == expected["fold policies", "lift"].value
 
 
 @pytest.mark.parametrize("policy", [1, "action", None, LinearSoftmax])
 def test_what_is_not_a_policy_is_refused(policy):
     with refuses(OptionError):
-        judge(Log(FRAME, **NAMES), [policy] * 2)
+        evaluate_folds(Log(FRAME, **NAMES), [policy] * 2)
 
 
 def test_what_is_surely_better_and_why_not():
@@ -113,10 +113,10 @@ def test_what_is_surely_better_and_why_not():
             best = np.array([np.argmax(self.sign * expected[tuple(x)]) for x in context])
             return 0.5 * np.eye(6)[best] + 0.5 / 6
 
-    good = judge(Log(FRAME, **NAMES), [Knowing(1)] * 2)
+    good = evaluate_folds(Log(FRAME, **NAMES), [Knowing(1)] * 2)
     assert is_surely_better(good)
     assert doubts(good) == ""
-    bad = judge(Log(FRAME, **NAMES), [Knowing(-1)] * 2)
+    bad = evaluate_folds(Log(FRAME, **NAMES), [Knowing(-1)] * 2)
     assert not is_surely_better(bad)
     assert "the logging policy earned" in doubts(bad)
     few = evaluate(reward=[1, 0] * 10, propensity=[0.5] * 20, target=[0.9, 0.1] * 10)
@@ -127,7 +127,7 @@ def test_what_is_surely_better_and_why_not():
 
 def test_no_policies_are_refused():
     with refuses(OptionError):
-        judge(Log(FRAME, **NAMES), [])
+        evaluate_folds(Log(FRAME, **NAMES), [])
 
 
 def a_result(lift):
@@ -137,16 +137,45 @@ def a_result(lift):
 
 @pytest.mark.parametrize("fallback", ["warn", "imitate", "raise"])
 def test_what_is_surely_better_is_handed_out_and_the_rest_by_the_fallback(fallback, recwarn):
-    better, other = a_result(0.3), a_result(0.0)
-    assert is_handed_out(better, fallback)
-    assert is_handed_out(other, fallback, lift_bound=0.01)  # sure without the interval
+    better, other, source = a_result(0.3), a_result(0.0), sources.Source(Log(FRAME, **NAMES))
+    source.look(0)
+    refitted, first, second = [], LinearSoftmax(5, 6), LinearSoftmax(5, 6)
+
+    def handed_out(*attempts, imitate=lambda: None):
+        def refit(policy):
+            refitted.append(policy)
+            return policy
+
+        policy, attempt, rejected = hand_out(source, attempts, refit, fallback=fallback, imitate=imitate)
+        estimate = policy.lesson_.estimate
+        assert (estimate and estimate["value"]) == (
+            attempt.result and attempt.result["fold policies", "beta_ips"].value
+        )
+        return policy, rejected
+
+    assert handed_out(Attempt(first, other), Attempt(second, better)) == (second, None)
+    assert handed_out(Attempt(first, other, lift_bound=0.01), Attempt(second, better)) == (first, None)  # sure anyway
+    assert handed_out(Attempt(first)) == handed_out(Attempt(first, other, imitates=True)) == (first, None)
     assert not recwarn
+    refitted.clear()
     if fallback == "raise":
         with refuses(TrainingError):
-            is_handed_out(other, fallback)
+            handed_out(Attempt(first, other))
+        assert not refitted
     elif fallback == "imitate":
-        assert not is_handed_out(other, fallback, lift_bound=-0.01)
-        assert not recwarn
+        imitation = Attempt(second, other, imitates=True)
+        assert handed_out(Attempt(first, other, lift_bound=-0.01), imitate=lambda: imitation) == (second, other)
+        assert (refitted, list(recwarn)) == ([second], [])
+        with pytest.warns(LearningWarning):
+            assert handed_out(Attempt(first, other)) == (first, None)  # there is no imitation to be had
     else:
         with pytest.warns(LearningWarning, match="The learned policy is not surely better .* collect a log"):
-            assert is_handed_out(other, fallback)
+            assert handed_out(Attempt(first, other), Attempt(second, other)) == (second, None)
+
+
+def test_old_names_work_with_a_warning():
+    with pytest.warns(FutureWarning, match="judge is now called evaluate_folds"):
+        from counterpoise.learn import judge
+    with pytest.warns(FutureWarning, match="baselines is now called objectives"):
+        from counterpoise.learn import baselines
+    assert (judge, baselines.RunningBaseline) == (evaluate_folds, RunningBaseline)

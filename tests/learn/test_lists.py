@@ -6,11 +6,17 @@ import pytest
 from learning import torch
 
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PlackettLuce
-from counterpoise.learn.lists import LoggedLists, RunningBaselines, list_baselines, list_sums, weighed
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.plackett_luce import ABSENT, pools
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import LoggedActions
+from counterpoise.learn.steps import (
+    LoggedActions,
+    LoggedLists,
+    RunningBaselines,
+    list_baselines,
+    list_sums,
+    list_weights,
+)
 from counterpoise.weights import Cascade, Independent, Standard
 
 LISTS = torch.tensor(list(permutations(range(5), 3)))
@@ -99,7 +105,9 @@ def gradients_of_rows(policy, batch, weight, parameters):
     """∇w of every list and term, lists × terms × parameters, by autograd."""
     found = []
     for i in range(len(batch.reward)):
-        one = weighed(policy(batch.context[i : i + 1]), batch.action[i : i + 1], batch.propensity[i : i + 1], weight)
+        one = list_weights(
+            policy(batch.context[i : i + 1]), batch.action[i : i + 1], batch.propensity[i : i + 1], weight
+        )
         terms = []
         for w in one.weight[0]:
             if w.requires_grad:
@@ -115,7 +123,7 @@ def test_products_baselines_and_variance_are_those_of_the_gradients_row_by_row(n
     policy, weight, batch = ranker(kind), WEIGHTS[name], a_batch()
     logged = LoggedLists(policy, weight)
     rows = gradients_of_rows(policy, batch, weight, list(policy.scores.scores.parameters()))
-    found, _ = logged.weighed(batch.context, batch.action, batch.propensity)
+    found, _ = logged.weights(batch.context, batch.action, batch.propensity)
     torch.testing.assert_close(found.products, rows @ rows.transpose(1, 2), rtol=1e-8, atol=1e-10)
     reward = logged.rewards(batch.reward)
     # least squares: the baselines that leave the gradients of all lists the least sum of squares
@@ -132,7 +140,7 @@ def test_products_baselines_and_variance_are_those_of_the_gradients_row_by_row(n
 @pytest.mark.parametrize("objective", ["snips", "value_beta_ips"])
 def test_an_objective_is_computed_position_by_position_and_added_up(objective):
     policy, batch = ranker(), a_batch()
-    w = weighed(policy(batch.context), batch.action, batch.propensity, Cascade()).weight
+    w = list_weights(policy(batch.context), batch.action, batch.propensity, Cascade()).weight
     value = sum(OBJECTIVES[objective](w[:, k], batch.reward[:, k], torch.ones(50)) for k in range(3))
     expected = torch.autograd.grad(-value, list(policy.parameters()))
     LoggedLists(policy, Cascade()).backward(batch, None, OBJECTIVES[objective])

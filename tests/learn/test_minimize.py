@@ -9,7 +9,7 @@ from messages import refuses
 import counterpoise as cp
 from counterpoise.errors import OptionError
 from counterpoise.learn import PolicyLearner, RankingLearner, learn_policy
-from counterpoise.learn.judging import is_surely_better
+from counterpoise.learn.hand_out import is_surely_better
 
 PARTS = {"context": ["x"], "action": "a", "propensity": "p"}
 

@@ -4,8 +4,8 @@ import pytest
 from learning import policies, small_log, torch
 
 from counterpoise.learn import objectives
-from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
 from counterpoise.learn.norms import SampleGradients, last_layer_norms, logged_probability, logit_norms, reference_norms
+from counterpoise.learn.objectives import RunningBaseline, baseline_of, gradient_sums
 
 MODEL = torch.rand(40, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 

@@ -21,8 +21,9 @@ from counterpoise.learn import (
     RankingLearner,
     objectives,
 )
-from counterpoise.learn.lists import ListSource, LoggedLists, held_out_lists, weighed_lists
 from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Source
+from counterpoise.learn.steps import LoggedLists
 from counterpoise.moments import Moments
 from counterpoise.readers import frames
 
@@ -69,17 +70,17 @@ def parameters_of(found):
 @pytest.mark.parametrize("discount", [None, "dcg"])
 def test_held_out_lists_are_measured_as_evaluate_measures_them(weight, parts, discount):
     log, policy = ragged(drawn(400)[1]), a_policy()
-    source = ListSource(cp.Log(log, **parts, discount=discount), weight, Split(0.0, 0))
+    source = Source(cp.Log(log, **parts, discount=discount), fills_gaps=False, weight=weight)
     lists, _ = source.look(0)
     parts_of_it = [lists.take(slice(0, 150)), lists.take(slice(150, None))]
     logged = LoggedLists(policy, weight, source.shares)
-    found = sum((moments for moments, *_ in weighed_lists(logged, parts_of_it)), Moments.empty())
+    found = sum((moments for moments, *_ in logged.moments(parts_of_it)), Moments.empty())
     expected = cp.evaluate(log, **parts, discount=discount, target={"new": policy}, weight=weight)
     assert found.n == expected.n == 400
     for name, estimator in {"beta_ips": beta_ips, "snips": snips, "ips": ips}.items():
         assert estimator(found).value == pytest.approx(expected["new", name].value, rel=1e-5)
         assert estimator(found).stderr == pytest.approx(expected["new", name].stderr, rel=1e-4)
-    held_out = held_out_lists(logged, parts_of_it, 0.9)
+    held_out = logged.held_out(parts_of_it, None, 0.9)
     whole = cp.evaluate(expected.moments, level=0.9)
     assert held_out.effective_sample_size == pytest.approx(expected.diagnostics().effective_sample_size, rel=1e-4)
     assert held_out.value == pytest.approx(whole["new", "beta_ips"].value, rel=1e-5)
@@ -135,11 +136,11 @@ def test_the_learned_ranker_beats_logging_by_the_verdict_and_in_truth():
 def test_lists_that_judge_neither_train_nor_choose():
     log = drawn(1_500)[1].with_columns(user=pl.col("list") // 3)
     parts = BY_GIVEN | {"cluster": "user"}
-    source = ListSource(cp.Log(log, **parts), cp.weights.Cascade(), Split(0.1, 2**31))
+    source = Source(cp.Log(log, **parts), fills_gaps=False, weight=cp.weights.Cascade(), kept_apart=Split(0.1, 2**31))
     source.look(0)
-    judged = np.unique(source.judged["user"])
+    judged = np.unique(source.apart["user"])
     assert 0.05 < len(judged) / 500 < 0.15
-    assert len(source.judged["list"]) == 9 * len(judged)  # whole users
+    assert len(source.apart["list"]) == 9 * len(judged)  # whole users
     assert source.rows == 1_500 - 3 * len(judged)
     other = log.with_columns(
         click=pl.when(pl.col("user").is_in(judged.tolist())).then(1 - pl.col("click")).otherwise(pl.col("click"))

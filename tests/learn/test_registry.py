@@ -7,7 +7,7 @@ from messages import refuses
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.learn import OBJECTIVES, Objective, PolicyLearner, objectives
-from counterpoise.learn.baselines import RunningBaseline, of_past
+from counterpoise.learn.objectives import RunningBaseline, of_past
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import LoggedActions
 

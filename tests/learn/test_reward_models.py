@@ -9,9 +9,8 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
 from counterpoise.learn import PolicyLearner
 from counterpoise.learn import source as sources
-from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.rows import Split
-from counterpoise.learn.source import Source, inspect
+from counterpoise.learn.source import RewardModels, Source, inspect
 from counterpoise.log.log import Log
 from counterpoise.models import Reward
 

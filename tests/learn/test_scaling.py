@@ -8,8 +8,8 @@ import counterpoise.learn.source as inspection
 import counterpoise.learn.source as sources
 from counterpoise.features import Scaling
 from counterpoise.learn import LinearSoftmax, PolicyLearner, export_onnx, load_policy
-from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import SampleGradients, reference_norms
+from counterpoise.learn.objectives import baseline_of, gradient_sums
 from counterpoise.learn.rows import Batch, Split
 from counterpoise.learn.steps import Logged, LoggedActions
 from counterpoise.log.log import Log

@@ -6,9 +6,8 @@ import pytest
 from learning import policies, small_log, torch
 
 from counterpoise.learn import objectives
-from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import default_norms, reference_norms
-from counterpoise.learn.objectives import OBJECTIVES, Objective
+from counterpoise.learn.objectives import OBJECTIVES, Objective, baseline_of, gradient_sums
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import LoggedActions
 

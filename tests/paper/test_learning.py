@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.learn import LinearSoftmax
-from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import reference_norms
+from counterpoise.learn.objectives import baseline_of, gradient_sums
 from paper import learning
 from paper.__main__ import app
 from paper.learning_figures import Agreement, compare, order

@@ -7,8 +7,8 @@ from messages import refuses
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
 from counterpoise.learn import LinearSoftmax, objectives
-from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
 from counterpoise.learn.norms import reference_norms
+from counterpoise.learn.objectives import RunningBaseline, baseline_of, gradient_sums
 from paper.many import GreedyValue, LoggedRows, Run, train_many
 
 BANDIT = SyntheticBandit(n_actions=7, inverse_temperature=-3, seed=4)

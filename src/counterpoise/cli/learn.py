@@ -169,19 +169,14 @@ def _columns(
 
 def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:
     """What was learned, in words and in numbers."""
-    from counterpoise.learn.judging import doubts, how_to_get
+    from counterpoise.learn.hand_out import doubts, how_to_get, report
 
     result = learner.result_
-    value, verdict = result[result.targets[0], "beta_ips"], result.verdict()
+    value = result[result.targets[0], "beta_ips"]
     numbers = {
         "kind": learner.kind_,
         "epoch": learner.best_epoch_,
-        "value": value.value,
-        "lower": value.interval.lower,
-        "upper": value.interval.upper,
-        "mean_reward": learner.mean_reward_,
-        "minimize": result.minimize,
-        "verdict": verdict.verdict,
+        **report(result, learner.mean_reward_),
         "dropped_rows": learner.dropped_rows_,
         "n_actions": learner.policy_.n_actions,
         "note": FOLDS,
@@ -190,7 +185,7 @@ def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:
         f"The policy of epoch {learner.best_epoch_} would earn {value.value:.6g} per row, between {value.interval.lower:.6g} and "
         f"{value.interval.upper:.6g}; the policy that wrote the log earned {learner.mean_reward_:.6g} per row"
         + (", and less is better." if result.minimize else "."),
-        f"{FOLDS} The verdict is {verdict.verdict}.",
+        f"{FOLDS} The verdict is {result.verdict().verdict}.",
     ]
     if hasattr(learner, "rejected_"):
         refusal = "What was learned is not surely better than the policy that ran, so this policy imitates it."

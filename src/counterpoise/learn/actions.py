@@ -26,8 +26,8 @@ from counterpoise.readers.frames import from_table
 # -- Actions: the ids they have in a log, and their places in a policy -------------------------------------------------
 
 Ids = NDArray[np.int64]
-Names = NDArray[np.object_]
-Classes = Ids | Names  # the actions of a policy, in ascending order
+ActionNames = NDArray[np.object_]
+Classes = Ids | ActionNames  # the actions of a policy, in ascending order
 Places = NDArray[np.int64]  # of actions among the classes of a policy
 NONE = -1  # the place of anything absent
 MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and each costs a logit per row
@@ -205,15 +205,26 @@ def mask_of(candidates: Candidates, classes: Classes, rows: int) -> Tensor:
     >>> mask_of([["b", "new"], ["a", "b"]], np.array(["a", "b", "c"]), 2).tolist()
     [[False, True, False], [True, True, False]]
     """
-    mask = _truth_values(candidates)
-    if mask is None and _looks_like_truth(candidates, (rows, len(classes))):
-        raise OptionError(
-            "`mask=` holds zeros and ones, a column per action, which could be ids of actions.",
-            do="Pass truth values: mask.astype(bool).",
-        )
-    if mask is None and isinstance(candidates, np.ndarray) and candidates.dtype.kind == "f":
+    given = candidates.detach().cpu().numpy() if isinstance(candidates, Tensor) else candidates
+    if isinstance(given, list | tuple) and len(given):
+        first = given[0]
+        if isinstance(first[0] if isinstance(first, list | tuple) and first else first, bool):
+            table = np.array(given)
+            given = table if table.dtype == bool else given
+    kind = given.dtype.kind if isinstance(given, np.ndarray) else ""
+    if isinstance(given, np.ndarray) and kind in "iu" and given.shape == (rows, len(classes)):
+        # as many as there are actions, only 0 and 1, and some repeated within a row
+        repeated = len(classes) > 2 or bool((given[:, 0] == given[:, -1]).any())
+        if repeated and bool(((given == 0) | (given == 1)).all()):
+            raise OptionError(
+                "`mask=` holds zeros and ones, a column per action, which could be ids of actions.",
+                do="Pass truth values: mask.astype(bool).",
+            )
+    if isinstance(candidates, np.ndarray) and kind == "f":
         raise _misshapen(candidates.shape, f"{candidates.dtype} of shape ", rows, len(classes))
-    if mask is None:
+    if kind == "b":
+        mask = torch.as_tensor(np.array(given))
+    else:
         lists = lists_of("candidates", candidates)
         mask = mask_of_places(torch.as_tensor(padded(lists, places_of(lists, classes))), len(classes))
     if mask.ndim == 1:
@@ -228,28 +239,6 @@ def mask_of(candidates: Candidates, classes: Classes, rows: int) -> Tensor:
             do="classes_ has the actions that it knows; leave out those rows, or train it on a log that has their candidates.",
         )
     return mask
-
-
-def _truth_values(candidates: object) -> Tensor | None:
-    """Candidates that are booleans, as a tensor; None if they are something else."""
-    if isinstance(candidates, Tensor):
-        return candidates.detach().cpu() if candidates.dtype == torch.bool else None
-    if isinstance(candidates, list | tuple) and len(candidates):
-        first = candidates[0]
-        if isinstance(first[0] if isinstance(first, list | tuple) and first else first, bool):
-            candidates = np.array(candidates)
-    is_table = isinstance(candidates, np.ndarray) and candidates.dtype.kind == "b"
-    return torch.as_tensor(np.array(candidates)) if is_table else None
-
-
-def _looks_like_truth(candidates: object, shape: tuple[int, int]) -> bool:
-    """Whether whole numbers look like booleans: as many as there are actions, only 0 and 1, and some repeated within a row."""
-    numbers = candidates.detach().cpu().numpy() if isinstance(candidates, Tensor) else candidates
-    if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "iu" or numbers.shape != shape:
-        return False
-    return bool(((numbers == 0) | (numbers == 1)).all()) and (
-        shape[1] > 2 or bool((numbers[:, 0] == numbers[:, -1]).any())
-    )
 
 
 def _misshapen(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> OptionError:
@@ -272,7 +261,19 @@ def lists_of(name: str, values: object) -> pl.Series:
     if isinstance(lists.dtype, pl.Array):
         lists = lists.arr.to_list()
     if lists.dtype == pl.String:
-        lists = pl.Series(name, [_parsed(name, text) for text in lists], dtype=pl.List(pl.String))
+
+        def parsed(text: str | None) -> list[str | None] | None:
+            if text is None or not text.startswith("["):
+                return None if text is None else [action.strip() for action in text.split(APART)]
+            try:
+                actions = json.loads(text)
+            except ValueError as error:
+                raise ColumnError(
+                    f"candidates {name!r} has {text[:50]!r}, which is not a JSON list: {verbatim(error)}."
+                ) from error
+            return [None if action is None else str(action) for action in actions]
+
+        lists = pl.Series(name, [parsed(text) for text in lists], dtype=pl.List(pl.String))
     if lists.dtype == pl.Null:
         lists = lists.cast(pl.List(pl.String))
     if not isinstance(lists.dtype, pl.List) or lists.dtype.inner.is_nested():
@@ -281,18 +282,6 @@ def lists_of(name: str, values: object) -> pl.Series:
             do=f"Make lists of them, or text such as 'a{APART}b' or '[\"a\", \"b\"]'.",
         )
     return lists.list.drop_nulls().list.unique(maintain_order=True)
-
-
-def _parsed(name: str, text: str | None) -> list[str] | None:
-    if text is None or not text.startswith("["):
-        return None if text is None else [action.strip() for action in text.split(APART)]
-    try:
-        actions = json.loads(text)
-    except ValueError as error:
-        raise ColumnError(
-            f"candidates {name!r} has {text[:50]!r}, which is not a JSON list: {verbatim(error)}."
-        ) from error
-    return [None if action is None else str(action) for action in actions]  # type: ignore[misc]
 
 
 def places_of(lists: pl.Series, classes: Classes) -> Places:

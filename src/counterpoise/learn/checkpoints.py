@@ -1,27 +1,146 @@
-"""Checkpoints: everything a run needs to resume after being killed, as if nothing had happened."""
+"""What a run leaves behind after every epoch: a report, for callbacks that may stop it, and a checkpoint from which it resumes."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 
-from counterpoise.errors import PolicyFileError, verbatim
-from counterpoise.learn.callbacks import Epoch
+from counterpoise.errors import OptionError, PolicyFileError, verbatim
 from counterpoise.learn.norms import ACROSS_ROWS
 from counterpoise.learn.optimizers import replay
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.source import Inspection
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
+
+if TYPE_CHECKING:
+    from counterpoise.learn.source import Inspection
+
+# -- Reports and callbacks ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches.
+
+    `effective_sample_size` is how many held-out rows the weights leave, and `verdict` whether to believe the value: ``"ok"``,
+    ``"caution"`` or ``"not identified"``. The epoch with the largest `score` is kept: its value if the held-out rows measure it
+    (an effective sample of 30 rows or more, and a mean weight within three standard errors of 1), else a lower bound by
+    logarithmic smoothing; for an imitation, the mean of log π(a|x).
+    """
+
+    epoch: int
+    value: float
+    stderr: float
+    lower: float
+    upper: float
+    gradient_variance: float
+    baseline: float
+    effective_sample_size: float
+    verdict: str
+    score: float
+
+
+@dataclass(frozen=True)
+class EpochEnd:
+    """What a callback gets after an epoch.
+
+    `history` ends with the epoch itself, and `best_epoch` (counted from 1) is the one that would be kept now. `policy` and `optimizer` are
+    those in training, not copies. `run` names the run where one `fit` has several, such as ``"fold-1"``, ``"lambda-0.6"`` or
+    ``"fold-1/lambda-0.6"``; it is empty for the run that the policy comes from, unless λ is tuned.
+    """
+
+    history: tuple[Epoch, ...]
+    best_epoch: int
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    run: str = ""
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch that has just ended."""
+        return self.history[-1]
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate that it was trained with: that of the optimizer's first group."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+
+Callback = Callable[[EpochEnd], object]  # what it returns says whether to stop
+
+
+class ScalarWriter(Protocol):
+    """What takes one number at a time, as TensorBoard's `SummaryWriter` does."""
+
+    def add_scalar(self, name: str, number: float, step: int, /) -> object:
+        """Take a number."""
+
+
+class Tracker(Protocol):
+    """What takes all numbers of an epoch at once, as MLflow does."""
+
+    def log_metrics(self, numbers: dict[str, float], /, *, step: int) -> object:
+        """Take numbers."""
+
+
+class LogTo:
+    """A callback that sends every epoch's numbers to an experiment tracker.
+
+    `where` is anything with ``add_scalar(name, number, step)``, such as TensorBoard's ``SummaryWriter``, or with
+    ``log_metrics(numbers, step=…)``, such as the module ``mlflow`` itself. The numbers are those of `Epoch` and the learning rate; those
+    that are not finite are left out.
+
+    Examples
+    --------
+    >>> class Printed:
+    ...     def log_metrics(self, numbers, step):
+    ...         print(step, sorted(numbers))
+    >>> from counterpoise.environments import SyntheticBandit
+    >>> from counterpoise.learn import PolicyLearner
+    >>> log = SyntheticBandit(n_actions=4, seed=1).draw(400)
+    >>> _ = PolicyLearner(epochs=1, batch_size=100, folds=None, callbacks=[LogTo(Printed(), prefix="policy/")]).fit(
+    ...     context=log.context, action=log.action, reward=log.reward, propensity=log.propensity
+    ... )  # doctest: +ELLIPSIS
+    1 ['policy/baseline', 'policy/effective_sample_size', 'policy/gradient_variance', ...
+    """
+
+    def __init__(self, where: ScalarWriter | Tracker, *, prefix: str = "") -> None:
+        if not hasattr(where, "add_scalar") and not hasattr(where, "log_metrics"):
+            raise OptionError(
+                f"epochs can be logged to what has add_scalar or log_metrics; {type(where).__name__} has neither.",
+                do="Pass a SummaryWriter of torch.utils.tensorboard, or the module mlflow.",
+            )
+        self.where, self.prefix = where, prefix
+
+    def __call__(self, end: EpochEnd) -> None:
+        """Send the numbers of an epoch."""
+        report = asdict(end.epoch) | {"learning_rate": end.learning_rate}
+        step = report.pop("epoch")
+        prefix = self.prefix + (f"{end.run}/" if end.run else "")
+        numbers = {
+            f"{prefix}{name}": float(value)
+            for name, value in report.items()
+            if _is_number(value) and math.isfinite(value)
+        }
+        if hasattr(self.where, "log_metrics"):
+            self.where.log_metrics(numbers, step=step)
+            return
+        for name, value in numbers.items():
+            self.where.add_scalar(name, value, step)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> LogTo:
+        # clones of a learner log to the same place, which often cannot be copied
+        return LogTo(self.where, prefix=self.prefix)
+
 
 # -- What a run depends on: the part of a checkpoint that must be the same for the run to resume -----------------------
 
@@ -31,44 +150,40 @@ SHOWN = 4  # differences listed in an error
 
 def settings_of(state: RunState, log: Inspection) -> dict[str, object]:
     """What must be the same for a run to be continued, beyond its options: policy, log, optimizer and scheduler."""
-    return (
-        {
-            "policy": type(state.policy).__name__,
-            "n_actions": log.n_actions,
-            "rows": log.rows,
-            "digest of the log": log.digest,
-        }
-        | _of_optimizer(state.optimizer)
-        | _of_scheduler(state.scheduler)
-        | _of_policy(state.policy)
-    )
-
-
-def _of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, object]:
-    """The optimizer's class, and all options of all groups of parameters."""
-    groups = optimizer.param_groups
-    settings: dict[str, object] = {"optimizer": type(optimizer).__name__}
-    settings["optimizer's division into groups of parameters"] = [len(group["params"]) for group in groups]
+    policy, groups = state.policy, state.optimizer.param_groups
+    settings: dict[str, object] = {
+        "policy": type(policy).__name__,
+        "n_actions": log.n_actions,
+        "rows": log.rows,
+        "digest of the log": log.digest,
+        "optimizer": type(state.optimizer).__name__,
+        "optimizer's division into groups of parameters": [len(group["params"]) for group in groups],
+    }
     for k, group in enumerate(groups):
         where = f" of group {k + 1}" if k else ""
         settings |= {f"optimizer's {name}{where}": plain(group[name]) for name in sorted(group.keys() - HOW)}
-    return settings
-
-
-def _of_scheduler(scheduler: LRScheduler | None) -> dict[str, object]:
-    """The scheduler's class and options, before its first epoch."""
-    if scheduler is None:
-        return {}
-    settings = {f"scheduler's {name}": plain(value) for name, value in sorted(scheduler.state_dict().items())}
-    return {"scheduler": type(scheduler).__name__} | settings
-
-
-def _of_policy(policy: Policy) -> dict[str, object]:
-    """The policy's layers with their options, its precision, and the numbers that training leaves alone."""
-    settings: dict[str, object] = {f"layer {name!r}": text for name, text in _layers(policy)}
+    if state.scheduler is not None:  # as it is before its first epoch
+        settings["scheduler"] = type(state.scheduler).__name__
+        parts = sorted(state.scheduler.state_dict().items())
+        settings |= {f"scheduler's {name}": plain(value) for name, value in parts}
+    for name, layer in policy.named_modules():
+        own = [f"{part} {tuple(tensor.shape)}" for part, tensor in layer.named_parameters(recurse=False)]
+        if name and next(layer.children(), None) is None:
+            settings[f"layer {name!r}"] = re.sub(r" at 0x[0-9a-f]+", "", " ".join(repr(layer).split()))
+        elif own:
+            settings[f"layer {name or 'itself'!r}"] = f"{type(layer).__name__} with {', '.join(own)}"
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in policy.state_dict().values()}
     settings["precision"] = ", ".join(sorted(kinds))
-    settings["digest of what the policy does not learn"] = _digest(_fixed(policy))
+    # frozen parameters and buffers, such as the features of items, but not the averages that some layers keep
+    fixed = [(name, parameter) for name, parameter in policy.named_parameters() if not parameter.requires_grad]
+    for place, layer in policy.named_modules():
+        if not isinstance(layer, ACROSS_ROWS):
+            fixed += [(f"{place}.{name}", buffer) for name, buffer in layer.named_buffers(recurse=False)]
+    digest = hashlib.sha256()
+    for name, tensor in fixed:
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    settings["digest of what the policy does not learn"] = digest.hexdigest()[:16]
     return settings
 
 
@@ -89,33 +204,6 @@ def plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(name): plain(part) for name, part in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
-
-
-def _layers(policy: Policy) -> Iterator[tuple[str, str]]:
-    for name, layer in policy.named_modules():
-        own = [f"{part} {tuple(tensor.shape)}" for part, tensor in layer.named_parameters(recurse=False)]
-        if name and next(layer.children(), None) is None:
-            yield name, re.sub(r" at 0x[0-9a-f]+", "", " ".join(repr(layer).split()))
-        elif own:
-            yield name or "itself", f"{type(layer).__name__} with {', '.join(own)}"
-
-
-def _fixed(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Frozen parameters and buffers, such as the features of items, but not the averages that some layers keep."""
-    for name, parameter in policy.named_parameters():
-        if not parameter.requires_grad:
-            yield name, parameter
-    for place, layer in policy.named_modules():
-        if not isinstance(layer, ACROSS_ROWS):
-            yield from ((f"{place}.{name}", buffer) for name, buffer in layer.named_buffers(recurse=False))
-
-
-def _digest(tensors: Iterator[tuple[str, Tensor]]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in tensors:
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:16]
 
 
 # -- Checkpoints: everything a run needs to resume after it was killed, as if nothing had happened ---------------------
@@ -177,7 +265,17 @@ def restore_checkpoint(path: str | PathLike[str], state: RunState, settings: dic
             moments["state"].setdefault(int(index), {})[part] = tensor
         try:
             torch.Generator().set_state(tensors["random"])  # to see whether it can be
-            _reschedule(file, state, history, moments)
+            if state.scheduler is not None:  # back where it was, which must give the same learning rates
+                replay(state.scheduler, [epoch.value for epoch in history])
+                saved, now = (
+                    [plain(group["lr"]) for group in groups]
+                    for groups in (moments["param_groups"], state.optimizer.param_groups)
+                )
+                if saved != now:
+                    raise PolicyFileError(
+                        f"{str(path)!r} has the learning rates {saved} after {len(history):,} epochs, and the scheduler comes to {now}.",
+                        do="Use a scheduler that goes by epochs and held-out values alone, or start again with another checkpoint.",
+                    )
             state.optimizer.load_state_dict(moments)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise file.damaged(
@@ -207,33 +305,29 @@ def _check_run(file: TensorFile, settings: Mapping[str, object], epochs: int) ->
             f"{path!r} is the checkpoint of another run: {apart}.",
             do="Go on with the old settings, move the file away, or name another checkpoint.",
         )
-    history, best_epoch, is_stopped = _progress_of(file)
-    done = len(history)
+    names = {part.name for part in fields(Epoch)}
+    match file.description.get("progress"):
+        case {"done": done, "history": list(reports), "best": int(best), "stopped": bool(stopped), **more} if (
+            not more
+            and all(isinstance(epoch, dict) and epoch.keys() == names for epoch in reports)
+            and all(
+                isinstance(value, str) if name == "verdict" else _is_number(value)
+                for epoch in reports
+                for name, value in epoch.items()
+            )
+            and [epoch["epoch"] for epoch in reports] == list(range(1, len(reports) + 1))
+            and _is_count(done, len(reports), len(reports))
+            and _is_count(best, min(1, len(reports)), len(reports))
+        ):
+            history = [Epoch(**epoch) for epoch in reports]
+        case _:
+            raise file.damaged("its account of the epochs done does not add up")
     if done > epochs:
         raise PolicyFileError(
             f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} you asked for.",
             do=f"Pass `epochs={done}` or more, or name another checkpoint.",
         )
-    return history, best_epoch, is_stopped
-
-
-def _progress_of(file: TensorFile) -> tuple[list[Epoch], int, bool]:
-    names = {part.name for part in fields(Epoch)}
-    match file.description.get("progress"):
-        case {"done": done, "history": list(epochs), "best": int(best), "stopped": bool(stopped), **more} if (
-            not more
-            and all(isinstance(epoch, dict) and epoch.keys() == names for epoch in epochs)
-            and all(
-                isinstance(value, str) if name == "verdict" else _is_number(value)
-                for epoch in epochs
-                for name, value in epoch.items()
-            )
-            and [epoch["epoch"] for epoch in epochs] == list(range(1, len(epochs) + 1))
-            and _is_count(done, len(epochs), len(epochs))
-            and _is_count(best, min(1, len(epochs)), len(epochs))
-        ):
-            return [Epoch(**epoch) for epoch in epochs], best, stopped
-    raise file.damaged("its account of the epochs done does not add up")
+    return history, best, stopped
 
 
 def _moments_of(file: TensorFile, state: RunState) -> dict[str, Any]:
@@ -255,21 +349,6 @@ def _moments_of(file: TensorFile, state: RunState) -> dict[str, Any]:
     if not isinstance(rest, dict) or not rest.keys() <= known or not all(isinstance(v, dict) for v in rest.values()):
         raise file.damaged("part of its optimizer's state belongs to no parameter")
     return {"param_groups": groups, "state": {int(index): dict(values) for index, values in rest.items()}}
-
-
-def _reschedule(file: TensorFile, state: RunState, history: list[Epoch], moments: Mapping[str, Any]) -> None:
-    """Put the scheduler back where it was, and check that it gives the same learning rates."""
-    if state.scheduler is None:
-        return
-    replay(state.scheduler, [epoch.value for epoch in history])
-    saved, now = (
-        [plain(group["lr"]) for group in groups] for groups in (moments["param_groups"], state.optimizer.param_groups)
-    )
-    if saved != now:
-        raise PolicyFileError(
-            f"{str(file.path)!r} has the learning rates {saved} after {len(history):,} epochs, and the scheduler comes to {now}.",
-            do="Use a scheduler that goes by epochs and held-out values alone, or start again with another checkpoint.",
-        )
 
 
 def _check_stored(file: TensorFile, state: RunState) -> None:

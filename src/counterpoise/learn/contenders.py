@@ -22,9 +22,8 @@ from counterpoise.learn.forest import NEVER, Forest, ForestLearner, of_classifie
 from counterpoise.learn.objectives import Objective, Rewards, objective_of
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModelPolicy, TwoTower, start_uniform
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.reward_models import reward_model
 from counterpoise.learn.rows import Batch, Rows, Split, batches
-from counterpoise.learn.source import Source
+from counterpoise.learn.source import Source, reward_model
 from counterpoise.learn.steps import ALONE, LoggedActions, Machine
 from counterpoise.learn.training import IMITATION, OneCycle, Training, adam
 from counterpoise.log.parts import Learnable
@@ -130,7 +129,7 @@ class Direct:
     """Greedy, or a softmax, on a reward model: an estimator of scikit-learn, ``"auto"``, or a `counterpoise.models.Reward`.
 
     Every row is predicted by a model of other rows when policies are compared, because the search learns each policy without the fold
-    that judges it.
+    that evaluates it.
     """
 
     model: str | Learnable | Reward = "auto"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,17 +13,20 @@ from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import judge
 from counterpoise.diagnostics.diagnose import ROUNDING, WeightedRows, diagnose
-from counterpoise.diagnostics.verdict import FEW_ROWS
+from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_ROWS
 from counterpoise.estimators.estimate import Estimate
 from counterpoise.estimators.weighted import beta_ips
-from counterpoise.intervals import Interval
+from counterpoise.intervals import Evidence, Interval
 from counterpoise.intervals.method import normal
+from counterpoise.intervals.student import Student, student
 from counterpoise.learn.objectives import logarithm
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Rows
-from counterpoise.learn.source import Inspection
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Smoothed, Tail
+
+if TYPE_CHECKING:
+    from counterpoise.learn.source import Inspection
 
 # -- By which number policies are chosen: their value where the rows measure it, and a bound from below where they do not ---
 
@@ -115,22 +119,19 @@ def score_of(moments: Moments, smoothed: Smoothed, lowest: float, times: float =
     error = math.sqrt(scatter / n / max(n - 1, 1))
     allowed = ERRORS * error + ROUNDING
     measured = effective >= FEW_ROWS and abs(mean - 1) <= allowed
-    lower = lowest + (_lower(smoothed, n, times) if mean - 1 <= allowed else 0.0)
+    lower = lowest
+    if mean - 1 <= allowed:
+        price = times * math.log(len(smoothed.lambdas) / DELTA)
+        sums = zip(smoothed.lambdas, smoothed.sums.tolist(), strict=True)
+        lower += max(0.0, *(math.expm1(factor * ((total - price / factor) / n)) / factor for factor, total in sums))
     estimate = beta_ips(moments)
     return Score(float(estimate.value), float(estimate.stderr), lower, effective, bool(measured))
-
-
-def _lower(smoothed: Smoothed, n: int, times: float) -> float:
-    """The bound on the mean of what was smoothed."""
-    price = times * math.log(len(smoothed.lambdas) / DELTA)
-    sums = zip(smoothed.lambdas, smoothed.sums.tolist(), strict=True)
-    return max(0.0, *(math.expm1(factor * ((total - price / factor) / n)) / factor for factor, total in sums))
 
 
 # -- While a policy trains: the moments of its weights, and what the held-out rows say of it ------------
 
 
-Weighed = tuple[Floats, Floats, Floats]  # weights, rewards, and log π of some rows
+MOST = 0.6  # share of its own fit that we attribute to a heavy list
 
 
 @dataclass(frozen=True)
@@ -153,46 +154,63 @@ def held_out_actions(
 ) -> HeldOut:
     """β-IPS with its interval and verdict on held-out rows, and the criterion; nan if there are none."""
     lowest, lambdas = log.rewards[0], lambdas_of(log.held_out, log.gain_size)
-    seen, smoothed, likelihood = _summary(weighed(policy, parts, temperature), lowest, lambdas)
-    estimate = beta_ips(seen.moments)
+    smoothed, likelihood = [], []
+
+    def moments() -> Iterator[tuple[Moments, Floats, Floats]]:
+        for weight, reward, log_target in weights_of(policy, parts, temperature):
+            smoothed.append(Smoothed.of(weight * (reward - lowest), lambdas))
+            likelihood.append(float(log_target.sum()))
+            yield Moments.of(weight=weight, reward=reward), weight - 1.0, reward
+
+    sums = weighted_rows(moments())
+    estimate, n = beta_ips(sums.moments), sums.moments.n
     interval = normal(estimate.value, estimate.stderr, level)
-    return held_out(estimate, interval, seen, score_of(seen.moments, smoothed, lowest).criterion, likelihood)
+    criterion = score_of(sums.moments, sum(smoothed, UNSMOOTHED), lowest).criterion
+    return held_out(estimate, interval, sums, criterion, sum(likelihood) / n if n else math.nan)
+
+
+def held_out_lists(parts: Iterable[tuple[Moments, Floats, Floats]], level: float) -> HeldOut:
+    """The same for lists, with an interval that allows for how few lists carry the answer, and is endless if there are too few."""
+    sums = weighted_rows(parts, unit="list")
+    estimate, n = beta_ips(sums.moments), sums.moments.n
+    carrying, interval = diagnose(sums).carrying_rows, Interval(-math.inf, math.inf, level, Student.name)
+    if n and carrying >= FEW_CARRYING:
+        leverage = min(sums.excess.kurtosis / n, MOST)
+        evidence = Evidence(estimate.value, estimate.stderr, n, sums.moments, carrying=carrying, leverage=leverage)
+        interval = student(evidence, level)
+    return held_out(estimate, interval, sums, interval.lower)
+
+
+def weighted_rows(parts: Iterable[tuple[Moments, Floats, Floats]], unit: str = "row") -> WeightedRows:
+    """What diagnostics need to know, from the moments of some rows or lists at a time, and the weight less 1 and the reward of each."""
+    moments, tail, excess, rewards = Moments.empty(), EMPTY, NOTHING, NOTHING
+    low, high = math.inf, -math.inf
+    for some, u, reward in parts:
+        moments, tail = moments + some, tail + Tail(1.0 + np.sort(u)[::-1][:KEPT], int((u == -1.0).sum()))
+        excess, rewards = excess + Powers.of(u), rewards + Powers.of(reward)
+        low, high = min(low, float(reward.min())), max(high, float(reward.max()))
+    return WeightedRows(moments, tail, excess, rewards, (low, high), unit=unit)
 
 
 def held_out(
-    estimate: Estimate, interval: Interval, seen: WeightedRows, criterion: float, likelihood: float = math.nan
+    estimate: Estimate, interval: Interval, sums: WeightedRows, criterion: float, likelihood: float = math.nan
 ) -> HeldOut:
     """An estimate with its diagnostics."""
-    diagnostics = diagnose(seen)
+    diagnostics = diagnose(sums)
     effective, verdict = diagnostics.effective_sample_size, judge(diagnostics).verdict
     return HeldOut(estimate.value, estimate.stderr, interval, effective, verdict, likelihood, criterion)
 
 
 def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
     """The moments of weights and rewards, however many rows there are."""
-    return sum((Moments.of(weight=w, reward=r) for w, r, _ in weighed(policy, parts)), Moments.empty())
+    return sum((Moments.of(weight=w, reward=r) for w, r, _ in weights_of(policy, parts)), Moments.empty())
 
 
-def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> Iterator[Weighed]:
+def weights_of(
+    policy: Policy, parts: Iterable[Rows], temperature: float = 1.0
+) -> Iterator[tuple[Floats, Floats, Floats]]:
     """Weights, rewards and log π of rows, some at a time, at a temperature."""
     for rows in filter(len, parts):
         known = policy.logged_probabilities(rows.context, rows.action, rows.candidates, temperatures=(temperature,))
         reward, propensity = (column.double().cpu().numpy() for column in (rows.reward, rows.propensity))
         yield known[:, 0] / propensity, reward, logarithm(torch.as_tensor(known[:, 0])).numpy()
-
-
-def _summary(
-    parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]
-) -> tuple[WeightedRows, Smoothed, float]:
-    """What diagnostics and the criterion need to know about the rows, and the mean of log π."""
-    smoothed, moments, tail, excess, rewards = UNSMOOTHED, Moments.empty(), EMPTY, NOTHING, NOTHING
-    low, high, likelihood = math.inf, -math.inf, 0.0
-    for weight, reward, log_target in parts:
-        moments = moments + Moments.of(weight=weight, reward=reward)
-        smoothed = smoothed + Smoothed.of(weight * (reward - lowest), lambdas)
-        tail = tail + Tail(np.sort(weight)[::-1][:KEPT], int((weight == 0).sum()))
-        excess, rewards = excess + Powers.of(weight - 1), rewards + Powers.of(reward)
-        low, high = min(low, float(reward.min())), max(high, float(reward.max()))
-        likelihood += float(log_target.sum())
-    mean = likelihood / rewards.n if rewards.n else math.nan
-    return WeightedRows(moments, tail, excess, rewards, (low, high)), smoothed, mean

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError, PolicyFileError, verbatim
 from counterpoise.features import Encoder
-from counterpoise.learn.actions import Names
+from counterpoise.features.encoder import EncodedColumn, Numeric, Vector
+from counterpoise.learn.actions import ActionNames
 from counterpoise.learn.forest import Forest
-from counterpoise.learn.onnx_files import ServedProbabilities, write_onnx
 from counterpoise.learn.plackett_luce import PlackettLuce
 from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
-from counterpoise.learn.policy import FORMAT, IDS, NAMES, WIDER, Policy, check_ours
+from counterpoise.learn.policy import FORMAT, IDS, NAMES, WIDER, Policy, check_ours, cooled
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened
 from counterpoise.log.sketches import Lesson
 from counterpoise.whole_files import whole_file
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 KINDS: dict[str, type[Policy]] = {
     kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce, Forest, Average)
@@ -32,7 +38,7 @@ OWN = (IDS, NAMES)  # tensors that are not the module's
 UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
 
-def names_of(stored: Tensor) -> Names:
+def names_of(stored: Tensor) -> ActionNames:
     """The names in a tensor of bytes; a ValueError if it holds something else."""
     names = json.loads(stored.numpy().tobytes())
     if not isinstance(names, list):
@@ -59,13 +65,18 @@ def load_policy(
     3
     """
     with opened(path) as file:
-        config = _config(file)
-        build = _into(file, config["kind"], make, module) or make or KINDS.get(config["kind"])
-        if build is None:
+        form, config = file.description.get("format"), file.description.get("config")
+        if form not in (FORMAT, WIDER):
             raise PolicyFileError(
-                f"{str(path)!r} contains a {config['kind']}, which counterpoise does not know.",
-                do="Pass `make=`, a function that builds it.",
+                f"{str(path)!r} is {str(form)[:50]!r}, not a policy of this version ({FORMAT!r}).",
+                do="Name another file, or save the policy again.",
             )
+        parts: dict[str, type] = {"kind": str, "arguments": dict, "context": list}
+        if not isinstance(config, dict) or not all(isinstance(config.get(name), kind) for name, kind in parts.items()):
+            raise file.damaged("it does not say which policy it contains")
+        if not all(isinstance(name, str) for name in config["context"]):
+            raise file.damaged("the names of its columns are not text")
+        build = builder_of(file, config["kind"], make, module)
         weights = {name: stored for name, stored in file.tensors.items() if name not in OWN}
         _check_sizes(file, build, config["arguments"], weights)
         with torch.random.fork_rng(devices=[]):
@@ -79,74 +90,53 @@ def load_policy(
         policy.load_state_dict(tensors)
         try:
             policy.actions_ = names_of(named) if named is not None else None if ids is None else ids.numpy()
-            _restore_columns(policy, config)
+            if config.get("encoding") is not None:
+                policy.encoding_ = Encoder.of_description(config["encoding"])
+                if list(policy.encoding_.names) != config["context"]:
+                    raise ValueError("its encoding is of other columns than its context")
+            if config.get("lesson") is not None:
+                policy.lesson_ = Lesson.from_plain(config["lesson"])
+            for part in ("candidates", "action"):
+                if not isinstance(config.get(part), str | None):
+                    raise ValueError(f"the name of its {part} is not text")
+            policy.candidates_ = config.get("candidates")
+            if "action" in config:  # else nothing is set, so that a state knows the policy of an older file again
+                policy.action_ = config["action"]
             policy.check_context(config["context"])
-            _check_trees(policy)
+            for forest in policy.modules():
+                if isinstance(forest, Forest):
+                    forest.scores.check(forest.context_dimension or 0)
         except (OptionError, ValueError) as error:
             raise file.damaged(str(error).rstrip(".")) from error
     policy.context_, policy.temperature = tuple(config["context"]), _temperature(file, config.get("temperature", 1.0))
     return policy.eval()
 
 
-def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
-    """Give a policy what its file says about its columns; a ValueError if that makes no sense."""
-    if config.get("encoding") is not None:
-        policy.encoding_ = Encoder.of_description(config["encoding"])
-        if list(policy.encoding_.names) != config["context"]:
-            raise ValueError("its encoding is of other columns than its context")
-    if config.get("lesson") is not None:
-        policy.lesson_ = Lesson.from_plain(config["lesson"])
-    for part in ("candidates", "action"):
-        if not isinstance(config.get(part), str | None):
-            raise ValueError(f"the name of its {part} is not text")
-    policy.candidates_ = config.get("candidates")
-    if "action" in config:  # else nothing is set, so that a state knows the policy of an older file again
-        policy.action_ = config["action"]
-
-
-def _check_trees(policy: Policy) -> None:
-    """Check the trees of a forest, even inside another policy."""
-    for part in policy.modules():
-        if isinstance(part, Forest):
-            part.scores.check(part.context_dimension or 0)
-
-
-def _into(
+def builder_of(
     file: TensorFile, kind: str, make: Callable[..., Policy] | None, module: nn.Module | None
-) -> Callable[..., Policy] | None:
-    """A function that turns the user's module into a policy, if the file has the weights of one."""
-    if module is None:
-        if kind == ModulePolicy.__name__ and make is None:
-            raise PolicyFileError(
-                f"{str(file.path)!r} has the weights of a module of your own, without the module.",
-                do="Pass `module=`, one with the same layers.",
-            )
-        return None
-    if make is not None:
-        raise OptionError("you passed both `make=` and `module=`.", do="Pass one.")
-    if kind != ModulePolicy.__name__:
-        raise OptionError(f"{str(file.path)!r} contains a {kind}, which needs no module.", do="Leave out `module=`.")
-    if not isinstance(module, nn.Module):
-        raise OptionError(f"`module=` must be a torch.nn.Module; found {type(module).__name__}.")
-    own = module
-    return lambda n_actions: ModulePolicy(own, n_actions)
-
-
-def _config(file: TensorFile) -> dict[str, Any]:
-    """What the file says about its policy, with each part checked for its type."""
-    form = file.description.get("format")
-    if form not in (FORMAT, WIDER):
+) -> Callable[..., Policy]:
+    """What builds the policy of a file from its arguments: its class, the user's function, or one around the user's module."""
+    is_module = kind == ModulePolicy.__name__
+    if module is None and is_module and make is None:
         raise PolicyFileError(
-            f"{str(file.path)!r} is {str(form)[:50]!r}, not a policy of this version ({FORMAT!r}).",
-            do="Name another file, or save the policy again.",
+            f"{str(file.path)!r} has the weights of a module of your own, without the module.",
+            do="Pass `module=`, one with the same layers.",
         )
-    config = file.description.get("config")
-    parts: dict[str, type] = {"kind": str, "arguments": dict, "context": list}
-    if not isinstance(config, dict) or not all(isinstance(config.get(name), kind) for name, kind in parts.items()):
-        raise file.damaged("it does not say which policy it contains")
-    if not all(isinstance(name, str) for name in config["context"]):
-        raise file.damaged("the names of its columns are not text")
-    return config
+    if module is not None and make is not None:
+        raise OptionError("you passed both `make=` and `module=`.", do="Pass one.")
+    if module is not None and not is_module:
+        raise OptionError(f"{str(file.path)!r} contains a {kind}, which needs no module.", do="Leave out `module=`.")
+    if module is not None and not isinstance(module, nn.Module):
+        raise OptionError(f"`module=` must be a torch.nn.Module; found {type(module).__name__}.")
+    build = make or KINDS.get(kind)
+    if module is not None:
+        build = partial(ModulePolicy, module)
+    if build is None:
+        raise PolicyFileError(
+            f"{str(file.path)!r} contains a {kind}, which counterpoise does not know.",
+            do="Pass `make=`, a function that builds it.",
+        )
+    return build
 
 
 def _temperature(file: TensorFile, temperature: object) -> float:
@@ -224,6 +214,26 @@ def _part(file: TensorFile, part: object, device: str, under: str) -> Policy:
     return policy
 
 
+# -- Policies as ONNX models, which take the columns of a log as they are --------------------------------------------------
+
+CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
+ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model makes them of columns
+TAKEN = (CANDIDATES, PROBABILITIES, ENCODED)  # names that no column may have
+
+
+class ServedProbabilities(nn.Module):
+    """The function from contexts, and candidates as a boolean table, to the probabilities of all actions."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, context: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """One row per context, one column per action."""
+        logits = self.policy.logits_among(context, candidates)
+        return torch.softmax(cooled(logits, self.policy.temperature), -1).to(context.dtype)
+
+
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
     """Write the function from contexts to probabilities of all actions, in the order of `classes_`, as an ONNX model.
 
@@ -237,7 +247,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
     """
     check_ours(policy, "exported")
     try:
-        import onnx  # noqa: F401
+        import onnx
     except ImportError as error:
         raise OptionError("ONNX export needs onnx.", do="Run pip install 'counterpoise[onnx]'.") from error
 
@@ -253,8 +263,114 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
         probabilities(example)
     except RuntimeError as error:
         raise OptionError(f"the policy does not take contexts of {width} numbers: {verbatim(error)}.") from error
+    encoding = policy.encoding_
+    taken = [] if encoding is None else [name for name in encoding.names if name in TAKEN]
+    if taken:
+        raise OptionError(
+            f"an ONNX model has an input for every column, and {taken[0]!r} is a name that it needs itself.",
+            do="Rename the column of the context.",
+        )
+    inputs, names = [example], [CONTEXT if encoding is None else ENCODED]
+    if policy.candidates_ is not None:
+        inputs.append(torch.ones(len(example), policy.n_actions, dtype=torch.bool))
+        names.append(CANDIDATES)
     try:
         with whole_file(path) as part:
-            write_onnx(policy, probabilities, example, part)
+            with warnings.catch_warnings():
+                # its successor also needs onnxscript, and gains nothing for models of this size
+                warnings.simplefilter("ignore", DeprecationWarning)
+                torch.onnx.export(
+                    probabilities,
+                    tuple(inputs),
+                    str(part),
+                    input_names=names,
+                    output_names=[PROBABILITIES],
+                    dynamic_axes={name: {0: "rows"} for name in [*names, PROBABILITIES]},
+                    dynamo=False,
+                )
+            model = onnx.load(str(part))
+            if encoding is not None:
+                _encode(model, encoding)
+            onnx.helper.set_model_props(model, metadata_of(policy))
+            onnx.save(model, str(part))
     except OSError as error:
         raise PolicyFileError(f"cannot write {str(path)!r}: {error.strerror}.", do="Name another file.") from error
+
+
+def metadata_of(policy: Policy) -> dict[str, str]:
+    """The columns of the context with their encoding, the actions in the order of the probabilities, and the candidates, as JSON."""
+    columns = [{"name": name, "kind": "number"} for name in policy.context_]
+    metadata = {
+        "counterpoise.context": columns if policy.encoding_ is None else policy.encoding_.described(),
+        "counterpoise.classes": policy.classes_.tolist(),
+    }
+    if policy.candidates_ is not None:
+        metadata["counterpoise.candidates"] = policy.candidates_
+    return {name: json.dumps(value) for name, value in metadata.items()}
+
+
+def _encode(model: ModelProto, encoding: Encoder) -> None:
+    """Put the encoding in front of a model: an input for every column, side by side as the policy takes them."""
+    from onnx import helper
+
+    graph = model.graph
+    kind = next(value for value in graph.input if value.name == ENCODED).type.tensor_type.elem_type
+    parts = [f"{ENCODED} {k}" for k in range(len(encoding.columns))]
+    columns = [_column(column, part, kind) for column, part in zip(encoding.columns, parts, strict=True)]
+    inputs = [column for _, column in columns] + [value for value in graph.input if value.name != ENCODED]
+    nodes = [node for nodes, _ in columns for node in nodes]
+    nodes += [helper.make_node("Concat", parts, [ENCODED], axis=1), *graph.node]
+    del graph.input[:], graph.node[:]
+    graph.input.extend(inputs)
+    graph.node.extend(nodes)
+    if not any(opset.domain == "ai.onnx.ml" for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+
+
+def _column(column: EncodedColumn, out: str, kind: int) -> tuple[list[NodeProto], ValueInfoProto]:
+    """The nodes that make the policy's inputs of one column, and the input that the column is."""
+    from onnx import TensorProto, helper
+
+    name = column.name
+    if isinstance(column, Vector):
+        nodes = [helper.make_node("Identity", [name], [out])]
+        return nodes, helper.make_tensor_value_info(name, kind, ["rows", column.width])
+    if isinstance(column, Numeric):
+        numbers = f"{out} numbers" if column.has_gaps else out
+        nodes = [
+            _constant(f"{out} shape", np.array([-1, 1], dtype=np.int64)),
+            helper.make_node("Reshape", [name, f"{out} shape"], [numbers]),
+        ]
+        if column.has_gaps:
+            nodes += [
+                _constant(f"{out} mean", np.array(column.mean, dtype=helper.tensor_dtype_to_np_dtype(kind))),
+                helper.make_node("IsNaN", [numbers], [f"{out} gaps"]),
+                helper.make_node("Where", [f"{out} gaps", f"{out} mean", numbers], [f"{out} filled"]),
+                helper.make_node("Cast", [f"{out} gaps"], [f"{out} marks"], to=kind),
+                helper.make_node("Concat", [f"{out} filled", f"{out} marks"], [out], axis=1),
+            ]
+        return nodes, helper.make_tensor_value_info(name, kind, ["rows"])
+    # ONNX has no missing text: it is empty
+    keys = [*column.levels, *([""] if column.has_gaps and "" not in column.levels else [])]
+    width = len(column.features)
+    codes = helper.make_node(
+        "LabelEncoder",
+        [name],
+        [f"{out} codes"],
+        domain="ai.onnx.ml",
+        keys_strings=keys,
+        values_int64s=list(range(len(keys))),
+        default_int64=width,  # beyond all levels, where OneHot is 0 everywhere
+    )
+    depth = _constant(f"{out} depth", np.array(width, dtype=np.int64))
+    # in single precision, because onnxruntime has no other OneHot
+    values = _constant(f"{out} values", np.array([0, 1], dtype=np.float32))
+    hot = helper.make_node("OneHot", [f"{out} codes", f"{out} depth", f"{out} values"], [f"{out} hot"], axis=1)
+    cast = helper.make_node("Cast", [f"{out} hot"], [out], to=kind)
+    return [codes, depth, values, hot, cast], helper.make_tensor_value_info(name, TensorProto.STRING, ["rows"])
+
+
+def _constant(name: str, value: NDArray[np.generic]) -> NodeProto:
+    from onnx import helper, numpy_helper
+
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))

@@ -134,7 +134,7 @@ TOGETHER = 10  # trees that are grown before a look at the clock
 PRIOR = 1.0  # rows of an action's mean over all leaves that its mean in a leaf is mixed with
 
 
-class Tree(Protocol):
+class GrownTree(Protocol):
     """A tree of scikit-learn's that was grown, as far as we look at it."""
 
     n_leaves: int
@@ -247,7 +247,7 @@ def of_classifier(model: Any, n_actions: int) -> Forest:
 
 
 def _forest(
-    trees: list[Tree], nodes: Nodes, values: NDArray[np.float32], context_dimension: int, logarithm: bool = False
+    trees: list[GrownTree], nodes: Nodes, values: NDArray[np.float32], context_dimension: int, logarithm: bool = False
 ) -> Forest:
     """The trees as a policy, with these numbers in their leaves."""
     forest = Forest(
@@ -259,13 +259,13 @@ def _forest(
     return forest.eval()
 
 
-def _few_enough(trees: list[Tree], n_actions: int) -> list[Tree]:
+def _few_enough(trees: list[GrownTree], n_actions: int) -> list[GrownTree]:
     """As many of the trees as may go into memory."""
     leaves = np.array([tree.n_leaves for tree in trees]).cumsum()
     return trees[: max(1, int(np.searchsorted(leaves * n_actions, CELLS, side="right")))]
 
 
-def _flat(trees: list[Tree]) -> Nodes:
+def _flat(trees: list[GrownTree]) -> Nodes:
     sizes = np.array([tree.node_count for tree in trees])
     first = np.concatenate([[0], sizes.cumsum()[:-1]])
     feature = np.concatenate([tree.feature for tree in trees])
@@ -289,7 +289,7 @@ def _rounded_down(threshold: Floats) -> NDArray[np.float32]:
 
 
 def _values(
-    trees: list[Tree],
+    trees: list[GrownTree],
     nodes: Nodes,
     x: NDArray[np.float32],
     action: Places,

@@ -19,14 +19,14 @@ from counterpoise.errors import OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
 from counterpoise.learn.actions import Candidates, Classes
-from counterpoise.learn.callbacks import Epoch
-from counterpoise.learn.judging import (
+from counterpoise.learn.checkpoints import Epoch
+from counterpoise.learn.hand_out import (
     FOLDS,
     TRAINED_BEFORE,
+    Attempt,
     LearningWarning,
-    is_handed_out,
-    judge,
-    lesson_of,
+    evaluate_folds,
+    hand_out,
     remarks,
     warn,
 )
@@ -34,9 +34,9 @@ from counterpoise.learn.options import (
     GROUP_OF,
     GROUPS,
     Fallback,
-    Group,
     Hardware,
     Optimization,
+    OptionGroup,
     Options,
     Schedule,
     ShortOptions,
@@ -46,8 +46,7 @@ from counterpoise.learn.options import (
 )
 from counterpoise.learn.policies import describe_columns, known_actions, new_policy, standardize
 from counterpoise.learn.policy import Contexts, Policy, Serves
-from counterpoise.learn.reward_models import RewardModels
-from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
+from counterpoise.learn.source import Inspection, RewardModels, Source, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, Trained, beside, copy_of, fold_policies, train
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, Frame, LogFields, takes_parts
@@ -88,7 +87,7 @@ class ScikitLearn:
         params = {name: getattr(self, name) for name in self._defaults}
         if deep:
             for group in GROUPS:
-                options = vars(self._group(group)) if isinstance(self._group(group), Group) else {}
+                options = vars(self._group(group)) if isinstance(self._group(group), OptionGroup) else {}
                 params |= {f"{group}__{name}": value for name, value in options.items()} | options
         return params
 
@@ -150,7 +149,7 @@ class ScikitLearn:
     def __repr__(self) -> str:
         changed: dict[str, object] = {}
         for name, value in self.get_params(deep=False).items():
-            if isinstance(value, Group):
+            if isinstance(value, OptionGroup):
                 changed |= value.changed()
             elif value is not self._defaults[name]:
                 changed[name] = value
@@ -169,7 +168,7 @@ class ScikitLearn:
         return value_scorer(self, X, y)
 
 
-def log_of(X: object, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
+def log_of(X: Any, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
     """The log in scikit-learn's X and y: all columns of X are the context, y has the rest, and `more` are further parts."""
     parts = parts_of(y)
     twice = [part for part in more if part in parts or part == "context"]
@@ -177,7 +176,14 @@ def log_of(X: object, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
         raise OptionError(f"X and y already say what `{twice[0]}=` is.", do="Leave it out.")
     names = list(getattr(X, "columns", ()))
     if names and all(isinstance(name, str) for name in names):
-        return _log_of_frame(X, names, parts, more)
+        joined = {part: f"{PREFIX}{part}" for part in parts}
+        clash = [name for name in joined.values() if name in names]
+        if clash:
+            raise OptionError(f"a column of X is called {clash[0]!r}, as we call one of y.", do="Rename it.")
+        frame = nw.from_native(X, eager_only=True)
+        series = [nw.new_series(joined[part], values, backend=frame.implementation) for part, values in parts.items()]
+        columns: Any = {"context": names} | joined | more
+        return Log(frame.with_columns(*series).to_native(), **columns)
     if hasattr(X, "toarray"):
         raise OptionError(
             "X is a sparse matrix, and contexts must be dense.",
@@ -186,19 +192,8 @@ def log_of(X: object, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
     table = X if hasattr(X, "shape") else np.asarray(X)
     if len(table.shape) != 2:
         raise OptionError(f"X must be a table of contexts, a row for each; found shape {tuple(table.shape)}.")
-    columns: Any = {"context": np.asarray(table)} | parts | more
+    columns = {"context": np.asarray(table)} | parts | more
     return Log(None, **columns)
-
-
-def _log_of_frame(X: Any, names: list[str], parts: Mapping[str, Any], more: LogFields) -> Log:  # noqa: N803
-    joined = {part: f"{PREFIX}{part}" for part in parts}
-    clash = [name for name in joined.values() if name in names]
-    if clash:
-        raise OptionError(f"a column of X is called {clash[0]!r}, as we call one of y.", do="Rename it.")
-    frame = nw.from_native(X, eager_only=True)
-    logged = [nw.new_series(joined[part], values, backend=frame.implementation) for part, values in parts.items()]
-    columns: Any = {"context": names} | joined | more
-    return Log(frame.with_columns(*logged).to_native(), **columns)
 
 
 class PolicyLearner(Serves, ScikitLearn):
@@ -231,11 +226,11 @@ class PolicyLearner(Serves, ScikitLearn):
         To scikit-learn they are nested parameters, such as `schedule__epochs`.
     temperature
         What the policy serves with: its logits are divided by it, and 0 always takes the most probable action. ``"auto"`` takes
-        the best of 1, 0.5, 0.25 and 0 on the held-out rows. Fold policies are judged at this temperature, epochs without it.
+        the best of 1, 0.5, 0.25 and 0 on the held-out rows. Fold policies are evaluated at this temperature, epochs without it.
     folds
-        In how many folds the learning is judged: for each, a policy is trained and chosen on the other rows, and judged by its
+        In how many folds the learning is evaluated: for each, a policy is trained and chosen on the other rows, and evaluated on its
         own. That takes about `folds` times as long, and `result_` has the result. Rows of one cluster stay in one fold.
-        With None, nothing is judged. The policy that you get is trained on all rows, and is the same with or without folds.
+        With None, nothing is evaluated. The policy that you get is trained on all rows, and is the same with or without folds.
     fallback
         What to do if the policies of the folds are not surely better than the one that wrote the log (the interval of the lift is not above
         0, or the verdict is not ``"ok"``): ``"warn"``; ``"imitate"``, to get a policy that imitates the logging policy instead (`kind_` is
@@ -345,7 +340,17 @@ class PolicyLearner(Serves, ScikitLearn):
         whole = as_log(log, parts) if y is None else log_of(log, y, parts)
         whole.need_only("PolicyLearner")
         check_direction(whole)
-        _check_parts(options, whole, has_predictions=model_rewards is not None)
+        if options.negatives is not None and whole.candidates is not None:
+            raise OptionError(
+                "`negatives=` draws from all items, and `candidates=` says which there are in each row.",
+                do="Leave out either.",
+            )
+        if options.trained.needs_model_rewards != ((model_rewards is not None) != (whole.model is not None)):
+            needs = "needs" if options.trained.needs_model_rewards else "does not use"
+            raise OptionError(
+                f"objective {options.objective!r} {needs} `model_rewards=`, predictions with a column per action, or "
+                "else `model=`, a reward model to fit."
+            )
         # a copy, so that a second fit starts afresh
         policy = deepcopy(options.policy) if isinstance(options.policy, Policy) else None
         known = known_actions(policy, whole)
@@ -379,11 +384,38 @@ class PolicyLearner(Serves, ScikitLearn):
 
             if options.folds and policy is not None and policy.learned_from_ == inspection.digest:
                 warn(LearningWarning(TRAINED_BEFORE))
-            random = torch.get_rng_state()
-            chosen = self._judge(options, source, inspection, start) if options.folds else options
-            torch.set_rng_state(random)
-            self._train(chosen, source, inspection, start(inspection))
+            self._hand_out(options, source, inspection, start)
         return self
+
+    def _hand_out(
+        self, options: Options, source: Source, inspection: Inspection, start: Callable[[Inspection], Policy]
+    ) -> None:
+        """Train fold policies, evaluate them, and train the policy that is handed out from the same `start` as they."""
+        random = torch.get_rng_state()
+
+        def attempt(options: Options, name: str = FOLDS) -> Attempt[Options]:
+            if not options.folds:
+                return Attempt(options)
+            policies = fold_policies(options, source, inspection, start)
+            self.result_ = evaluate_folds(source, policies, name=name, level=options.level)
+            return Attempt(options, self.result_, imitates=options.objective == IMITATION)
+
+        def imitate() -> Attempt[Options]:
+            self.rejected_, own = self.result_, beside(options.checkpoint, IMITATION)
+            plain = replace(options, objective=IMITATION, imitation=0.0, clip=None, temperature=1.0, checkpoint=own)
+            return attempt(plain, f"imitating {FOLDS}")
+
+        def refit(options: Options) -> Policy:
+            torch.set_rng_state(random)
+            self.policy_ = start(inspection)
+            before = copy_of(self.policy_)
+            self._keep(train(options, source, inspection, self.policy_))
+            self.policy_.learned_from_ = inspection.digest
+            self.kind_ = IMITATION if options.objective == IMITATION else "learned"
+            self.remarks_ = remarks(self.policy_, source, before)
+            return self.policy_
+
+        hand_out(source, [attempt(options)], refit, fallback=options.fallback, imitate=imitate)
 
     def _know(self, source: Source, inspection: Inspection, *, named: bool) -> None:
         """Remember what only the log can tell."""
@@ -398,37 +430,6 @@ class PolicyLearner(Serves, ScikitLearn):
             self.feature_names_in_ = np.array(self.context_, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-
-    def _judge(
-        self, options: Options, source: Source, inspection: Inspection, make: Callable[[Inspection], Policy]
-    ) -> Options:
-        """Judge the policies of the folds, and return the options of the policy to hand out: those asked for, or those of an imitation."""
-
-        def result_of(options: Options, name: str) -> Result:
-            return judge(source, fold_policies(options, source, inspection, make), name=name, level=options.level)
-
-        self.result_ = result_of(options, FOLDS)
-        if options.objective == IMITATION or is_handed_out(self.result_, options.fallback):
-            return options
-        self.rejected_ = self.result_
-        options = replace(
-            options,
-            objective=IMITATION,
-            imitation=0.0,
-            clip=None,
-            temperature=1.0,
-            checkpoint=beside(options.checkpoint, IMITATION),
-        )
-        self.result_ = result_of(options, f"imitating {FOLDS}")
-        return options
-
-    def _train(self, options: Options, source: Source, inspection: Inspection, policy: Policy) -> None:
-        self.policy_, before = policy, copy_of(policy)
-        self._keep(train(options, source, inspection, policy))
-        policy.learned_from_ = inspection.digest
-        policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
-        self.kind_ = IMITATION if options.objective == IMITATION else "learned"
-        self.remarks_ = remarks(policy, source, before)
 
     def _keep(self, trained: Trained) -> None:
         """Remember how a run went."""
@@ -451,18 +452,3 @@ class PolicyLearner(Serves, ScikitLearn):
         if not hasattr(self, "policy_"):
             raise NotFittedError("this learner has not learned anything yet.", do="Call fit first.")
         return self.policy_
-
-
-def _check_parts(options: Options, log: Log, *, has_predictions: bool) -> None:
-    """Check that the objective gets the parts of the log it needs, and none that contradict each other."""
-    if options.negatives is not None and log.candidates is not None:
-        raise OptionError(
-            "`negatives=` draws from all items, and `candidates=` says which there are in each row.",
-            do="Leave out either.",
-        )
-    if options.trained.needs_model_rewards != (has_predictions != (log.model is not None)):
-        needs = "needs" if options.trained.needs_model_rewards else "does not use"
-        raise OptionError(
-            f"objective {options.objective!r} {needs} `model_rewards=`, predictions with a column per action, or "
-            "else `model=`, a reward model to fit."
-        )

@@ -304,14 +304,21 @@ class SampleGradients:
         _check_rows_independent(policy)
         self._policy, self._context, self._action, self._candidates = policy, context, action, candidates
         self._calls: list[Call] = []
-        recorded = _record(policy, context, action, arithmetic, candidates) if has_rules(policy) else None
-        if recorded is None:
-            with torch.no_grad():
-                self.target, _ = logged_probability(among(policy(context), candidates), action)
-            self.squared_norms = reference_norms(policy, context, action, candidates)
-        else:
-            self.target, self._calls = recorded
-            self.squared_norms = torch.stack([RULES[type(c[0])].norms(*c) for c in self._calls]).sum(0)
+        if has_rules(policy):
+            layers = owners_of(policy)
+            with calls_of(layers) as calls:
+                with arithmetic.lowered(context.device):
+                    logits = policy(context)
+                target, _ = logged_probability(among(whole(logits), candidates), action)
+            if is_once_each(calls, layers):
+                parts = zip(calls, torch.autograd.grad(target.sum(), [output for _, _, output in calls]), strict=True)
+                self._calls = [(layer, whole(h.detach()), whole(delta)) for (layer, h, _), delta in parts]
+                self.target = target.detach()
+                self.squared_norms = torch.stack([RULES[type(c[0])].norms(*c) for c in self._calls]).sum(0)
+                return
+        with torch.no_grad():
+            self.target, _ = logged_probability(among(policy(context), candidates), action)
+        self.squared_norms = reference_norms(policy, context, action, candidates)
 
     @property
     def by_layer(self) -> bool:
@@ -352,22 +359,6 @@ def has_rules(module: nn.Module) -> bool:
     )
 
 
-def _record(
-    policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic, candidates: Tensor | None = None
-) -> tuple[Tensor, list[Call]] | None:
-    """π(a|x), and the layer, input and output gradient of every layer with parameters; None unless each was called once."""
-    layers = owners_of(policy)
-    with calls_of(layers) as calls:
-        with arithmetic.lowered(context.device):
-            logits = policy(context)
-        target, _ = logged_probability(among(whole(logits), candidates), action)
-    if not is_once_each(calls, layers):
-        return None
-    deltas = torch.autograd.grad(target.sum(), [output for _, _, output in calls])
-    parts = zip(calls, deltas, strict=True)
-    return target.detach(), [(layer, whole(h.detach()), whole(delta)) for (layer, h, _), delta in parts]
-
-
 def reference_norms(policy: Policy, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> Tensor:
     """‖∇π(a|x)‖² per row by `torch.func`, or row by row: slow, and right for any module without state across rows."""
     _check_rows_independent(policy)
@@ -377,8 +368,14 @@ def reference_norms(policy: Policy, context: Tensor, action: Tensor, candidates:
         else mask_of_places(candidates, policy.n_actions)
     )
     try:
-        with _plain_layers():
-            return _batched_norms(policy, context, action, mask)
+        # without the fused kernels of recurrent layers, which torch.func would call row after row
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "TF32 acceleration", UserWarning
+            )  # of the flag itself, without an Intel GPU
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+                return _batched_norms(policy, context, action, mask)
     except RuntimeError:  # torch.func cannot batch everything, such as a module that looks at the numbers while it runs
         return torch.stack([_row_norm(policy, *row) for row in zip(context, action, mask, strict=True)])
 
@@ -412,16 +409,6 @@ def _row_norm(policy: Policy, x: Tensor, a: Tensor, possible: Tensor) -> Tensor:
     target, _ = logged_probability(among(policy(x[None]), possible), a[None])
     gradients = torch.autograd.grad(target[0], parameters, materialize_grads=True)
     return torch.stack([gradient.square().sum() for gradient in gradients]).sum()
-
-
-@contextmanager
-def _plain_layers() -> Iterator[None]:
-    """Without the fused kernels of recurrent layers, which torch.func would call row after row."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "TF32 acceleration", UserWarning)  # of the flag itself, without an Intel GPU
-        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-        with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
-            yield
 
 
 def _check_rows_independent(module: nn.Module) -> None:

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.baselines import Rule, of_batch, of_lambda, of_past, zero
 
 REQUIRED = ("reward", "propensity")
 LOGGED = (
@@ -70,6 +69,94 @@ class Rewards:
         mean = total / max(count, 1)
         spread = math.sqrt(max(square / max(count, 1) - mean**2, 0.0))
         return cls(lowest, highest, mean, spread or 1.0, size / max(count, 1) or 1.0, len(values) == 2)
+
+
+# -- Baselines of least gradient variance, each a ratio of two sums over rows, and the rules by which objectives choose one ----
+
+
+def gradient_sums(squared_norms: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    r"""The numerator and the denominator of β*, from :math:`\lVert\nabla\pi(a_i|x_i)\rVert^2` for each row.
+
+    .. math:: \beta^* = \frac{\sum_i \lVert\nabla\pi_i\rVert^2 r_i / \pi_{0,i}^2}{\sum_i \lVert\nabla\pi_i\rVert^2 / \pi_{0,i}^2}
+
+    The two sums are what processes exchange (one all-reduce of two numbers), so β is the same for any number of processes.
+
+    References
+    ----------
+    Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024, Theorem 1; on-policy: section 2.1.
+    """
+    weight = squared_norms.detach() / propensity / propensity
+    return torch.stack([torch.dot(weight, reward), weight.sum()])
+
+
+def baseline_of(sums: Tensor) -> Tensor:
+    """β* from its two sums; 0 if no row has a gradient, because then any baseline will do.
+
+    >>> baseline_of(torch.tensor([3.0, 4.0])).item(), baseline_of(torch.tensor([0.0, 0.0])).item()
+    (0.75, 0.0)
+    """
+    numerator, denominator = sums.unbind(-1)
+    return numerator / denominator.clamp(min=torch.finfo(sums.dtype).tiny)
+
+
+class RunningBaseline:
+    """β* from earlier batches only, so that the gradient of the current batch is unbiased.
+
+    The sums fade by `decay` with every batch, because the policy moves on. The first batch has no past and uses `initial`.
+
+    Examples
+    --------
+    >>> running = RunningBaseline(decay=0.5)
+    >>> used = []
+    >>> for r in (1.0, 0.0):
+    ...     used.append(running.value.item())
+    ...     running.update(torch.tensor([r, 1.0]))
+    >>> used, round(running.value.item(), 3)
+    ([0.0, 1.0], 0.333)
+    """
+
+    def __init__(self, *, decay: float = 0.9, initial: float = 0.0) -> None:
+        if not 0 <= decay <= 1:
+            raise OptionError(f"decay must lie in [0, 1] (0 remembers one batch, 1 all of them); found {decay}.")
+        self.decay = decay
+        self.initial = initial
+        self.sums = torch.zeros(2, dtype=torch.float64)
+
+    @property
+    def value(self) -> Tensor:
+        """The β to use now."""
+        initial = torch.full_like(self.sums[1], self.initial)
+        return torch.where(self.sums[1] > 0, baseline_of(self.sums), initial)
+
+    def update(self, sums: Tensor) -> None:
+        """Add the sums of a batch, after its step."""
+        self.sums = self.decay * self.sums + sums.detach()
+
+
+BaselineRule = Callable[[RunningBaseline, float], Tensor | float | None]
+"""What an objective subtracts from the rewards of a batch, from the batches before it and BanditNet's λ; None is the batch's own β*."""
+
+
+def of_batch(past: RunningBaseline, banditnet_lambda: float) -> None:
+    """β* of the batch itself, which costs a bias of order 1/batch."""
+
+
+def of_past(past: RunningBaseline, banditnet_lambda: float) -> Tensor:
+    """β* of the batches before this one, so that the gradient is unbiased."""
+    return past.value
+
+
+def of_lambda(past: RunningBaseline, banditnet_lambda: float) -> float:
+    """BanditNet's λ."""
+    return banditnet_lambda
+
+
+def zero(past: RunningBaseline, banditnet_lambda: float) -> float:
+    """No baseline at all."""
+    return 0.0
+
+
+# -- Objectives -----------------------------------------------------------------------------------------------------------
 
 
 def ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
@@ -231,9 +318,10 @@ class Objective:
 
     `value(target, reward, propensity)` is the scalar to maximize. Instead of `target`, π(a|x) of the logged action, or beside it, it may
     name `score`, the logit of the logged action. It also gets whatever else it names as an argument: `baseline` (the β that the rule
-    `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), `rewards` (the `Rewards` of all rows), or a reward model's
-    `model_rewards` together with `probabilities` and `action`. `full_batch` says that it is not a mean over rows, so mini-batches would
-    bias it. `slope`, if it is known, saves us autograd: it is n ∂value/∂π (or ∂z, for a function of `score`) for every row.
+    `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), `rewards` (the `Rewards` of all rows), or a reward
+    model's `model_rewards` together with `probabilities` and `action`. `full_batch` says that it is not a mean over rows, so
+    mini-batches would bias it. `slope`, if it is known, saves us autograd: it is n ∂value/∂π (or ∂z, for a function of `score`) for
+    every row.
 
     `imitation` adds κ times the mean of log π(a|x) to the value. `clip` is the largest weight that a row with a reward above the baseline
     counts with: taking an action that did well more often gains nothing then, while taking a bad one less often always does.
@@ -247,7 +335,7 @@ class Objective:
     """
 
     value: Callable[..., Tensor]
-    baseline: Rule = of_batch
+    baseline: BaselineRule = of_batch
     slope: Callable[..., Tensor] | None = None
     full_batch: bool = False
     imitation: float = 0.0

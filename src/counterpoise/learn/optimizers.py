@@ -76,8 +76,15 @@ def scheduler_of(make: Scheduler, optimizer: torch.optim.Optimizer, holdout: flo
             f"scheduler must be a function of the optimizer that gives a scheduler; it gave {type(made).__name__}.",
             do=f"Pass one such as {A_SCHEDULER}.",
         )
-    if isinstance(made, ReduceLROnPlateau):
-        _check_plateau(made, holdout)
+    if isinstance(made, ReduceLROnPlateau) and made.mode != "max":
+        raise OptionError(
+            "ReduceLROnPlateau watches the held-out value, and larger ones are better.", do="Pass it `mode='max'`."
+        )
+    if isinstance(made, ReduceLROnPlateau) and not holdout:
+        raise OptionError(
+            "ReduceLROnPlateau watches the held-out value, and no rows are held out.",
+            do="Raise `holdout=`, or choose another scheduler.",
+        )
     return made
 
 
@@ -98,15 +105,3 @@ def replay(scheduler: LRScheduler, values: Iterable[float]) -> None:
         warnings.simplefilter("ignore", UserWarning)  # that the optimizer has not moved: it did, before
         for value in values:
             advance(scheduler, value)
-
-
-def _check_plateau(scheduler: ReduceLROnPlateau, holdout: float) -> None:
-    if scheduler.mode != "max":
-        raise OptionError(
-            "ReduceLROnPlateau watches the held-out value, and larger ones are better.", do="Pass it `mode='max'`."
-        )
-    if not holdout:
-        raise OptionError(
-            "ReduceLROnPlateau watches the held-out value, and no rows are held out.",
-            do="Raise `holdout=`, or choose another scheduler.",
-        )

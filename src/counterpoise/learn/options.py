@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
 import torch
 from torch import nn
 
 from counterpoise.errors import LogError, OptionError
 from counterpoise.intervals import check_level
-from counterpoise.learn.callbacks import Callback
+from counterpoise.learn.checkpoints import Callback
 from counterpoise.learn.kernels import Precision
 from counterpoise.learn.norms import Norms, is_split
 from counterpoise.learn.objectives import Objective, objective_of
@@ -25,7 +25,9 @@ from counterpoise.learn.optimizers import A_SCHEDULER, LazyAdam, Scheduler
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Split
 from counterpoise.learn.softmax import check_precision
-from counterpoise.learn.source import Inspection, Source
+
+if TYPE_CHECKING:
+    from counterpoise.learn.source import Inspection, Source
 
 # -- Devices -----------------------------------------------------------------------------------------------------------
 
@@ -53,10 +55,10 @@ STEPS, LOOKS, WAIT = 8000, 10, 200
 T = TypeVar("T")
 Fallback = Literal["warn", "imitate", "raise"]
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-Check = Callable[[str, object], Any]  # an option's name and value → its value as training reads it
+OptionCheck = Callable[[str, object], Any]  # an option's name and value → its value as training reads it
 
 
-def whole(name: str, value: object, least: int) -> int:
+def whole_number(name: str, value: object, least: int) -> int:
     """A whole number, from any library; 1.5 must be a mistake, so it is not rounded."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
         raise OptionError(f"{name} must be a whole number of at least {least}; found {value!r}.")
@@ -78,12 +80,12 @@ def choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     return value
 
 
-def maybe(check: Check) -> Check:
+def maybe(check: OptionCheck) -> OptionCheck:
     """The same check, but None passes."""
     return lambda name, value: None if value is None else check(name, value)
 
 
-def function(says: str, example: str) -> Check:
+def function(says: str, example: str) -> OptionCheck:
     """The user's own function, or None; `says` describes what it takes and returns."""
 
     def check(name: str, value: object) -> object:
@@ -95,7 +97,7 @@ def function(says: str, example: str) -> Check:
     return maybe(check)
 
 
-def passes(check: Callable[[Any], object]) -> Check:
+def passes(check: Callable[[Any], object]) -> OptionCheck:
     """A check that needs no name and leaves the value as it is."""
 
     def run(_: str, value: object) -> object:
@@ -105,7 +107,7 @@ def passes(check: Callable[[Any], object]) -> Check:
     return run
 
 
-def option(default: T, check: Check | None = None, *, fixed: bool = False) -> T:
+def option(default: T, check: OptionCheck | None = None, *, fixed: bool = False) -> T:
     """A field with its check; a run whose option is `fixed` resumes from a checkpoint only with the same value."""
     return field(default=default, metadata={"check": check, "fixed": fixed})
 
@@ -160,13 +162,13 @@ def _callbacks(name: str, value: object) -> tuple[Callback, ...]:
 _from_0 = partial(number, says="be 0 or more", allowed=lambda x: 0 <= x < math.inf)
 _above_0 = partial(number, says="be above 0", allowed=lambda x: 0 < x < math.inf)
 _above_0_or_none = maybe(partial(number, says="be above 0, or None", allowed=lambda x: 0 < x < math.inf))
-_count = maybe(partial(whole, least=1))
+_count = maybe(partial(whole_number, least=1))
 _decay = partial(number, says="lie in [0, 1]", allowed=lambda x: 0 <= x <= 1)
 _share = partial(number, says="lie in [0, 1), as it is a share of the rows", allowed=lambda x: 0 <= x < 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class OptionGroup:
     """Options that belong together; they are stored as given, and checked in `fit`.
 
     >>> Schedule(epochs=5, holdout=0.1)
@@ -183,7 +185,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Terms(Group):
+class Terms(OptionGroup):
     """What the objective is made of, beyond its name.
 
     Parameters
@@ -213,7 +215,7 @@ class Terms(Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Optimization(Group):
+class Optimization(OptionGroup):
     """How a step follows the gradient.
 
     Parameters
@@ -235,7 +237,7 @@ class Optimization(Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Schedule(Group):
+class Schedule(OptionGroup):
     """How long training takes, by which rows an epoch is chosen, and what happens along the way.
 
     Parameters
@@ -265,14 +267,14 @@ class Schedule(Group):
     batch_size: int | None = option(1024, _count, fixed=True)
     epochs: int | None = option(None, _count)
     holdout: float = option(0.1, _share, fixed=True)
-    patience: int | None = option(None, maybe(partial(whole, least=0)))
+    patience: int | None = option(None, maybe(partial(whole_number, least=0)))
     checkpoint: str | PathLike[str] | None = option(None, maybe(_file))
     callbacks: Sequence[Callback] | None = option(None, _callbacks)
     progress: bool | None = option(None)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Hardware(Group):
+class Hardware(OptionGroup):
     """Where training runs, and how exactly it calculates.
 
     Parameters
@@ -321,7 +323,7 @@ class ShortOptions(TypedDict, total=False):
     compile: bool | Mapping[str, object]
 
 
-GROUPS: dict[str, type[Group]] = {
+GROUPS: dict[str, type[OptionGroup]] = {
     "terms": Terms,
     "optimization": Optimization,
     "schedule": Schedule,
@@ -341,10 +343,10 @@ class Options(Terms, Optimization, Schedule, Hardware):
     policy: Policy | Callable[..., Policy] | None = option(None)
     n_actions: int | None = option(None, _count)
     temperature: float | Literal["auto"] = option(1.0, _temperature)
-    folds: int = option(3, lambda name, value: 0 if value in (None, 0) else whole(name, value, least=2))
+    folds: int = option(3, lambda name, value: 0 if value in (None, 0) else whole_number(name, value, least=2))
     fallback: Fallback = option("warn", partial(choice, choices=get_args(Fallback)))
     level: float = option(0.95, passes(check_level), fixed=True)
-    seed: int = option(0, partial(whole, least=0), fixed=True)
+    seed: int = option(0, partial(whole_number, least=0), fixed=True)
     fold: int | None = option(None, fixed=True)  # whose rows are left alone
     # as they are once they are checked
     banditnet_lambda: float | tuple[float, ...] | None
@@ -393,8 +395,12 @@ class Options(Terms, Optimization, Schedule, Hardware):
     def optimizer_of(self, policy: Policy) -> torch.optim.Optimizer:
         """The optimizer, which steps along the gradients: the user's own, or Adam."""
         if self.optimizer is not None:
-            made = self.optimizer(policy.parameters())
-            _check_parameters(made, policy)
+            made, own = self.optimizer(policy.parameters()), set(map(id, policy.parameters()))
+            if any(id(parameter) not in own for group in made.param_groups for parameter in group["params"]):
+                raise OptionError(
+                    "the optimizer has parameters that are not the policy's: fit trains a copy of the policy that you pass.",
+                    do="Make the optimizer from the parameters that the function is given.",
+                )
             return made
         if self.negatives is not None:
             return LazyAdam(policy.parameters(), lr=self.learning_rate)
@@ -403,7 +409,7 @@ class Options(Terms, Optimization, Schedule, Hardware):
         return torch.optim.Adam(policy.parameters(), lr=self.learning_rate, fused=True if large else None)
 
 
-CHECKS: dict[str, Check] = {
+CHECKS: dict[str, OptionCheck] = {
     part.name: check
     for record in (*GROUPS.values(), Options)
     for part in fields(record)
@@ -424,12 +430,6 @@ def options_of(params: Mapping[str, Any]) -> Options:
         values |= vars(held)
     names = [part.name for part in fields(Options) if part.name in values]
     options = Options(**{name: CHECKS[name](name, values[name]) if name in CHECKS else values[name] for name in names})
-    _check_together(options)
-    return options
-
-
-def _check_together(options: Options) -> None:
-    """Check that the options do not contradict each other."""
     if options.trained.full_batch and options.batch_size is not None:
         raise OptionError(
             f"{options.objective} is not a sum over rows, so mini-batches would bias it.", do="Pass `batch_size=None`."
@@ -444,53 +444,37 @@ def _check_together(options: Options) -> None:
             "a temperature is chosen on held-out rows, and with `holdout=0` there are none.",
             do="Pass a `holdout=`, or a number as `temperature=`.",
         )
-    _check_policy(options.policy, options.n_actions)
+    policy, n_actions = options.policy, options.n_actions
+    if policy is not None and (isinstance(policy, nn.Module) or not callable(policy)):
+        if not isinstance(policy, Policy):
+            raise OptionError(
+                f"policy must be a Policy; found {type(policy).__name__}.",
+                do="Wrap a module that gives a logit per action in ModulePolicy(module, n_actions=…).",
+            )
+        if not any(parameter.requires_grad for parameter in policy.parameters()):
+            raise OptionError(
+                f"{type(policy).__name__} has no parameters that gradients could train.",
+                do="Pass LinearSoftmax, MLP, TwoTower, or a module in a ModulePolicy; learn_policy grows forests and fits other models.",
+            )
+        if n_actions not in (None, policy.n_actions):
+            raise OptionError(
+                f"the policy has {policy.n_actions} actions, but n_actions is {n_actions}.",
+                do="Leave out `n_actions=`.",
+            )
     check_precision(options.precision, options.device)
-    if options.negatives is not None:
-        _check_negatives(options)
-
-
-def _check_policy(policy: object, n_actions: int | None) -> None:
-    """Check that this is one of our policies, a module wrapped in one, or a function that makes one."""
-    if policy is None or (callable(policy) and not isinstance(policy, nn.Module)):
-        return
-    if not isinstance(policy, Policy):
-        raise OptionError(
-            f"policy must be a Policy; found {type(policy).__name__}.",
-            do="Wrap a module that gives a logit per action in ModulePolicy(module, n_actions=…).",
-        )
-    if not any(parameter.requires_grad for parameter in policy.parameters()):
-        raise OptionError(
-            f"{type(policy).__name__} has no parameters that gradients could train.",
-            do="Pass LinearSoftmax, MLP, TwoTower, or a module in a ModulePolicy; learn_policy grows forests and fits other models.",
-        )
-    if n_actions not in (None, policy.n_actions):
-        raise OptionError(
-            f"the policy has {policy.n_actions} actions, but n_actions is {n_actions}.", do="Leave out `n_actions=`."
-        )
-
-
-def _check_parameters(optimizer: torch.optim.Optimizer, policy: Policy) -> None:
-    own = set(map(id, policy.parameters()))
-    if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
-        raise OptionError(
-            "the optimizer has parameters that are not the policy's: fit trains a copy of the policy that you pass.",
-            do="Make the optimizer from the parameters that the function is given.",
-        )
-
-
-def _check_negatives(options: Options) -> None:
-    """Check that a sample can stand for all items."""
+    if options.negatives is None:
+        return options
     if options.trained.needs_model_rewards:
         raise OptionError(
             f"objective {options.objective!r} needs the probabilities of all actions, so none can be sampled."
         )
-    if options.norms == "all" or (isinstance(options.policy, Policy) and not is_split(options.policy)):
+    if options.norms == "all" or (isinstance(policy, Policy) and not is_split(policy)):
         raise OptionError(
             f"`negatives={options.negatives!r}` needs a policy with a linear last layer, whose gradient norms are "
             "those that β* takes.",
             do="Use TwoTower, MLP or LinearSoftmax, and leave out `norms=`.",
         )
+    return options
 
 
 def check_sizes(source: Source, log: Inspection, options: Options) -> None:

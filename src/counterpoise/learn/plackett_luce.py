@@ -145,7 +145,20 @@ class _AtSlots(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        value, slope = _integrated(logits.detach(), items, slopes=ctx.needs_input_grad[0])
+        (lists, slots), slopes = items.shape, ctx.needs_input_grad[0]
+        own, width = items.reshape(-1), logits.shape[1] if slopes else 0
+        value, slope = logits.new_ones(lists * slots), logits.new_zeros(lists * slots, width)
+        there = torch.nonzero(own != ABSENT).flatten()
+        cells = NODES[logits.dtype] * slots * logits.shape[1]
+        # some slots at a time; each has a copy of the logits, so that one backward pass tells them apart
+        for part in there.split(max(1, CELLS // cells)):  # type: ignore[no-untyped-call]
+            with torch.set_grad_enabled(slopes):
+                z = logits.detach()[part // slots].requires_grad_(slopes)
+                probability = _race(z, own[part], part % slots, slots)
+                if slopes:
+                    (slope[part],) = torch.autograd.grad(probability.sum(), z)
+            value[part] = probability.detach()
+        value, slope = value.reshape(lists, slots), slope.reshape(lists, slots, width)
         ctx.save_for_backward(slope)
         ctx.mark_non_differentiable(slope)
         return value, slope
@@ -154,23 +167,6 @@ class _AtSlots(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (slope,) = ctx.saved_tensors
         return (gradients[0][:, :, None] * slope).sum(1), None
-
-
-def _integrated(logits: Tensor, items: Tensor, *, slopes: bool) -> tuple[Tensor, Tensor]:
-    """Values and slopes, some slots at a time; every slot has a copy of the logits, so that one backward pass tells them apart."""
-    lists, slots = items.shape
-    own, width = items.reshape(-1), logits.shape[1] if slopes else 0
-    value, slope = logits.new_ones(lists * slots), logits.new_zeros(lists * slots, width)
-    there = torch.nonzero(own != ABSENT).flatten()
-    cells = NODES[logits.dtype] * slots * logits.shape[1]
-    for part in there.split(max(1, CELLS // cells)):  # type: ignore[no-untyped-call]
-        with torch.set_grad_enabled(slopes):
-            z = logits[part // slots].requires_grad_(slopes)
-            probability = _race(z, own[part], part % slots, slots)
-            if slopes:
-                (slope[part],) = torch.autograd.grad(probability.sum(), z)
-        value[part] = probability.detach()
-    return value.reshape(lists, slots), slope.reshape(lists, slots, width)
 
 
 def _race(z: Tensor, own: Tensor, slot: Tensor, slots: int) -> Tensor:

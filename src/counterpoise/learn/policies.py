@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import Parameter, signature
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -230,9 +230,34 @@ class Average(Policy):
 
     def __init__(self, policies: Sequence[Policy], weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        members = _alike(policies)
-        self.policies, first = nn.ModuleList(members), members[0]
-        self.weights = _shares(weights, len(members))
+        members = list(policies) if isinstance(policies, Sequence) else []
+        odd = [member for member in members if not isinstance(member, Policy) or hasattr(member, "list_probabilities")]
+        if not members or odd:
+            what = (
+                type(odd[0]).__name__ if odd else "none" if isinstance(policies, Sequence) else type(policies).__name__
+            )
+            raise OptionError(f"an average is that of a list of policies that choose an action each; found {what}.")
+        first = members[0]
+        for k, member in enumerate(members[1:], start=2):
+            for what, mine, other in (
+                ("the actions", first.classes_.tolist(), member.classes_.tolist()),
+                ("the columns", first.context_, member.context_),
+                ("the encoding of columns", first.encoding_, member.encoding_),
+                ("the candidates", first.candidates_, member.candidates_),
+                ("the number of inputs", first.context_dimension, member.context_dimension),
+            ):
+                if mine != other:
+                    raise OptionError(
+                        f"{what} of policy {k} are not those of the first.",
+                        do="Average policies that were learned from the same log, with the same parts.",
+                    )
+        shares = np.ones(len(members)) if weights is None else np.asarray(weights, dtype=np.float64)
+        is_share = shares.shape == (len(members),) and bool(np.isfinite(shares).all() and (shares >= 0).all())
+        if not is_share or not shares.sum() > 0:
+            raise OptionError(
+                f"`weights=` must be {len(members):,} numbers from 0 on, one for every policy; found {weights!r}."
+            )
+        self.policies, self.weights = nn.ModuleList(members), list((shares / shares.sum()).tolist())
         self.n_actions, self.context_dimension, self.actions_ = (
             first.n_actions, first.context_dimension, first.actions_,
         )  # fmt: skip
@@ -259,38 +284,6 @@ class Average(Policy):
         return {"weights": self.weights, "policies": [policy.description() for policy in self._members]}
 
 
-def _alike(policies: object) -> list[Policy]:
-    """Policies that can be averaged: they choose among the same actions by the same columns, and show no lists."""
-    members = list(policies) if isinstance(policies, Sequence) else []
-    odd = [member for member in members if not isinstance(member, Policy) or hasattr(member, "list_probabilities")]
-    if not members or odd:
-        what = type(odd[0]).__name__ if odd else "none" if isinstance(policies, Sequence) else type(policies).__name__
-        raise OptionError(f"an average is that of a list of policies that choose an action each; found {what}.")
-    first = members[0]
-    for k, member in enumerate(members[1:], start=2):
-        for what, mine, other in (
-            ("the actions", first.classes_.tolist(), member.classes_.tolist()),
-            ("the columns", first.context_, member.context_),
-            ("the encoding of columns", first.encoding_, member.encoding_),
-            ("the candidates", first.candidates_, member.candidates_),
-            ("the number of inputs", first.context_dimension, member.context_dimension),
-        ):
-            if mine != other:
-                raise OptionError(
-                    f"{what} of policy {k} are not those of the first.",
-                    do="Average policies that were learned from the same log, with the same parts.",
-                )
-    return members
-
-
-def _shares(weights: Sequence[float] | None, count: int) -> list[float]:
-    """Weights that sum to 1."""
-    shares = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
-    if shares.shape != (count,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.sum() > 0:
-        raise OptionError(f"`weights=` must be {count:,} numbers from 0 on, one for every policy; found {weights!r}.")
-    return list((shares / shares.sum()).tolist())
-
-
 def _tower(width: int, hidden: Sequence[int], normalize: bool, standardize: bool) -> tuple[nn.Sequential, int]:
     """Hidden layers, and how many features they return."""
     layers: list[nn.Module] = [Standardize(width)] if standardize else []
@@ -311,7 +304,7 @@ FOR_ITEMS = "Pass `policy=TwoTower` or a function that takes item_features, or l
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownActions:
     """What is known about the actions before the log is read, from a given policy or from the items."""
 
     policy: Policy | None
@@ -342,17 +335,17 @@ class Known:
         return known[0] if known else None
 
 
-def known_actions(policy: Policy | None, log: Log) -> Known:
+def known_actions(policy: Policy | None, log: Log) -> KnownActions:
     """What a policy that is passed, or the items of a log, say about the actions."""
     if log.items is None:
-        return Known(policy, None if policy is None else policy.actions_)
+        return KnownActions(policy, None if policy is None else policy.actions_)
     if policy is not None:
         raise OptionError(
             "`items=` gives features to the policy that the learner makes, and you passed one that exists already.",
             do=FOR_ITEMS,
         )
     items = item_features(log.items, action=str(log.action))
-    return Known(None, items.classes, items.features)
+    return KnownActions(None, items.classes, items.features)
 
 
 def new_policy(
@@ -362,9 +355,15 @@ def new_policy(
     if make is None and features is None:
         return default_policy(inspection.columns, inspection.n_actions)
     build: Callable[..., Policy] = partial(TwoTower, standardize=True) if make is None else make
-    if features is not None and not _takes_items(build):
-        who = build.__name__ if isinstance(build, type) else "the function passed as `policy=`"
-        raise OptionError(f"{who} takes no item_features, so `items=` is of no use to it.", do=FOR_ITEMS)
+    if features is not None:
+        try:
+            parameters = signature(build).parameters
+            takes_items = "item_features" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        except (TypeError, ValueError):
+            takes_items = True  # with an unknown signature, it may
+        if not takes_items:
+            who = build.__name__ if isinstance(build, type) else "the function passed as `policy=`"
+            raise OptionError(f"{who} takes no item_features, so `items=` is of no use to it.", do=FOR_ITEMS)
     made = build(source.width, inspection.n_actions, **({} if features is None else {"item_features": features}))
     if not isinstance(made, Policy) or made.n_actions != inspection.n_actions:
         what = f"one with {made.n_actions:,} actions" if isinstance(made, Policy) else type(made).__name__
@@ -375,17 +374,6 @@ def new_policy(
         )
     made.check_width(source.width)
     return made
-
-
-def _takes_items(build: Callable[..., Policy]) -> bool:
-    """Whether a class or a function takes item_features; one with an unknown signature may."""
-    try:
-        parameters = signature(build).parameters
-    except (TypeError, ValueError):
-        return True
-    return "item_features" in parameters or any(
-        parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()
-    )
 
 
 def start_uniform(policy: Policy, columns: Scaling) -> None:

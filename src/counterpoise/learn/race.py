@@ -1,4 +1,4 @@
-"""A race: every contender is learned without each fold, and judged on the rows of that fold."""
+"""A race: every contender is learned without each fold, and evaluated on the rows of that fold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from counterpoise.estimators.weighted import beta_ips
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.contenders import Contender, Rest
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
-from counterpoise.learn.judging import TWICE, doubts, how_to_get
+from counterpoise.learn.hand_out import TWICE, doubts, how_to_get, report
 from counterpoise.learn.policies import as_policy
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
@@ -155,16 +155,10 @@ class Found(Serves, Display):
 
     def to_dict(self) -> dict[str, object]:
         """All numbers, ready for JSON."""
-        value = self.result[self.result.targets[0], "beta_ips"]
         return {
             "name": self.name,
             "kind": self.kind,
-            "value": value.value,
-            "lower": value.interval.lower,
-            "upper": value.interval.upper,
-            "mean_reward": self.mean_reward,
-            "minimize": self.result.minimize,
-            "verdict": self.result.verdict().verdict,
+            **report(self.result, self.mean_reward),
             "effective_sample_size": self.result.diagnostics(self.result.targets[0]).effective_sample_size,
             "seconds": self.seconds,
             "fit_seconds": self.fit_seconds,
@@ -181,21 +175,20 @@ class Found(Serves, Display):
         yield ""
         yield Table([standing.cells() for standing in self.leaderboard])
         yield from (f"{name}: {why}" for name, why in self.skipped.items())
-        yield "Contenders are judged by rows that they were not learned from; the best of several still looks a little too good."
+        yield "Contenders are evaluated on rows that they were not learned from; the best of several still looks a little too good."
 
 
-# -- A race: every contender is learned without each fold, and judged by the rows of that fold -------------------------
+# -- A race: every contender is learned without each fold, and evaluated on the rows of that fold -------------------------
 
 
 SHARES = 3  # a contender may use a third of the time that is left, unless it is one of the last two
-JUDGING = 0.3  # of a contender's time is for judging it
-LEAST_SECONDS = 0.15  # for a fit and for judging it: less is no time at all
+EVALUATING = 0.3  # of a contender's time is for its evaluation
+LEAST_SECONDS = 0.15  # for a fit and its evaluation: less is no time at all
 LARGE, FASTEST = 100_000, 400_000  # rows that a fit is given anyway, and for every second that it has
 PILOT, GROWTH = 1_000, 4  # rows of the first fit that tells how long others take, and by how much more the next one has
-BLOCK = 1_024  # rows that are judged before a first look at the clock
+BLOCK = 1_024  # rows that are evaluated before a first look at the clock
 Tell = Callable[[str], None]
 Served = tuple[str, float]  # a contender, and the temperature at which it serves
-Rule = Callable[[Score], float]
 
 
 @dataclass(frozen=True)
@@ -215,7 +208,7 @@ class Sums:
 
 @dataclass
 class Race:
-    """What contenders learned from the rows outside each fold, and how the rows of the fold judge that."""
+    """What contenders learned from the rows outside each fold, and what the rows of the fold say about that."""
 
     rows: Rows
     folds: NDArray[np.int64]
@@ -271,8 +264,8 @@ class Race:
         return (deadline - time.perf_counter()) / min(contenders, SHARES)
 
     def _enter(self, contender: Contender, seconds: float | None, tell: Tell | None, what: str) -> str | None:
-        """Learn a contender without each fold and judge it, in so many seconds, or say why not."""
-        began, policies, judged = time.perf_counter(), [], []
+        """Learn a contender without each fold and evaluate it, in so many seconds, or say why not."""
+        began, policies, evaluated = time.perf_counter(), [], []
         for fold in range(self.n_folds):
             if tell is not None:
                 tell(f"{what}, fold {fold + 1} of {self.n_folds}")
@@ -281,13 +274,13 @@ class Race:
                 left = seconds - (time.perf_counter() - began)
                 allowed = max(left / (self.n_folds - fold), LEAST_SECONDS)
             try:
-                policies.append(self.learn(contender, fold, None if allowed is None else (1 - JUDGING) * allowed))
+                policies.append(self.learn(contender, fold, None if allowed is None else (1 - EVALUATING) * allowed))
             except CounterpoiseError as error:
                 return str(error)
-            judging = None if allowed is None else JUDGING * allowed
-            judged.append(list(self._judge(policies[-1], fold, contender.temperatures, judging)))
+            rest = None if allowed is None else EVALUATING * allowed
+            evaluated.append(list(self._evaluate(policies[-1], fold, contender.temperatures, rest)))
         self.contenders[contender.name], self.policies[contender.name] = contender, policies
-        for some in judged:
+        for some in evaluated:
             for temperature, sums in some:
                 self.sums.setdefault((contender.name, temperature), []).append(sums)
         self.seconds[contender.name] = time.perf_counter() - began
@@ -350,13 +343,13 @@ class Race:
             )
         return max(some, least)
 
-    def _judge(
+    def _evaluate(
         self, policy: Policy, fold: int, temperatures: Sequence[float], seconds: float | None
     ) -> Iterator[tuple[float, Sums]]:
         index = self._fold_rows(fold)
         probabilities = self.probabilities(policy, index, temperatures, seconds)
-        judges = self.rows.take(torch.as_tensor(index[: len(probabilities[temperatures[0]])]))
-        reward, propensity = judges.reward.double().numpy(), judges.propensity.double().numpy()
+        rows = self.rows.take(torch.as_tensor(index[: len(probabilities[temperatures[0]])]))
+        reward, propensity = rows.reward.double().numpy(), rows.propensity.double().numpy()
         for temperature, logged in probabilities.items():
             yield temperature, self._sums(logged / propensity, reward)
 
@@ -400,7 +393,7 @@ class Race:
         order = np.argsort(all_rows)
         return all_rows[order], np.minimum(all_probabilities[order], 1.0)
 
-    def best(self, rule: Rule, without: int | None = None) -> Served:
+    def best(self, rule: Callable[[Score], float], without: int | None = None) -> Served:
         """The contender and temperature with the best score, by all rows or by those outside a fold."""
         scores = {served: rule(self._total(sums, without).score(self.lowest)) for served, sums in self.sums.items()}
         return max(scores, key=scores.__getitem__)
@@ -409,7 +402,7 @@ class Race:
         """The lower bound on the value of what was chosen for every fold, by the rows that `certify` returned.
 
         It holds for independent rows: there is none where rows belong to clusters, or share a context. That the folds share rows, as
-        `counterpoise.learn.judging.lift_interval` explains, is allowed for.
+        `counterpoise.learn.hand_out.lift_interval` explains, is allowed for.
         """
         if self.rows.unit is not None:
             return -math.inf

@@ -1,4 +1,4 @@
-"""`RankingLearner`: fits a policy that shows lists on a log of lists, and judges it on lists that it has not seen."""
+"""`RankingLearner`: fits a policy that shows lists on a log of lists, and evaluates it on lists that it has not seen."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from counterpoise.errors import LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import places
-from counterpoise.learn.judging import is_handed_out, lesson_of
+from counterpoise.learn.hand_out import Attempt, hand_out
 from counterpoise.learn.learner import PolicyLearner
-from counterpoise.learn.lists import ListSource, LoggedLists, judged_log, refuse_depth
 from counterpoise.learn.options import (
     Fallback,
     Hardware,
@@ -32,7 +31,8 @@ from counterpoise.learn.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.policies import default_policy
 from counterpoise.learn.policy import delegated
 from counterpoise.learn.rows import Split
-from counterpoise.learn.source import Inspection, inspect
+from counterpoise.learn.source import Inspection, Source, inspect
+from counterpoise.learn.steps import LoggedLists
 from counterpoise.learn.training import IMITATION, train
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields, takes_parts
@@ -89,12 +89,12 @@ class RankingLearner(PolicyLearner):
       each, solved together for the least variance of the gradient of the last layer (of the logits, if that is not linear).
       ``"dr"``, ``"log_smoothing"``, ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`,
       `temperature` and tuning of BanditNet's λ are not available for lists.
-    - `holdout` is the share of the lists that judges the policy. Of the others, the same share chooses the epoch (the one whose interval
-      has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all, and
+    - `holdout` is the share of the lists that evaluates the policy. Of the others, the same share chooses the epoch (the one whose interval
+      has the largest lower end), and the rest trains. Lists of the same `cluster` stay together, and
       `folds` makes no difference.
     - `fallback` is ``"warn"`` or ``"raise"``: what to do about a ranker that is not surely better than what ran.
 
-    After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of
+    After `fit`, `result_` is the `Result` of the policy on the lists that were kept apart, which neither trained nor chose it: the value of
     a list, the lift over what was logged, and a verdict. There is none with ``holdout=0``. `mean_reward_` is what the logging
     policy earned with a list, and `dropped_rows_` is how many lists were left out because of bad rows.
 
@@ -130,18 +130,9 @@ class RankingLearner(PolicyLearner):
         **options: Unpack[ShortOptions],
     ) -> None:
         super().__init__(
-            objective,
-            policy=policy,
-            n_actions=n_actions,
-            terms=terms,
-            optimization=optimization,
-            schedule=schedule,
-            hardware=hardware,
-            fallback=fallback,
-            level=level,
-            seed=seed,
-            **options,
-        )
+            objective, policy=policy, n_actions=n_actions, terms=terms, optimization=optimization, schedule=schedule,
+            hardware=hardware, fallback=fallback, level=level, seed=seed, **options,
+        )  # fmt: skip
 
     @takes_parts("RankingLearner")
     def fit(  # type: ignore[override]
@@ -167,48 +158,50 @@ class RankingLearner(PolicyLearner):
             )
         lists.need_only("RankingLearner")
         check_direction(lists)
-        source = ListSource(lists, list_weight(weight, lists), Split(options.holdout, options.seed + 2**31))
+        apart = Split(options.holdout, options.seed + 2**31)
+        weight = list_weight(weight, lists)
+        source = Source(lists, fills_gaps=False, weight=weight, kept_apart=apart)
         inspection = inspect(source, None, options.split)
         self._know(source, inspection, named=not lists.is_arrays)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
-            policy = _policy(options, source, inspection)
+            policy = policy_to_train(options, source, inspection)
             inspection = replace(inspection, n_actions=policy.n_actions, ids=policy.item_ids)
             check_sizes(source, inspection, options)
             source.number(inspection.ids)
             policy.context_, policy.action_ = self.context_, self.action_
             self.policy_ = policy
-            self._keep(train(options, source, inspection, policy, logged_lists(policy, source)))
+            settings: dict[str, object] = {
+                "weight": type(weight).__name__, "propensity_of": lists.propensity_of, "slots": policy.slots,
+            }  # fmt: skip
+            logged = LoggedLists(policy, weight, source.shares, settings)
+            self._keep(train(options, source, inspection, policy, logged))
         if options.holdout:
+            target = {LEARNED: policy}
             self.result_ = evaluate(
-                judged_log(source), target={LEARNED: policy}, weight=source.weight, level=options.level, progress=False
+                source.log_apart(), target=target, weight=weight, level=options.level, progress=False
             )
-            is_handed_out(self.result_, options.fallback)
-        policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
+        attempt = Attempt(policy, getattr(self, "result_", None))
+        hand_out(source, [attempt], lambda policy: policy, fallback=options.fallback)
         return self
 
     sample = delegated(PlackettLuce.sample)  # type: ignore[arg-type]
     list_probabilities = delegated(PlackettLuce.list_probabilities)
 
 
-def logged_lists(policy: PlackettLuce, source: ListSource) -> LoggedLists:
-    """The lists of a source as training sees them: with a baseline for every position, or for the list as a whole."""
-    settings: dict[str, object] = {
-        "weight": type(source.weight).__name__,
-        "propensity_of": source.log.propensity_of,
-        "slots": policy.slots,
-    }
-    return LoggedLists(policy, source.weight, source.shares, settings)
-
-
-def _policy(options: Options, source: ListSource, inspection: Inspection) -> PlackettLuce:
-    """The policy to train: the one that was given, if it knows the items and has the slots, or a linear one."""
+def policy_to_train(options: Options, source: Source, inspection: Inspection) -> PlackettLuce:
+    """The policy that was given, if it knows the items and has the slots, or a linear one."""
     assert source.memory is not None
     depth = source.memory.action.shape[1]
     policy = deepcopy(options.policy)  # so that fitting twice is fitting once
     if not isinstance(policy, PlackettLuce):
         items = options.n_actions or inspection.n_actions
-        refuse_depth(depth, items)
+        if depth > items:
+            raise LogError(
+                f"lists have up to {depth} positions, and there are only {items:,} items, so some are shown twice in a list, which a "
+                "ranking policy never does.",
+                do="Look at the top of the lists, such as `where='position <= 3'`.",
+            )
         policy = PlackettLuce(default_policy(inspection.columns, items), depth)
         policy.actions_ = inspection.ids if options.n_actions is None else None
     policy.check_width(len(source.names.context))

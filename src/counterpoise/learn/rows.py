@@ -18,8 +18,8 @@ from counterpoise.features import Encoder, Scaling
 from counterpoise.features.encoder import TEXT, is_missing
 from counterpoise.learn.actions import (
     MOST,
+    ActionNames,
     Classes,
-    Names,
     Places,
     flat_of,
     ids_of_mask,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CANDIDATES = "candidates"
 LOST = 0.1  # of its spread that a column may lose to rounding
 NOISE = 1e-12  # a spread that is this share of the mean is rounding itself
-Parts = Callable[[], Iterator[pl.DataFrame]]  # the columns of a log, part by part, as often as one asks
+PartReader = Callable[[], Iterator[pl.DataFrame]]  # the columns of a log, part by part, as often as one asks
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class LogReading:
     """What columns that are not plain numbers mean."""
 
     encoding: Encoder | None = None  # of the contexts, unless all of them are numbers
-    names: Names | None = None  # of the actions in ascending order, if they are text
+    names: ActionNames | None = None  # of the actions in ascending order, if they are text
     classes: Classes | None = None  # the actions, if they are known before the log is read
     width: int | None = None  # of a boolean table, if the candidates are one
 
@@ -173,7 +173,7 @@ class LogReading:
 
 def reading_of(
     first: pl.DataFrame,
-    parts: Parts,
+    parts: PartReader,
     names: TrainingColumns,
     classes: Classes | None = None,
     encoding: Encoder | None = None,
@@ -184,12 +184,20 @@ def reading_of(
 
     With `fills_gaps`, the encoding marks the numbers of a context that are missing.
     """
-    is_text = first.schema[names.action] in TEXT
-    _check_kinds(first.get_column(names.action), is_text, classes)
+    action, is_text = first.schema[names.action], first.schema[names.action] in TEXT
+    if not is_text and not _are_numbers(action):
+        raise ColumnError(f"action {names.action!r} must be whole numbers or text; found {action}.")
+    if classes is not None and is_text != (classes.dtype.kind not in "iu"):
+        kinds = ("text", "whole numbers") if is_text else ("whole numbers", "text")
+        raise OptionError(
+            f"the actions in {names.action!r} are {kinds[0]}, and those of the policy or the items are {kinds[1]}.",
+            do="Give both the same type.",
+        )
+    numbers = [name for name in names.context if _are_numbers(first.schema[name])]
     if encoding is not None:
         check_context(encoding.names, names.context)
-    elif not all(_are_numbers(first.schema[name]) for name in names.context) or (
-        fills_gaps and any(_has_gaps(part.get_column(name)) for part in parts() for name in names.context)
+    elif len(numbers) < len(names.context) or (
+        fills_gaps and any(bool(is_missing(part.get_column(name)).any()) for part in parts() for name in numbers)
     ):
         encoding = Encoder.learned(parts(), names.context)
     mask = None if names.candidates is None else _mask_in(first.get_column(names.candidates))
@@ -200,22 +208,6 @@ def reading_of(
 def _are_numbers(dtype: pl.DataType) -> bool:
     """Whether a column of this type needs no encoding; times have units, which the encoding sees to."""
     return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)
-
-
-def _has_gaps(values: pl.Series) -> bool:
-    return _are_numbers(values.dtype) and bool(is_missing(values).any())
-
-
-def _check_kinds(action: pl.Series, is_text: bool, classes: Classes | None) -> None:
-    """Check that actions are whole numbers or text, as those of the policy or the items are."""
-    if not is_text and not _are_numbers(action.dtype):
-        raise ColumnError(f"action {action.name!r} must be whole numbers or text; found {action.dtype}.")
-    if classes is not None and is_text != (classes.dtype.kind not in "iu"):
-        kinds = ("text", "whole numbers") if is_text else ("whole numbers", "text")
-        raise OptionError(
-            f"the actions in {action.name!r} are {kinds[0]}, and those of the policy or the items are {kinds[1]}.",
-            do="Give both the same type.",
-        )
 
 
 def _mask_in(values: pl.Series) -> NDArray[np.bool_] | None:
@@ -231,7 +223,7 @@ def _mask_in(values: pl.Series) -> NDArray[np.bool_] | None:
     return mask
 
 
-def _action_names(parts: Parts, names: TrainingColumns, classes: Classes | None) -> Names:
+def _action_names(parts: PartReader, names: TrainingColumns, classes: Classes | None) -> ActionNames:
     """The names of all actions in a log, logged or only candidates, in ascending order; all must be among `classes`, if those are known."""
     texts: dict[str, set[str]] = {"logged actions": set(), "candidates": set()}
     for part in parts():

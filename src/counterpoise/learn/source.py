@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import reduce
 
 import narwhals as nw
 import numpy as np
@@ -17,18 +17,21 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from counterpoise.diagnostics.findings import leaks
+from counterpoise.engines.first_look import lists_of
+from counterpoise.engines.lists import collapse
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
-from counterpoise.errors import LogError, OptionError, verbatim
+from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import NONE, Classes, DistinctIds, Ids, as_ids, placed, places
 from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, reading_of
 from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
-from counterpoise.log.kinds.lists import LIST
+from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.kinds.lists import DISCOUNT, LIST, POSITION, Lists, check_same_context, rows_by_list
 from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS, ids_among, is_minimized
+from counterpoise.log.parts import LISTS, MODELS, ids_among, is_minimized
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -45,16 +48,17 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
+from counterpoise.models.propensity import fit_propensity_model, propensity_of, with_propensities
+from counterpoise.models.reward import Predict, as_reward, fit_numbers
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
 from counterpoise.readers.formats import check, is_foreign
 from counterpoise.readers.policies import complete
-
-if TYPE_CHECKING:
-    from counterpoise.learn.reward_models import RewardModels
+from counterpoise.weights.lists import ListWeight, PseudoInverse
 
 CHUNK = 2**18  # rows of a file in memory at a time
 NUMBER = "counterpoise row"  # the column of a row's number in the log
+FOLDS = 3  # of reward models, where nothing is evaluated in folds
 SAMPLED = 20_000  # first rows in which the columns of a context are tried as a model of the reward, as the doctor does
 
 Good = NDArray[np.bool_]
@@ -69,7 +73,13 @@ class Source:
     marked instead of refused; with `centers_rewards`, rewards that differ too little for single precision have `lowest` taken
     away from them; with `in_memory`, files are read into memory, too. Where less is better, rewards have the other sign, so that
     whoever learns makes them large; `sign` says so.
+
+    With a `weight` for lists, a row stands for a list, and all are in memory; lists that are `kept_apart` are not among them, but their
+    rows are in `apart`. Items, rewards (discounted, as they count) and propensities are lists × positions, with −1, 0 and 1 below the
+    end of a list, and `shares` is how much each position counts in a list's mean weight.
     """
+
+    shares: Floats
 
     def __init__(
         self,
@@ -81,7 +91,11 @@ class Source:
         fills_gaps: bool = True,
         centers_rewards: bool = False,
         in_memory: bool = False,
+        weight: ListWeight | None = None,
+        kept_apart: Split | None = None,
     ) -> None:
+        self.weight, self.kept_apart, self.apart = weight, kept_apart, pl.DataFrame()
+        self.lists: Lists | None = None
         self.names = TrainingColumns.of(log)
         if isinstance(log.data, Mapping) and any(isinstance(part, Tensor) for part in log.data.values()):
             arrays = {
@@ -114,7 +128,7 @@ class Source:
         if isinstance(engine, Files):
             check(log)
         is_plain = isinstance(engine, Files) and not is_foreign(log)
-        is_chunked = is_plain and not in_memory and are_parquet(log.data)
+        is_chunked = is_plain and not in_memory and weight is None and are_parquet(log.data)
         self.files = ParquetFiles(log.data) if is_chunked else None
         self.id_columns = self._ids_among(engine)
         self.question = self._asked()
@@ -125,19 +139,32 @@ class Source:
         nested = (name for name in self.names.context if isinstance(first.schema[name], pl.List | pl.Array))
         learning = Learning(self.reading.names is not None, tuple(nested), model_rewards is not None)
         self.question = replace(self.question, learning=learning)
+        is_encoded = self.reading.encoding is not None or self.reading.names is not None
+        if weight is not None and (is_encoded or log.candidates is not None):
+            raise ColumnError(
+                "a ranking policy learns from contexts and items that are numbers, and some columns have others.",
+                do="Number the items from 0, and name expressions that make numbers of the context.",
+            )
 
     def _asked(self) -> Question:
-        """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is judged."""
+        """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is evaluated."""
+        if self.weight is not None:  # lists, which are taken as a whole
+            self.log.need("slate", "position")
+            if self.log.has_estimated_propensities:
+                check_kinds(kinds_of(self.log), "a propensity model")
+            if isinstance(self.weight, PseudoInverse):
+                raise OptionError(
+                    "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots "
+                    "independently.",
+                    do="Pass another `weight=`.",
+                )
+            log, self.lists = self.log.without("key", "baseline", *MODELS), lists_of(self.log)
+            groups = 1 if log.cluster is None else 2  # which makes the rules look at clusters
+            return Question(log, (), self.weight, groups=groups, lists=self.lists, learning=Learning())
         log = self.log.without("model", "items", "value_samples", "model_value", "baseline", *LISTS)
         ids = () if self.files is not None else tuple(self.id_columns)
-        # imported here: what learns stands on much already
-        from counterpoise.models.propensity import fit_propensity_model, propensity_of, with_propensities
-
-        question, model = (
-            Question(log.without("key"), (), RowWeight(), segment=ids, learning=Learning()),
-            propensity_of(log),
-        )
-        if model is None:
+        question = Question(log.without("key"), (), RowWeight(), segment=ids, learning=Learning())
+        if (model := propensity_of(log)) is None:
             return question
         # what identifies a row says which fold of the propensity model it belongs to
         unfitted = with_propensities(replace(question, log=log), model)
@@ -193,6 +220,15 @@ class Source:
             parts.append(frame.filter(pl.Series(random.random(frame.height) < share)))
         return self.log.of(pl.concat(parts)).but(where=None)
 
+    def log_apart(self) -> Log:
+        """The lists that are kept apart, as a log of their own: computed columns are there under the text of their expressions."""
+        log = self.log
+        return Log(
+            self.apart, reward=log.reward, minimize=self.minimize, propensity=log.propensity, action=log.action, context=log.context,
+            cluster=log.cluster, slate=log.slate, position=log.position, propensity_of=log.propensity_of,
+            discount=log.discount, groups=log.groups, reward_bounds=log.reward_bounds,
+        )  # fmt: skip
+
     def _center(self) -> None:
         """Subtract the lowest reward from all, if rewards differ too little for single precision."""
         digits = Digits()
@@ -222,19 +258,71 @@ class Source:
             self._center()
         self._first[start] = self.total
         frame = self._estimated(self._part(start), start)
-        rows, judged = self._tensors(frame, self._digits)
-        good = self._good(judged)
-        problems = [] if good.all() else find_problems(_known(judged), self.question, self.number_of(self.total))
-        kept, frame = self._kept(rows, frame, good)
+        rows, checked = self._tensors(frame, self._digits)
+        units, number = nw.from_native(checked, eager_only=True), self.number_of(self.total)
+        if self.lists is not None:
+            lists = collapse(nw.from_native(checked.lazy()), self.question).to_native().sort(LIST).collect()
+            units, number = nw.from_native(lists, eager_only=True), None
+        good = self._good(units)
+        problems = [] if good.all() else find_problems(units, self.question, number)
+        self.total += len(good)
+        if self.log.drop_bad_rows:
+            self.dropped += int((~good).sum())
+        if self.lists is None:
+            kept, frame = self._kept(rows, frame, good)
+        elif (problems and not self.log.drop_bad_rows) or not good.any():
+            return rows.take(slice(0, 0)), problems
+        else:
+            kept, frame = self._as_lists(self.lists, rows, frame, checked, lists.select(LIST, good=pl.Series(good)))
         self._remember(frame)
         self._before[start] = self.rows
         self.rows += len(kept)
-        self.dropped, self.total = self.dropped + len(rows) - len(kept), self.total + len(rows)
         if self.files is None:
             self.memory, self._frame = kept, frame
         else:
             self._digests[start] = kept.digest()
         return kept, problems
+
+    def _as_lists(
+        self, lists: Lists, rows: Rows, frame: pl.DataFrame, checked: pl.DataFrame, good: pl.DataFrame
+    ) -> tuple[Rows, pl.DataFrame]:
+        """Rows as lists to train on, and the rows of their frame; those of lists that are kept apart stay in `apart`."""
+        of_rows = checked.select(LIST).join(good, on=LIST, how="left", nulls_equal=True, maintain_order="left")
+        is_kept = of_rows.get_column("good").to_numpy()
+        self._check_single(rows, frame, is_kept)
+        # which rows each good list has, lists × positions, in the order of the lists' ids
+        kept = np.flatnonzero(is_kept)
+        ids, position = (checked.get_column(name).to_numpy()[kept] for name in (LIST, POSITION))
+        number = np.unique(ids, return_inverse=True)[1].astype(np.int64)
+        placed = rows_by_list(number, (position - lists.first).astype(np.int64))
+        index = np.where(placed >= 0, kept[placed], NONE)
+        check_same_context(rows.context.numpy(), index)
+        if self.kept_apart is not None:  # by the hash of their cluster, or of their number
+            if self.names.cluster is None:
+                apart = self.kept_apart.held_out(0, len(index))
+            else:
+                cluster = frame.get_column(self.names.cluster)
+                distinct = cluster.drop_nulls().unique().sort().to_numpy()
+                of_list = np.searchsorted(distinct, cluster.to_numpy()[index[:, 0]])
+                apart = self.kept_apart.held_out(0, len(distinct))[of_list]
+            self.apart, index = frame[index[apart][index[apart] >= 0]], index[~apart]
+        there = index >= 0
+        reward, propensity = (
+            torch.as_tensor(np.where(there, part.numpy()[index], other).astype(np.float32))
+            for part, other in ((rows.reward, 0.0), (rows.propensity, 1.0))
+        )
+        shown = replace(lists, last=lists.first + index.shape[1] - 1)
+        counts = np.array([shown.counts(k) for k in range(1, shown.depth + 1)])
+        if shown.discount_column is not None:
+            counts = checked.get_column(DISCOUNT).to_numpy()[index]
+        self.shares = np.array(list(shown.shares.values()))
+        trained = Rows(
+            rows.context[index[:, 0]],
+            torch.as_tensor(np.where(there, rows.action.numpy()[index], NONE)),
+            reward * torch.as_tensor(np.where(there, counts, 0.0).astype(np.float32)),
+            propensity,
+        )
+        return trained, frame[index[there]]
 
     def number_of(self, row: int) -> int | None:
         """The number of a row, if rows have numbers."""
@@ -243,8 +331,8 @@ class Source:
     def _tensors(self, frame: pl.DataFrame, digits: dict[str, Digits] | None = None) -> tuple[Rows, pl.DataFrame]:
         """The rows of a frame as tensors, and under internal names the columns that rules look at; `digits` takes in their numbers."""
         names = self.names
-        judged = prepare(frame, self.question.of_rows, 0)
-        reward = self.sign * _floats(judged.get_column(self.question.names.rewards[0])) - self.lowest
+        checked = prepare(frame, self.question.of_rows, 0)
+        reward = self.sign * _floats(checked.get_column(self.question.names.rewards[0])) - self.lowest
         action = self._ids_of(frame.get_column(names.action))
         more = [frame.get_column(names.action).alias(ACTION), pl.Series(ID, action)]
         context, at = np.empty((frame.height, self.width), dtype=np.float32), 0
@@ -281,10 +369,10 @@ class Source:
                 torch.as_tensor(context),
                 torch.as_tensor(action),
                 torch.as_tensor(reward.astype(np.float32)),
-                torch.as_tensor(_floats(judged.get_column(PROPENSITY)).astype(np.float32)),
+                torch.as_tensor(_floats(checked.get_column(PROPENSITY)).astype(np.float32)),
                 *(None if part is None else torch.as_tensor(part) for part in (model_rewards, candidates, unit)),
             )
-        return rows, judged.hstack(more)
+        return rows, checked.hstack(more)
 
     def _blocks(self, frame: pl.DataFrame) -> Iterator[tuple[str, Floats]]:
         """The numbers that each column of the context becomes, a table for each."""
@@ -320,10 +408,9 @@ class Source:
             )
         return table if self.log.where is None else table[index]
 
-    def _good(self, judged: pl.DataFrame) -> Good:
-        """Which rows break no rule."""
-        held = _known(judged).select(good=is_good(self.question)).get_column("good")
-        return held.fill_null(False).to_numpy()
+    def _good(self, units: nw.DataFrame[pl.DataFrame]) -> Good:
+        """Which rows, or lists, break no rule."""
+        return units.select(good=is_good(self.question)).get_column("good").fill_null(False).to_numpy()
 
     def _kept(self, rows: Rows, frame: pl.DataFrame, good: Good) -> tuple[Rows, pl.DataFrame]:
         """The rows to train on, and their columns."""
@@ -338,8 +425,24 @@ class Source:
         if np.isfinite(context).all() and np.isfinite(reward).all() and (propensity > 0).all():
             return
         odd = np.flatnonzero(good & ~((propensity > 0) & np.isfinite(reward) & np.isfinite(context).all(axis=1)))
-        if len(odd):
-            raise _too_large(frame[int(odd[0])], self.names)
+        if not len(odd):
+            return
+        row, names = frame[int(odd[0])], self.names  # with a number that would be infinite, or a propensity of 0
+        numbers = {name: np.ravel(row.get_column(name)[0]) for name in (names.propensity, names.reward, *names.context)}
+        with np.errstate(over="ignore", under="ignore"):
+            narrow = {
+                name: values.astype(np.float32) for name, values in numbers.items() if values.dtype.kind in "biuf"
+            }
+        lost = [
+            name
+            for name, one in narrow.items()
+            if not np.isfinite(one).all() or (name == names.propensity and one <= 0)
+        ]
+        largest = numbers[lost[0]][np.abs(numbers[lost[0]]).argmax()]
+        raise LogError(
+            f"training is in single precision, which cannot hold {largest:g}, found in column {lost[0]!r}.",
+            do="Rescale the column, or leave such rows out.",
+        )
 
     def _remember(self, frame: pl.DataFrame) -> None:
         """Add these rows to the sketch, so that a policy can recognize them."""
@@ -381,8 +484,8 @@ class Source:
     def _again(self, start: int, read: ReadPlan | None = None) -> tuple[Rows, pl.DataFrame]:
         """The rows of a chunk of files and their columns, read once more; other columns with another plan."""
         frame = self._estimated(self._part(start, read=read), start)
-        rows, judged = self._tensors(frame)
-        kept, frame = self._kept(rows, frame, self._good(judged))
+        rows, checked = self._tensors(frame)
+        kept, frame = self._kept(rows, frame, self._good(nw.from_native(checked, eager_only=True)))
         # only files that were touched are compared by content, which costs a tenth of the reading
         if self.files is not None and not self.files.are_untouched() and kept.digest() != self._digests[start]:
             raise self.files.changed()
@@ -401,7 +504,7 @@ class Source:
     def keep_alike_together(self, least: int) -> None:
         """Put rows of the same context into one fold, if the log has no clusters and at least so many different contexts.
 
-        Otherwise a policy would be judged on contexts whose rewards it remembers.
+        Otherwise a policy would be evaluated on contexts whose rewards it remembers.
         """
         rows = self.memory
         if rows is None or rows.unit is not None or not rows.context.shape[1]:
@@ -436,10 +539,6 @@ class Source:
             self.memory = self.memory.to(device)
 
 
-def _known(judged: pl.DataFrame) -> nw.DataFrame[pl.DataFrame]:
-    return nw.from_native(judged, eager_only=True)
-
-
 def _floats(values: pl.Series) -> Floats:
     """Numbers in double precision, NaN where they are missing."""
     numbers: Floats = values.cast(pl.Float64).to_numpy()
@@ -452,19 +551,77 @@ def _numbered(rows: Rows, ids: Ids | None) -> Rows:
     return replace(rows, action=placed(ids, rows.action), candidates=candidates)
 
 
-def _too_large(row: pl.DataFrame, names: TrainingColumns) -> LogError:
-    """The error for a row with a number that single precision cannot hold: it would be infinite, or a propensity of 0."""
-    numbers = {name: np.ravel(row.get_column(name)[0]) for name in (names.propensity, names.reward, *names.context)}
-    with np.errstate(over="ignore", under="ignore"):
-        narrow = {name: values.astype(np.float32) for name, values in numbers.items() if values.dtype.kind in "biuf"}
-    lost = [
-        name for name, one in narrow.items() if not np.isfinite(one).all() or (name == names.propensity and one <= 0)
-    ]
-    largest = numbers[lost[0]][np.abs(numbers[lost[0]]).argmax()]
-    return LogError(
-        f"training is in single precision, which cannot hold {largest:g}, found in column {lost[0]!r}.",
-        do="Rescale the column, or leave such rows out.",
-    )
+# -- Reward models: fitted on some rows of a log, they predict the rewards of all actions on others ------------------------
+
+
+def reward_model(model: object, rows: Rows, n_actions: int, seed: int) -> Predict:
+    """A model of `counterpoise.models`, fitted on rows: from contexts to the rewards of all actions."""
+    context, action = rows.context.cpu().numpy(), rows.action.cpu().numpy()
+    return fit_numbers(model, context, action, rows.reward.double().cpu().numpy(), n_actions, seed)
+
+
+class RewardModels:
+    """Cross-fitted reward models of a log in memory or in files.
+
+    A row is predicted by a model fitted on other folds, which has seen no row of the fold that evaluates the policy either. Models
+    are fitted when they are first needed, on at most `Reward.sample` rows spread over the log, and predict chunk by chunk.
+    """
+
+    def __init__(self, source: Source, rows: int, n_actions: int, model: object, folds: int, seed: int) -> None:
+        if folds == 2:
+            raise OptionError(
+                "a reward model with `folds=2` has no rows left to learn from.", do="Pass `folds=3` or more."
+            )
+        self.source, self.n_actions, self.model, self.seed = source, n_actions, model, seed
+        self.folds = folds or FOLDS
+        self._step = math.ceil(rows / as_reward(model).sample)
+        self._sample: tuple[Rows, NDArray[np.int64]] | None = None
+        self._models: dict[frozenset[int], Predict] = {}
+        self._tables: dict[int | None, Tensor] = {}
+
+    def digest(self, of_log: str) -> str:
+        """A digest of the log and the model together, so that a checkpoint of another model is refused."""
+        return hashlib.sha256(f"{of_log} {as_reward(self.model)!r}".encode()).hexdigest()[:16]
+
+    def with_predictions(self, start: int, rows: Rows, without: int | None) -> Rows:
+        """The rows of a chunk with the rewards that are predicted for all actions, by models that have not seen the fold `without`."""
+        if without in self._tables:
+            return replace(rows, model_rewards=self._tables[without])
+        folds, table = self.source.folds(start, rows, self.folds), torch.empty(len(rows), self.n_actions)
+        for fold in range(self.folds):
+            own = np.flatnonzero(folds == fold)
+            if len(own):
+                left_out = frozenset({fold} if without is None else {fold, without})
+                table[own] = torch.as_tensor(self._without(left_out)(rows.context[own].cpu().numpy())).float()
+        table = table.to(rows.context.device)
+        if self.source.files is None:  # files may be larger than memory
+            self._tables = {without: table}
+        return replace(rows, model_rewards=table)
+
+    def _without(self, folds: frozenset[int]) -> Predict:
+        if folds not in self._models:
+            rows, theirs = self._sampled()
+            kept = ~np.isin(theirs, list(folds))
+            if not kept.any():
+                raise LogError(
+                    "there are too few rows or clusters for a reward model: some folds have none to learn from."
+                )
+            self._models[folds] = reward_model(self.model, rows.take(torch.as_tensor(kept)), self.n_actions, self.seed)
+        return self._models[folds]
+
+    def _sampled(self) -> tuple[Rows, NDArray[np.int64]]:
+        """The rows that models are fitted on, and their folds."""
+        if self._sample is None:
+            parts = []
+            for start in self.source.starts:
+                rows = self.source.logged(start)
+                some = slice(-self.source.before(start) % self._step, None, self._step)
+                parts.append((rows.take(some), self.source.folds(start, rows, self.folds)[some]))
+            self._sample = (
+                reduce(Rows.followed_by, (rows for rows, _ in parts)),
+                np.concatenate([folds for _, folds in parts]),
+            )
+        return self._sample
 
 
 # -- the first look at a log, which checks every row and finds out what training must know before it starts -------------
@@ -555,11 +712,26 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
             elif not unknown or actions.ndim == 1:
                 unknown += _unknown(actions, source, source.before(start), n_actions, ids)
         totals.add(rows, *replace(split, fold=None).parts(source, start, rows))
-    _check(totals, problems, unknown, source)
+    if problems and not source.log.drop_bad_rows:
+        refuse(problems, source.total)
+    if not source.rows:
+        raise all_bad(problems, source.total) if source.dropped else LogError("the log has no rows.")
+    if unknown:
+        refuse(unknown, source.rows)
+    source.check_digits()
+    if totals.lowest == totals.highest:
+        raise LogError(
+            f"all {source.rows:,} rewards are {source.in_its_units(totals.lowest):g}, so no action is better than another and there is "
+            "nothing to learn."
+        )
     if ids is not None:
         n_actions = len(ids)
     elif n_actions is None:
-        n_actions, ids = _actions(distinct, source)
+        n_actions = int(distinct.ids[-1]) + 1
+        modeled = None if source.memory is None else source.memory.model_rewards
+        # unless they are 0, 1, 2, …, or a model has a column for each gap
+        if distinct.have_gaps and (modeled is None or modeled.shape[1] != n_actions):
+            n_actions, ids = len(distinct.ids), distinct.ids
     return totals.inspection(source, n_actions, ids, source.digest())
 
 
@@ -588,31 +760,6 @@ def without_fold(inspection: Inspection, source: Source, split: Split) -> Inspec
             do="Pass `folds=None`, or a log with more clusters.",
         )
     return totals.inspection(source, inspection.n_actions, inspection.ids, inspection.digest)
-
-
-def _check(totals: _Totals, problems: list[Problem], unknown: list[Problem], source: Source) -> None:
-    """Raise an error that says what is wrong with a log as a whole."""
-    if problems and not source.log.drop_bad_rows:
-        refuse(problems, source.total)
-    if not source.rows:
-        raise all_bad(problems, source.total) if source.dropped else LogError("the log has no rows.")
-    if unknown:
-        refuse(unknown, source.rows)
-    source.check_digits()
-    if totals.lowest == totals.highest:
-        raise LogError(
-            f"all {source.rows:,} rewards are {source.in_its_units(totals.lowest):g}, so no action is better than another and there is "
-            "nothing to learn."
-        )
-
-
-def _actions(distinct: DistinctIds, source: Source) -> tuple[int, Ids | None]:
-    """How many actions there are, and their ids unless those are 0, 1, 2, …"""
-    span = int(distinct.ids[-1]) + 1
-    model = None if source.memory is None else source.memory.model_rewards
-    if not distinct.have_gaps or (model is not None and model.shape[1] == span):  # the model has a column for each gap
-        return span, None
-    return len(distinct.ids), distinct.ids
 
 
 def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, ids: Ids | None) -> list[Problem]:

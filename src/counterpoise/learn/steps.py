@@ -1,21 +1,20 @@
-"""Logged actions as a run sees them: one training step's gradient, baseline and variance, and what held-out rows say about the policy."""
+"""Logged actions, and lists of them, as a run sees them: a step's gradient, baseline and variance, and what held-out rows say."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.learn.actions import among, are_few, logits_at
-from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
 from counterpoise.learn.blocks import ItemScores
-from counterpoise.learn.callbacks import Epoch
-from counterpoise.learn.criterion import HeldOut, held_out_actions
+from counterpoise.learn.criterion import HeldOut, held_out_actions, held_out_lists
 from counterpoise.learn.norms import (
     RULES,
     ItemSampleGradients,
@@ -33,15 +32,24 @@ from counterpoise.learn.norms import (
     needed,
     squared_sum,
 )
-from counterpoise.learn.objectives import OBJECTIVES, Objective
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.objectives import OBJECTIVES, Objective, RunningBaseline, baseline_of, gradient_sums
+from counterpoise.learn.plackett_luce import ABSENT, PlackettLuce, at_slots, pools, prefix_products
+from counterpoise.learn.policy import Policy, serving
 from counterpoise.learn.rows import Batch, Rows
 from counterpoise.learn.softmax import USUAL, Arithmetic
-from counterpoise.learn.source import Inspection
+from counterpoise.log.kinds.lists import excess_at, reward_at
 from counterpoise.log.targets import is_ranker
+from counterpoise.moments import Floats, Moments
+from counterpoise.moments.columns import ROW
+from counterpoise.weights.lists import ListWeight
+
+if TYPE_CHECKING:
+    from counterpoise.learn.source import Inspection
 
 BETA_IPS = OBJECTIVES["beta_ips"]
 UNKNOWN = torch.tensor(torch.nan)
+ONE_SLOT = np.ones(1)  # the shares of lists of one
+CELLS = 2**22  # logits of lists computed at a time
 T = TypeVar("T")
 
 
@@ -172,6 +180,7 @@ class LoggedActions:
     """
 
     splits = True  # several processes may share a batch
+    ties_go_by_value = False  # between epochs with the same score
 
     def __init__(
         self, policy: Policy, machine: Machine = ALONE, norms: Norms | None = None, arithmetic: Arithmetic = USUAL
@@ -193,10 +202,6 @@ class LoggedActions:
     def held_out(self, parts: Iterable[Rows], log: Inspection, level: float) -> HeldOut:
         """What rows that the policy was not trained on say about it."""
         return held_out_actions(self.policy, parts, log, level)
-
-    def order(self, epoch: Epoch) -> tuple[float, ...]:
-        """The number that decides between two epochs."""
-        return (epoch.score,)
 
     def backward(
         self, batch: Batch, baseline: Tensor | float | None, objective: Objective = BETA_IPS, measure: bool = True
@@ -359,8 +364,9 @@ class LoggedActions:
         """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; if no parameter's gradient is at hand, the second, smaller term is left out."""
         second_moment = self.machine.total((norms * weight.square()).sum()) / batch.total
         for parameter in parameters:
-            if parameter.grad is not None:
-                second_moment = second_moment - _squared(parameter.grad)
+            if (gradient := parameter.grad) is not None:  # ‖g‖², without a tensor of squares as large as the gradient
+                numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
+                second_moment = second_moment - torch.linalg.vector_norm(numbers).square()
         return second_moment / batch.total
 
 
@@ -368,8 +374,174 @@ def _parameters(layer: nn.Module | None) -> Iterable[Tensor]:
     return () if layer is None else layer.parameters()
 
 
-def _squared(gradient: Tensor) -> Tensor:
-    """‖g‖², without a tensor of squares as large as the gradient."""
-    numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
-    size: Tensor = torch.linalg.vector_norm(numbers)
-    return size.square()
+# -- The same for lists: the gradient of an objective, with a baseline for every position that has a weight of its own -----
+
+
+@dataclass(frozen=True)
+class WeighedLists:
+    """The weights of lists, lists × terms, differentiable, and the inner products of their gradients, lists × terms × terms.
+
+    There is a term for each position, or one for the whole list; `products` are those with respect to the logits.
+    """
+
+    weight: Tensor
+    products: Tensor
+
+
+def list_weights(logits: Tensor, items: Tensor, propensity: Tensor, weight: ListWeight) -> WeighedLists:
+    """The weights of lists of places in `logits`, whose propensities (1 below the end of a list) mean what the weight needs."""
+    if not weight.is_running:
+        target, slope = at_slots(logits, items)
+        slope = slope / propensity[:, :, None]
+        return WeighedLists(torch.where(items != ABSENT, target / propensity, 1.0), slope @ slope.transpose(1, 2))
+    left = pools(logits, items, squares=True)
+    # as logarithms, because probabilities of long lists leave the range of single precision
+    running = (left.log_given - propensity.log()).cumsum(1).exp()
+    products = prefix_products(left)
+    size = running.detach()
+    if not weight.by_position:
+        return WeighedLists(running[:, -1:], products[:, -1:, -1:] * size[:, -1:, None].square())
+    # below the end of a list, the product and its gradient keep their last value, so that their means do not depend on where lists end
+    return WeighedLists(running, products * size[:, :, None] * size[:, None, :])
+
+
+def list_sums(products: Tensor, reward: Tensor) -> Tensor:
+    """Both sides of the equations of the baselines, terms × (terms + 1), in double precision."""
+    double = products.double()
+    right = (double @ reward.double()[:, :, None]).sum(0)
+    return torch.cat([double.sum(0), right], 1)
+
+
+def list_baselines(sums: Tensor) -> Tensor:
+    """The baselines from their equations; 0 in directions in which no list has a gradient, where any baseline will do.
+
+    >>> list_baselines(torch.tensor([[4.0, 0.0, 6.0], [0.0, 0.0, 0.0]], dtype=torch.float64)).tolist()
+    [1.5, 0.0]
+    """
+    left, right = sums[:, :-1], sums[:, -1]
+    # positions far down may have weights larger by orders of magnitude: bring all to one scale first
+    size = left.diagonal().sqrt()
+    size = torch.where(size > 0, size, 1.0)
+    inverse: Tensor = torch.linalg.pinv(left / size[:, None] / size, hermitian=True, rtol=1e-9)
+    return (inverse @ (right / size)) / size
+
+
+class RunningBaselines(RunningBaseline):
+    """The baselines from earlier batches only, so that the gradient of the current batch is unbiased."""
+
+    def __init__(self, terms: int, *, decay: float) -> None:
+        super().__init__(decay=decay)
+        self.sums = torch.zeros(terms, terms + 1, dtype=torch.float64)
+
+    @property
+    def value(self) -> Tensor:
+        """The baselines to use now; 0 before the first batch."""
+        return list_baselines(self.sums)
+
+
+class LoggedLists(LoggedActions):
+    r"""Logged lists as a run sees them, with the weight that says what the reward at a position depends on.
+
+    A list adds :math:`\sum_k w_k (r_k - \beta_k) + \beta_k` to the value, and to its gradient
+    :math:`g = \sum_k (r_k - \beta_k) \nabla w_k`. As every :math:`\nabla w_k` has mean 0, the mean of g is the same for any β, and the β
+    of least gradient variance solves
+
+    .. math:: \sum_k \mathbb E \langle \nabla w_j, \nabla w_k \rangle \beta_k = \sum_k \mathbb E \langle \nabla w_j, \nabla w_k \rangle r_k
+
+    jointly for all positions j; with one weight per list, that is the β* of single rows. Where lists end early, a running product and
+    its gradient keep their last value below the end; otherwise their means would depend on who leaves. All slots of a list share the
+    input h of a linear last layer z = W h, so that inner products with respect to W are those with respect to z, times ‖h‖² (plus 1
+    if it has a bias).
+
+    There is a baseline for each of `terms`, the positions; or one, for the list as a whole. `shares` is how much each position counts in
+    the mean weight of a list.
+    """
+
+    splits = False
+    ties_go_by_value = True  # while the lists can't measure either of two epochs
+    policy: PlackettLuce
+
+    def __init__(
+        self,
+        policy: PlackettLuce,
+        weight: ListWeight,
+        shares: Floats = ONE_SLOT,
+        settings: dict[str, object] | None = None,
+    ) -> None:
+        self.policy, self.weight, self.shares, self.settings = policy, weight, shares, settings or {}
+        self.terms = len(shares) if weight.by_position else 1
+
+    def rewards(self, reward: Tensor) -> Tensor:
+        """What each term earned: a position, or the whole list."""
+        return reward if self.weight.by_position else reward.sum(1, keepdim=True)
+
+    def weights(self, context: Tensor, items: Tensor, propensity: Tensor) -> tuple[WeighedLists, nn.Module | None]:
+        """The weights, with the inner products of the last layer's gradients, and that layer; of the logits' if it is not linear."""
+        logits, layer, h = last_layer(self.policy.scores, context)
+        lists = list_weights(logits, items, propensity.to(logits.dtype), self.weight)
+        if layer is None:
+            return lists, None
+        size = last_layer_norms(torch.ones_like(logits[:, 0]), h, bias=has_bias(layer))
+        return WeighedLists(lists.weight, lists.products * size[:, None, None]), layer
+
+    def baselines(self, decay: float) -> RunningBaselines:
+        """A baseline for every position, or for the whole list, from the batches before."""
+        return RunningBaselines(self.terms, decay=decay)
+
+    def backward(
+        self, batch: Batch, baseline: Tensor | float | None, objective: Objective = BETA_IPS, measure: bool = True
+    ) -> Step:
+        """Put the gradient of the objective's negative into the parameters; the step's β is that of the list as a whole.
+
+        An objective is computed position by position and added up. It gets the weight as `target`, and 1 as `propensity`.
+        """
+        lists, layer = self.weights(batch.context, batch.action, batch.propensity)
+        w, reward = lists.weight, self.rewards(batch.reward).to(lists.weight.dtype)
+        sums = list_sums(lists.products, reward)
+        chosen = list_baselines(sums) if baseline is None else baseline
+        beta = torch.as_tensor(chosen, dtype=w.dtype, device=w.device).expand(w.shape[1])
+        ones = torch.ones_like(w)
+        if objective.slope is not None:
+            slope = objective.slope(w.detach(), reward, ones, beta)
+        else:
+            with torch.enable_grad():
+                free = w.detach().clone().requires_grad_()
+                each = [
+                    objective(*(x[:, k] for x in (free, reward, ones)), baseline=beta[k]) for k in range(w.shape[1])
+                ]
+                slope = torch.autograd.grad(torch.stack(each).sum(), free)[0] * len(w)
+        torch.autograd.backward(w, slope * (-1 / batch.total))
+        if not measure:
+            return Step(beta.sum(), sums, UNKNOWN)
+        second = torch.einsum("ij,ijk,ik->", slope, lists.products, slope) / batch.total
+        for parameter in layer.parameters() if isinstance(layer, nn.Linear) else ():
+            if parameter.grad is not None:
+                second = second - parameter.grad.square().sum()
+        return Step(beta.sum(), sums, second / batch.total)
+
+    def held_out(self, parts: Iterable[Rows], log: Inspection, level: float) -> HeldOut:
+        """What held-out lists say; the lower end of the interval decides, because the values of sharp rankers are mostly noise."""
+        return held_out_lists(self.moments(parts), level)
+
+    def moments(self, parts: Iterable[Rows]) -> Iterator[tuple[Moments, Floats, Floats]]:
+        """The moments of some lists at a time, with the weight less 1 and the reward of every list as a whole."""
+        device, size = self.policy.device, max(1, CELLS // self.policy.n_actions)
+        for lists in parts:
+            for at in range(0, len(lists), size):
+                part = lists.take(slice(at, at + size)).to(device)
+                with serving(self.policy):
+                    logits = self.policy(part.context).double()
+                    known = list_weights(logits, part.action, part.propensity.double(), self.weight).weight
+                w, reward = (numbers.double().cpu().numpy() for numbers in (known, self.rewards(part.reward)))
+                whole, excess = reward.sum(axis=1), w - 1.0
+                if w.shape[1] == 1:
+                    yield Moments.of(weight=w[:, 0], reward=reward[:, 0]), excess[:, 0], whole
+                    continue
+                center, u = float(whole.mean()) if len(whole) else 0.0, excess @ self.shares
+                own = (excess * reward).sum(axis=1) - center * u
+                ranks = range(1, w.shape[1] + 1)
+                columns = (*ROW, *map(excess_at, ranks), *map(reward_at, ranks))
+                z = np.stack([u, whole - center, own, *excess.T, *(w * reward).T])
+                mean = z.mean(axis=1) if len(whole) else np.zeros(len(columns))
+                z = z - mean[:, None]
+                yield Moments(len(whole), mean, z @ z.T, center, columns), u, whole

@@ -40,10 +40,22 @@ class TensorFile:
     """A file of which only the header has been read: its description, and its tensors on torch's `meta` device."""
 
     def __init__(self, path: str | PathLike[str], file: Any) -> None:
-        self.path = path
-        self._file = file
-        self.tensors = {name: _outline(name, file.get_slice(name)) for name in list(file.keys())}
-        self.description = _described(file.metadata() or {})
+        self.path, self._file = path, file
+        self.tensors: dict[str, Tensor] = {}
+        for name in list(file.keys()):
+            part = file.get_slice(name)
+            kind = str(part.get_dtype())
+            if kind not in TYPES:
+                raise ValueError(f"{name!r} is {kind}, which no policy has")
+            self.tensors[name] = torch.empty(part.get_shape(), dtype=TYPES[kind], device="meta")
+        text = (file.metadata() or {}).get("counterpoise")
+        if text is None:
+            raise ValueError("it has no description")
+        if len(text) > LONGEST:
+            raise ValueError(f"its description has {len(text):,} characters")
+        self.description = json.loads(text)
+        if not isinstance(self.description, dict):
+            raise ValueError(f"its description is a {type(self.description).__name__}, not an object")
 
     def read(self) -> dict[str, Tensor]:
         """All tensors, in memory."""
@@ -54,14 +66,6 @@ class TensorFile:
     def damaged(self, why: str) -> PolicyFileError:
         """The error for a file that contradicts itself."""
         return PolicyFileError(f"{str(self.path)!r} is damaged, or was not written by counterpoise: {why}.")
-
-
-def _outline(name: str, part: Any) -> Tensor:
-    """The shape and type of a tensor in a file, without its data."""
-    kind = str(part.get_dtype())
-    if kind not in TYPES:
-        raise ValueError(f"{name!r} is {kind}, which no policy has")
-    return torch.empty(part.get_shape(), dtype=TYPES[kind], device="meta")
 
 
 @contextmanager
@@ -79,26 +83,20 @@ def opened(path: str | PathLike[str]) -> Iterator[TensorFile]:
     try:
         with _readable(path):
             tensors = TensorFile(path, file)
-            _check_sum(tensors, file.metadata().get(CHECKSUM))
+            if (stored := file.metadata().get(CHECKSUM)) is not None:  # no byte has changed since it was written
+                with Path(path).open("rb") as stream:
+                    length = stream.read(8)
+                    header = stream.read(int.from_bytes(length, "little"))
+                    blank = header.replace(_sum_in_header(stored), _sum_in_header(ZEROS), 1)
+                    checksum = _digest(chain([length, blank], iter(lambda: stream.read(PIECE), b"")))
+                if checksum != stored:
+                    raise PolicyFileError(
+                        f"{str(path)!r} is damaged: its checksum is {checksum[:8]}…, and the file says {stored[:8]}….",
+                        do="Copy it again from where it was made, or save it again.",
+                    )
         yield tensors
     finally:
         file.__exit__(None, None, None)
-
-
-def _check_sum(file: TensorFile, stored: str | None) -> None:
-    """Check that no byte of a file has changed since it was written."""
-    if stored is None:
-        return
-    with Path(file.path).open("rb") as stream:
-        length = stream.read(8)
-        header = stream.read(int.from_bytes(length, "little"))
-        blank = header.replace(_sum_in_header(stored), _sum_in_header(ZEROS), 1)
-        checksum = _digest(chain([length, blank], iter(lambda: stream.read(PIECE), b"")))
-    if checksum != stored:
-        raise PolicyFileError(
-            f"{str(file.path)!r} is damaged: its checksum is {checksum[:8]}…, and the file says {stored[:8]}….",
-            do="Copy it again from where it was made, or save it again.",
-        )
 
 
 def _digest(parts: Iterable[bytes]) -> str:
@@ -127,18 +125,6 @@ def _readable(path: str | PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def _described(metadata: Mapping[str, str]) -> dict[str, object]:
-    text = metadata.get("counterpoise")
-    if text is None:
-        raise ValueError("it has no description")
-    if len(text) > LONGEST:
-        raise ValueError(f"its description has {len(text):,} characters")
-    description = json.loads(text)
-    if not isinstance(description, dict):
-        raise ValueError(f"its description is a {type(description).__name__}, not an object")
-    return description
-
-
 def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, object]]:
     """The tensors of a file and its description."""
     with opened(path) as file:
@@ -148,7 +134,14 @@ def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str
 def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, object]) -> None:
     """Write one safetensors file with a JSON description; it replaces an old one only once it is complete on disk."""
     save = _safetensors("save")
-    data = save(_apart(tensors), metadata={"counterpoise": json.dumps(description), CHECKSUM: ZEROS})
+    # on the CPU, each in memory of its own, because safetensors refuses those of layers that share their weights
+    apart: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        copy = tensor.detach().cpu().contiguous()
+        apart[name] = copy.clone() if copy.untyped_storage().data_ptr() in taken else copy
+        taken.add(copy.untyped_storage().data_ptr())
+    data = save(apart, metadata={"counterpoise": json.dumps(description), CHECKSUM: ZEROS})
     data = data.replace(_sum_in_header(ZEROS), _sum_in_header(_digest([data])), 1)
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -156,17 +149,6 @@ def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], desc
             part.write_bytes(data)
     except OSError as error:
         raise PolicyFileError(f"cannot write {str(path)!r}: {error.strerror}.", do="Name another file.") from error
-
-
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors on the CPU, each in memory of its own, because safetensors refuses those of layers that share their weights."""
-    apart: dict[str, Tensor] = {}
-    taken: set[int] = set()
-    for name, tensor in tensors.items():
-        copy = tensor.detach().cpu().contiguous()
-        apart[name] = copy.clone() if copy.untyped_storage().data_ptr() in taken else copy
-        taken.add(copy.untyped_storage().data_ptr())
-    return apart
 
 
 def check_tensors(

@@ -17,12 +17,10 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError, TrainingError, verbatim
 from counterpoise.estimators.weighted import snips
-from counterpoise.learn.baselines import RunningBaseline
-from counterpoise.learn.callbacks import Epoch, EpochEnd
-from counterpoise.learn.checkpoints import RunState, restore_checkpoint, save_checkpoint, settings_of
+from counterpoise.learn.checkpoints import Epoch, EpochEnd, RunState, restore_checkpoint, save_checkpoint, settings_of
 from counterpoise.learn.criterion import held_out_actions, moments_of
 from counterpoise.learn.norms import Norms, default_norms, is_split
-from counterpoise.learn.objectives import Objective, Rewards
+from counterpoise.learn.objectives import Objective, Rewards, RunningBaseline
 from counterpoise.learn.optimizers import advance, scheduler_of
 from counterpoise.learn.options import Options
 from counterpoise.learn.policy import Policy
@@ -308,9 +306,10 @@ class Epochs(Course):
 
     def _select(self) -> None:
         """Keep the epoch with the largest score on the held-out rows; stop if that was long ago."""
-        history, best, order = self.state.history, self.state.best_epoch, self.training.logged.order
+        history, best, by_value = self.state.history, self.state.best_epoch, self.training.logged.ties_go_by_value
         first = not self.options.holdout or not best or math.isnan(history[best - 1].score)
-        if first or order(history[-1]) > order(history[best - 1]):
+        new, old = ((epoch.score, epoch.value if by_value else 0.0) for epoch in (history[-1], history[best - 1]))
+        if first or new > old:
             self.state.best, self.state.best_epoch = copy_of(self.state.policy), len(history)
         elif self.patience is not None and len(history) - best >= self.patience:
             self.state.is_stopped = True
@@ -490,7 +489,13 @@ def temperature_of(options: Options, source: Source, log: Inspection, policy: Po
 
 def tune(options: Options, source: Source, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> Trained:
     """Train the policy with each λ from the same start; it ends as the best of them."""
-    _share_start(options, log, policy, lambdas)
+    if options.checkpoint is not None:
+        # it has the start, so that every λ starts from the same weights, even those that come after a kill
+        state = start_of(options, policy, RunningBaseline(decay=options.decay).sums)
+        settings = _settings(options, state, list(lambdas), log)
+        restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
+        if not restored and Machine.join(options.device).rank == 0:
+            save_checkpoint(options.checkpoint, state, settings)
     start, values, tried = copy_of(policy), {}, []
     for banditnet_lambda in lambdas:
         policy.load_state_dict(start)
@@ -503,17 +508,6 @@ def tune(options: Options, source: Source, log: Inspection, policy: Policy, lamb
     _, chosen, best, epochs = max(tried, key=lambda run: run[0])
     policy.load_state_dict(best)
     return Trained(epochs.state.history, epochs.state.best_epoch, chosen, values)
-
-
-def _share_start(options: Options, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> None:
-    """Keep the start in the checkpoint, so that every λ starts from the same weights, even those that come after a kill."""
-    if options.checkpoint is None:
-        return
-    state = start_of(options, policy, RunningBaseline(decay=options.decay).sums)
-    settings = _settings(options, state, list(lambdas), log)
-    restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
-    if not restored and Machine.join(options.device).rank == 0:
-        save_checkpoint(options.checkpoint, state, settings)
 
 
 def beside(checkpoint: str | PathLike[str] | None, run: str) -> Path | None:

@@ -121,8 +121,8 @@ def test_the_portfolio_depends_on_the_actions_and_every_policy_in_it_can_be_save
 
 
 def _race():
-    source = searching._open(cp.Log(**{name: part[:300] for name, part in ARRAYS.items()}), 3, 0).source
-    return source.chunk(0), searching._folds(source, 3)
+    opened = searching._open(cp.Log(**{name: part[:300] for name, part in ARRAYS.items()}), 3, 0)
+    return opened.source.chunk(0), opened.folds
 
 
 def test_frames_files_and_arrays_give_the_same_policy(tmp_path):
@@ -196,14 +196,14 @@ def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
 
 
 def test_ctrl_c_while_an_imitation_is_judged_hands_out_what_was_learned(monkeypatch):
-    judge_rows = searching.judge_rows
+    evaluate_rows = searching.evaluate_rows
 
     def stopped(*rows, name, **options):
         if name.startswith("imitating"):
             raise KeyboardInterrupt
-        return judge_rows(*rows, name=name, **options)
+        return evaluate_rows(*rows, name=name, **options)
 
-    monkeypatch.setattr(searching, "judge_rows", stopped)
+    monkeypatch.setattr(searching, "evaluate_rows", stopped)
     with pytest.warns(LearningWarning, match="not surely better"):
         found = learn_policy(**little_exploration(), contenders=QUICK[:1])
     assert (found.kind, found.name, found.rejected) == ("learned", "linear", None)

@@ -15,7 +15,7 @@ from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.learn import race
 from counterpoise.learn.contenders import Network
 from counterpoise.learn.criterion import pessimistic_value
-from counterpoise.learn.judging import TWICE, is_surely_better, lift_interval
+from counterpoise.learn.hand_out import TWICE, is_surely_better, lift_interval
 from counterpoise.learn.race import Race, by_bound, by_score
 from counterpoise.learn.rows import Rows
 

@@ -1,12 +1,17 @@
-"""Judges policies on rows that neither trained nor chose them, and points out what is odd about one."""
+"""From what was learned to the policy that is handed out: evaluation on rows that had no part in it, the fallback, and the last fit.
+
+Every learner takes this way, `hand_out`: `PolicyLearner` and `learn_policy` with policies that were learned in folds, `RankingLearner`
+with lists that were held out.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import polars as pl
@@ -32,20 +37,100 @@ from counterpoise.models.propensity import propensity_of
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import probabilities
 
-FOLDS = "fold policies"  # what the target of such a result is called
+FOLDS = "fold policies"  # what the target of their result is called
 TWICE = math.sqrt(2.0)  # how much wider intervals are where the variance is twice as large
 ROWS = 10_000  # whose contexts show what is odd about a policy
 SURE = 0.99  # a probability, or a share of contexts, that is nearly 1
+C = TypeVar("C")
 
 
 class LearningWarning(UserWarning):
     """A policy that was learned, but is not surely better than the one that wrote the log."""
 
 
-# -- Judging: each row by a policy that it neither trained nor chose ---------------------------------------------------
+# -- The one way: attempts, the fallback, and the last fit -------------------------------------------------------------
 
 
-def judge(
+@dataclass(frozen=True)
+class Attempt(Generic[C]):
+    """Something to hand out: what `refit` makes a policy of, and its result on rows that had no part in it, if there are such.
+
+    `lift_bound` is a lower bound on the lift that needs no interval; an imitation need not be better than the logging policy.
+    """
+
+    choice: C
+    result: Result | None = None
+    lift_bound: float = -math.inf
+    imitates: bool = False
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether it is handed out whatever the fallback."""
+        return self.result is None or self.imitates or is_surely_better(self.result, lift_bound=self.lift_bound)
+
+
+def hand_out(
+    source: Source,
+    attempts: Iterable[Attempt[C]],
+    refit: Callable[[C], Policy],
+    *,
+    fallback: str,
+    imitate: Callable[[], Attempt[C] | None] = lambda: None,
+) -> tuple[Policy, Attempt[C], Result | None]:
+    """The policy to hand out, the attempt that it comes from, and the result that was rejected, if an imitation took its place.
+
+    The first safe attempt is handed out; if none is, the last one with a warning, an imitation or nothing, as `fallback` says (and the
+    last one, too, if there is no imitation to be had). The policy remembers the rows of `source`, and its result.
+    """
+    rejected = None
+    for attempt in attempts:
+        if attempt.is_safe:
+            break
+    else:
+        result = attempt.result
+        assert result is not None  # or it would be safe
+        imitation = imitate() if fallback == "imitate" else None
+        if imitation is not None:
+            attempt, rejected = imitation, result
+        else:
+            text = f"the learned policy is not surely better than the policy that wrote the log. {verbatim(doubts(result))}"
+            collect = (
+                "the probabilities of the logged actions." if is_estimated(result) else "a log that explores more."
+            )
+            if result.targets[0] == FOLDS:  # and not a policy that was evaluated on held-out rows, as a ranker is
+                text += " (That is about the policies of the folds, each judged by rows that it has not seen.)"
+                collect = f"{collect[:-1]}, or pass `fallback='imitate'` for a policy that imitates the one that ran."
+            if fallback == "raise":
+                raise TrainingError(text, do=f"Collect {collect}")
+            warn(LearningWarning(Sentence(f"T{text[1:]} Before you serve it, collect {collect}")))
+    policy = refit(attempt.choice)
+    policy.lesson_ = lesson_of(source, attempt.result, policy.lesson_)
+    return policy, attempt, rejected
+
+
+def warn(warning: LearningWarning) -> None:
+    """Warn, pointing at the user's line that called us."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("counterpoise."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(warning, stacklevel=level)
+
+
+def lesson_of(source: Source, result: Result | None, earlier: Lesson | None = None) -> Lesson:
+    """What a policy remembers of the rows it was learned from, with its estimate on rows it had not seen."""
+    sketch = source.sketch if earlier is None else source.sketch.after(earlier.sketch)
+    if result is None:
+        return Lesson(sketch)
+    name = result.targets[0]
+    value = result[name, "beta_ips"]
+    estimate = {"value": value.value, "lower": value.interval.lower, "upper": value.interval.upper}
+    return Lesson(sketch, estimate | {"level": value.interval.level, "verdict": result.verdict(name).verdict})
+
+
+# -- Evaluation: each row by a policy that it neither trained nor chose ------------------------------------------------
+
+
+def evaluate_folds(
     log: Log | Source,
     policies: Sequence[PolicyTarget],
     *,
@@ -53,7 +138,7 @@ def judge(
     interval: str | Method | None = None,
     level: float = 0.95,
 ) -> Result:
-    """What policies learned in folds would have earned: the k-th is judged on the rows of the k-th fold alone.
+    """What policies learned in folds would have earned: the k-th is evaluated on the rows of the k-th fold alone.
 
     There is one policy per fold, and none may have seen the rows of its fold, neither to train nor to choose: `Source.folds` says which
     those are. A policy is anything that is a target of `evaluate`: a `Policy`, anything with `predict_proba` (and `classes_`, unless
@@ -69,26 +154,54 @@ def judge(
     >>> from counterpoise.learn import LinearSoftmax
     >>> drawn = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(500)
     >>> log = Log(context=drawn.context, action=drawn.action, reward=drawn.reward, propensity=drawn.propensity)
-    >>> result = judge(log, [LinearSoftmax(5, 4), LinearSoftmax(5, 4)])
+    >>> result = evaluate_folds(log, [LinearSoftmax(5, 4), LinearSoftmax(5, 4)])
     >>> result.n, result.targets
     (500, ('fold policies',))
     """
     if not policies:
         raise OptionError("there are no policies to judge.", do="Pass one for every fold.")
     for policy in policies:
-        _check_policy(policy)
-    source = log if isinstance(log, Source) else _open(log)
+        if not is_policy(policy):
+            shown = f"the class {policy.__name__}" if isinstance(policy, type) else repr(policy)[:60]
+            raise OptionError(
+                f"a policy to judge has predict_proba, or is a function of record batches; found {shown}.",
+                do="Pass a policy for every fold, such as a PolicyLearner that was fitted without its rows.",
+            )
+    if isinstance(log, Source):
+        source = log
+    else:
+        source = Source(log)
+        inspect(source, None, Split(0.0, 0))
     # a learner's own policies know the actions by their numbers
-    ours = [policy for policy in policies if isinstance(policy, Policy)] if isinstance(log, Source) else []
-    by_rows = len(ours) == len(policies)
-    targets = (
-        (start, None, _by_rows(source, start, ours) if by_rows else _by_frame(source, start, policies, name))
-        for start in source.starts
-    )
-    return judge_rows(source, targets, name=name, interval=interval, level=level)
+    by_number = isinstance(log, Source) and all(isinstance(policy, Policy) for policy in policies)
+    targets = ((start, None, _probabilities(source, start, policies, name, by_number)) for start in source.starts)
+    return evaluate_rows(source, targets, name=name, interval=interval, level=level)
 
 
-def judge_rows(
+def _probabilities(source: Source, start: int, policies: Sequence[Any], name: str, by_number: bool) -> Floats:
+    """The probability of every logged action of a chunk under the policy of its row's fold."""
+    chunk = source.logged(start)
+    folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
+    frame = pl.DataFrame() if by_number else source.frame(start, source.names.all)
+    question = Question(source.log, (), None)
+    for fold, policy in enumerate(policies):
+        index = np.flatnonzero(folds == fold)
+        if by_number:
+            rows = chunk.take(torch.as_tensor(index, device=chunk.action.device))
+            logged = policy.logged_probabilities(rows.context, rows.action, rows.candidates)[:, 0]
+            probability[index] = np.minimum(logged, 1.0)
+            continue
+        # a policy has as many actions as it knows: by default, a learner has those of its log
+        size = max(1, CELLS // (getattr(policy, "n_actions", None) or len(getattr(policy, "classes_", ())) or 1000))
+        for at in range(0, len(index), size):
+            part = index[at : at + size]
+            probability[part] = probabilities(
+                policy, frame[part], question, f"{name} {fold + 1}", "the rows of its fold"
+            )
+    return probability
+
+
+def evaluate_rows(
     source: Source,
     targets: Iterable[tuple[int, NDArray[np.int64] | None, Floats]],
     *,
@@ -99,25 +212,36 @@ def judge_rows(
     """The same from probabilities: for each chunk that starts somewhere, some of its rows (None is all of them), and the probability that
     the policy of their fold gives to the logged action.
     """
-    names = source.names
-    parts = _parts(source)
+    names, log = source.names, source.log
+    parts: LogFields = {
+        "reward": names.reward,
+        "propensity": names.propensity,
+        "cluster": False if log.rows_are_independent else names.cluster,
+        "groups": log.groups,
+        "reward_bounds": log.reward_bounds,
+        "minimize": source.minimize,
+    }
     columns = [names.reward, *([] if names.cluster is None else [names.cluster])]
-    columns += [names.propensity] if (model := propensity_of(source.log)) is None else [names.action, *names.context]
-    columns += [] if model is None or model.column is None else [str(model.column)]
+    if (model := propensity_of(log)) is None:
+        columns.append(names.propensity)
+    else:  # which is fitted to these rows once more, so that errors allow for it
+        parts |= {"propensity": model, "action": names.action, "context": list(names.context)}
+        columns += [names.action, *names.context, *([] if model.column is None else [str(model.column)])]
     results: list[Result] = []
     for start, index, probability in targets:
         frame = source.frame(start, columns)
         frame = frame.with_columns(ids for ids in source.ids(start) if ids.name not in columns)
         frame = frame if index is None or len(index) == frame.height else frame[index]
         if not frame.is_empty():
-            judged = frame.with_columns(pl.Series(name, probability))
-            results.append(evaluate(judged, target=name, interval=interval, level=level, **parts))
+            rows = frame.with_columns(pl.Series(name, probability))
+            results.append(evaluate(rows, target=name, interval=interval, level=level, **parts))
     if len(results) == 1 and len(source.starts) == 1:
         return results[0]
     moments = [result.moments for result in results]
     total = replace(sum(moments[1:], moments[0]), looks=1)  # of chunks that nobody looked at
-    bounds, minimize = source.log.reward_bounds, bool(source.minimize)
-    whole = evaluate(total, interval=interval, level=level, reward_bounds=bounds, minimize=minimize)
+    whole = evaluate(
+        total, interval=interval, level=level, reward_bounds=log.reward_bounds, minimize=bool(source.minimize)
+    )
     # moments have no rows left to check
     caveats = {
         caveat.code: caveat
@@ -163,38 +287,10 @@ def _is_gain(result: Result, target: str) -> bool:
     return upper < 0 if result.minimize else lower > 0
 
 
-def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.inf) -> bool:
-    """Whether to hand out what was learned: it is surely better, or `fallback` says to warn, which happens here.
-
-    If not, an imitation is next.
-    """
-    if is_surely_better(result, lift_bound=lift_bound):
-        return True
-    of_folds = result.targets[0] == FOLDS  # and not of a policy that was judged on rows held out, as a ranker is
-    text = f"the learned policy is not surely better than the policy that wrote the log. {verbatim(doubts(result))}"
-    collect = "the probabilities of the logged actions." if is_estimated(result) else "a log that explores more."
-    if of_folds:
-        text += " (That is about the policies of the folds, each judged by rows that it has not seen.)"
-        collect = f"{collect[:-1]}, or pass `fallback='imitate'` for a policy that imitates the one that ran."
-    if fallback == "raise":
-        raise TrainingError(text, do=f"Collect {collect}")
-    if fallback == "warn":
-        warn(LearningWarning(Sentence(f"T{text[1:]} Before you serve it, collect {collect}")))
-    return fallback == "warn"
-
-
-def warn(warning: LearningWarning) -> None:
-    """Warn, pointing at the user's line that called us."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("counterpoise."):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(warning, stacklevel=level)
-
-
 def lift_interval(result: Result, target: str) -> tuple[float, float]:
     """The interval of the lift by which a policy is handed out or not: for fold policies, √2 times as wide as that of fixed ones.
 
-    The rows of two folds meet twice: those of the first train the policy that those of the second judge, and the other way
+    The rows of two folds meet twice: those of the first train the policy that those of the second evaluate, and the other way
     around. So the luck they share counts twice, and the folds are not independent. For policies that respond to sums of the rows
     that train them linearly, the variance of the mean is exactly twice what independent folds would have, however many there are:
     of d₁, d₂, … with mean 0, Σ dⱼ Σ_{k≠j} dₖ has the variance 2K(K − 1), and not K(K − 1). For a best action per context it is
@@ -207,15 +303,17 @@ def lift_interval(result: Result, target: str) -> tuple[float, float]:
     return middle + wider * (lower - middle), middle + wider * (upper - middle)
 
 
-def lesson_of(source: Source, result: Result | None, earlier: Lesson | None = None) -> Lesson:
-    """What a policy remembers of the rows it was learned from, with its estimate on rows it had not seen."""
-    sketch = source.sketch if earlier is None else source.sketch.after(earlier.sketch)
-    if result is None:
-        return Lesson(sketch)
-    name = result.targets[0]
-    value = result[name, "beta_ips"]
-    estimate = {"value": value.value, "lower": value.interval.lower, "upper": value.interval.upper}
-    return Lesson(sketch, estimate | {"level": value.interval.level, "verdict": result.verdict(name).verdict})
+def report(result: Result, mean_reward: float) -> dict[str, object]:
+    """The numbers of a result that every report has, with what the logging policy earned."""
+    value = result[result.targets[0], "beta_ips"]
+    return {
+        "value": value.value,
+        "lower": value.interval.lower,
+        "upper": value.interval.upper,
+        "mean_reward": mean_reward,
+        "minimize": result.minimize,
+        "verdict": result.verdict().verdict,
+    }
 
 
 def doubts(result: Result, target: str | None = None) -> str:
@@ -240,72 +338,6 @@ def doubts(result: Result, target: str | None = None) -> str:
     if is_estimated(result):
         reasons.append("With estimated propensities, no policy counts as surely better than the logging policy.")
     return " ".join(reasons)
-
-
-def _check_policy(policy: object) -> None:
-    """Check that this is a policy, not the class of one."""
-    if not is_policy(policy):
-        shown = f"the class {policy.__name__}" if isinstance(policy, type) else repr(policy)[:60]
-        raise OptionError(
-            f"a policy to judge has predict_proba, or is a function of record batches; found {shown}.",
-            do="Pass a policy for every fold, such as a PolicyLearner that was fitted without its rows.",
-        )
-
-
-def _n_actions(policy: object) -> int:
-    """How many actions a policy has, as far as it knows: by default, a learner has those of its log."""
-    return getattr(policy, "n_actions", None) or len(getattr(policy, "classes_", ())) or 1000
-
-
-def _open(log: Log) -> Source:
-    """A log that has not been read yet, checked row by row."""
-    source = Source(log)
-    inspect(source, None, Split(0.0, 0))
-    return source
-
-
-def _by_rows(source: Source, start: int, policies: Sequence[Policy]) -> Floats:
-    """The probability of every logged action of a chunk under the policy of its row's fold, as a learner has the rows."""
-    chunk = source.logged(start)
-    folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
-    for fold, policy in enumerate(policies):
-        index = np.flatnonzero(folds == fold)
-        rows = chunk.take(torch.as_tensor(index, device=chunk.action.device))
-        probability[index] = policy.logged_probabilities(rows.context, rows.action, rows.candidates)[:, 0]
-    return np.minimum(probability, 1.0)
-
-
-def _by_frame(source: Source, start: int, policies: Sequence[PolicyTarget], name: str) -> Floats:
-    """The same for anything that can be a target of `evaluate`."""
-    frame, question = source.frame(start, source.names.all), Question(source.log, (), None)
-    folds, probability = source.folds(start, source.logged(start), len(policies)), np.zeros(frame.height)
-    for fold, policy in enumerate(policies):
-        index = np.flatnonzero(folds == fold)
-        size = max(1, CELLS // _n_actions(policy))
-        for at in range(0, len(index), size):
-            part = index[at : at + size]
-            probability[part] = probabilities(
-                policy, frame[part], question, f"{name} {fold + 1}", "the rows of its fold"
-            )
-    return probability
-
-
-def _parts(source: Source) -> LogFields:
-    """The parts of the log for `evaluate`."""
-    names, log = source.names, source.log
-    parts: LogFields = {
-        "reward": names.reward,
-        "propensity": names.propensity,
-        "cluster": False if log.rows_are_independent else names.cluster,
-        "groups": log.groups,
-        "reward_bounds": log.reward_bounds,
-        "minimize": source.minimize,
-    }
-    if (
-        model := propensity_of(log)
-    ) is not None:  # which is fitted to these rows once more, so that errors allow for it
-        parts |= {"propensity": model, "action": names.action, "context": list(names.context)}
-    return parts
 
 
 # -- What is odd about a policy ------------------------------------------------------------------------------------------
