@@ -717,7 +717,7 @@ def _frozen(case: tuple[str, str, str]) -> Any:
     return json.loads(json.dumps(answer(*case, is_whole=True), default=str))
 
 
-@SUITE.experiment("freeze", is_hidden=True)
+@SUITE.experiment("freeze", is_hidden=True, worlds=["clicks"], sources=["arrays"])
 def freeze(
     *,
     out: Path | None = None,
@@ -733,7 +733,7 @@ def freeze(
     print(f"{len(answers):,} answers, {sum('crash' in each for each in answers.values())} of them crashes")
 
 
-@SUITE.experiment("frozen", is_hidden=True)
+@SUITE.experiment("frozen", is_hidden=True, every=50)
 def compare_frozen(
     *,
     of: Path = Path("golden.json.gz"),

@@ -166,6 +166,18 @@ def test_a_share_of_what_ran_is_never_less_than_nothing():
     assert change.relative.value == pytest.approx(amounts.relative.value)
 
 
+def test_a_change_beyond_what_is_possible_has_an_interval_that_says_nothing():
+    g = np.random.default_rng(0)
+    click = g.integers(0, 2, 4000)
+    # a target that takes the logged action wherever there was a click, as one that remembers its rows does
+    log = {"r": click, "p": np.full(4000, 1 / 3), "t": np.where(click == 1, 1.0, g.random(4000) < 0.05)}
+    change = story_of(cp.evaluate(log, **ASKED)).best
+    assert change.lift.value > change.lift.interval.upper
+    assert change.relative.interval.lower == -1.0
+    assert change.relative.interval.upper > 0.9  # all clicks, of about half
+    assert change.decision == "not decided"
+
+
 @pytest.mark.parametrize("rewards", ["scores", "amounts", "promised", "amounts below 1"])
 def test_which_rewards_have_bounds(rewards):
     log, g = wide(), np.random.default_rng(0)

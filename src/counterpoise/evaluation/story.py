@@ -617,9 +617,9 @@ def _shares(
             return None
         middle = lift.value if lift.identified else math.nan
         ends = lift.interval
-        if lift.identified:
+        if middle in ends:
             lower, upper = middle - stretch * (middle - ends.lower), middle + stretch * (ends.upper - middle)
-        else:
+        else:  # bounds, or an estimate outside of what is possible
             lower, upper = ends
         limits = UNKNOWN
         if rewards is not None:
