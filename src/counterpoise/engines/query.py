@@ -113,7 +113,7 @@ def centered(query: Query, lanes: Sequence[Lane], get: Callable[[str], Term]) ->
     centers: Sequence[Term | float] = query.centers if query.own is None else [get(name) for name in names.centers]
     made = {names.shifted[j]: get(reward) - centers[j] for j, reward in enumerate(names.rewards)}
     if names.values:  # for a model, which has one reward
-        if not question.makes_lists:
+        if any(lane.uncounted("e") == MODEL_ERROR for lane in lanes if "e" in lane.columns):
             made[MODEL_ERROR] = get(names.rewards[0]) - get(MODEL_REWARD)
         used = {lane.uncounted("v") for lane in lanes if "v" in lane.columns}
         known = _numbers(names, lanes)

@@ -56,10 +56,10 @@ def units_of(question: Question, *, rows: int, center: float, random: np.random.
     if question.log.cluster is not None:
         whole = over_good_rows(question, lambda batches: _by_cluster(batches, query), cluster=CLUSTER)
         return _units(question, center, whole, np.ones(whole.height), "clusters")
-    keep = rows <= MOST if grouped else True
+    are_distinct = rows <= MOST if grouped else True
 
     def work(batches: Iterator[pl.DataFrame]) -> Units:
-        distinct: pl.DataFrame | None = pl.DataFrame() if keep else None
+        distinct: pl.DataFrame | None = pl.DataFrame() if are_distinct else None
         blocks = pl.DataFrame()
         for batch in batches:
             if distinct is not None:

@@ -175,14 +175,15 @@ def finish(
     check_segments(question, summary.moments[0].segments)  # of all batches together
     counted = duplicates(summary.moments[0].n)
     left_out = summary.left_out or (NOTHING,) * len(summary.moments)
+    known = (replace(moments, dropped=summary.rows - moments.n, duplicates=counted) for moments in summary.moments)
     return tuple(
-        reduce(
-            lambda known, kind: kind.finished(known, question),
-            question.kinds,
-            replace(moments, dropped=summary.rows - moments.n, duplicates=counted, left_out=own),
-        )
-        for moments, own in zip(summary.moments, left_out, strict=True)
+        finished(replace(moments, left_out=own), question) for moments, own in zip(known, left_out, strict=True)
     )
+
+
+def finished(moments: LogMoments, question: Question) -> LogMoments:
+    """The moments with what the log says beside its rows."""
+    return reduce(lambda known, kind: kind.finished(known, question), question.kinds, moments)
 
 
 def check_segments(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Unpack
 
@@ -15,7 +14,7 @@ from narwhals.typing import IntoFrame
 
 from counterpoise.engines.pushdown import guard, prepare_there
 from counterpoise.engines.query import Query, aggregate, is_well_centered
-from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
+from counterpoise.engines.summarize import Answer, assemble, finished, labels_of, numbers_of
 from counterpoise.errors import CounterpoiseError, LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Log, as_log
@@ -138,7 +137,7 @@ def from_sums(
         return tops
 
     (moments,) = assemble(Answer(numbers, labels, total, n == total, largest), Query(names, (center,)), total)
-    return replace(moments, rows_before=question.log.rows_before if n == total else None)
+    return finished(moments, question)
 
 
 def _tops(question: Question) -> dict[str, nw.Expr]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from math import prod
 
 import numpy as np
 
@@ -136,9 +136,15 @@ class View:
         """How many rows carry the variance, in every place: at most as many as they are worth."""
         if not self.kinds:
             return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
-        low, high = (prod(kind.counted_twice(self, end) for kind in self.kinds) for end in self.ends)
+        low, high = (self._over_kinds(kind.counted_twice(self, end) for kind in self.kinds) for end in self.ends)
         carrying = carrying_rows(self.excess, self.rewards, self.ends, (low, high)) * self.labeled
-        return np.asarray(np.minimum(carrying, self._worth) / prod(kind.uneven(self) for kind in self.kinds))
+        return np.asarray(
+            np.minimum(carrying, self._worth) / self._over_kinds(kind.uneven(self) for kind in self.kinds)
+        )
+
+    def _over_kinds(self, factors: Iterable[Floats]) -> Floats:
+        """The product of what each kind says of every place."""
+        return reduce(np.multiply, factors, np.ones(len(self.places)))
 
     @cached_property
     def _worth(self) -> Floats:
@@ -182,7 +188,7 @@ class View:
         """The usual rewards; where rows do not count alike, as near to a baseline as those with such rewards are lighter than others."""
         if not self.kinds:
             return self.usual_rewards
-        below, above = (prod(kind.lighter(self, end) for kind in self.kinds) for end in self.ends[::-1])
+        below, above = (self._over_kinds(kind.lighter(self, end) for kind in self.kinds) for end in self.ends[::-1])
         least, most = self.usual_rewards
         return baseline + below * (least - baseline), baseline + above * (most - baseline)
 

@@ -12,7 +12,7 @@ from counterpoise.errors import OptionError, verbatim
 from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.kinds import KINDS, kinds_of
 from counterpoise.log.kinds.kind import NumberColumn, RowKind
-from counterpoise.log.kinds.lists import DISCOUNT, DONE, POSITION, Lists
+from counterpoise.log.kinds.lists import Lists
 from counterpoise.log.log import Arrays, Log, column_names
 from counterpoise.log.parts import MODELS, TRAINED, Columns, is_minimized
 from counterpoise.log.targets import (
@@ -440,12 +440,7 @@ class Question:
         if log.model_reward is not None:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
             parts |= _of_part("model_value", names.values, values)
-        if self.lists is not None:
-            parts[POSITION] = (self.lists.place_part, self.lists.position)
-            if self.lists.done is not None:
-                parts[DONE] = ("done", self.lists.done)
-            if self.lists.discount_column is not None:
-                parts[DISCOUNT] = ("discount", self.lists.discount_column)
+        parts |= {} if self.lists is None else self.lists.numbers
         parts |= _of_part("control", names.controls, self.control)
         return parts | _of_part("baseline", names.features, [feature.column for feature in self.features])
 
@@ -485,11 +480,6 @@ class Question:
     def ranks(self) -> range:
         """The positions with a weight of their own, counted from 1."""
         return range(1, 1 + self.lists.depth) if self.lists is not None and self.weight.by_position else range(0)
-
-    @property
-    def is_of_episodes(self) -> bool:
-        """Whether rows are made into episodes."""
-        return self.lists is not None and self.lists.is_of_episodes and self.makes_lists
 
     @property
     def keeps_lengths(self) -> bool:
@@ -630,7 +620,7 @@ def ask(
             log = as_remembered(log, targets)
             contrasts += ((rival.name, ""),)
         contrasts += tuple((name, rival.name) for name in rivals)
-    if lists is not None and not lists.is_of_episodes and any(isinstance(policy.source, Always) for policy in targets):
+    if lists is not None and lists.shows_several and any(isinstance(policy.source, Always) for policy in targets):
         raise OptionError(
             "a list shows several items, and `Always` takes one and the same.",
             do="Name the target's probabilities of what was shown, with `target=`.",

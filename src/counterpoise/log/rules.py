@@ -13,7 +13,7 @@ from counterpoise.errors import ColumnError, LogError, verbatim
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.kinds.kind import OR_DROP
 from counterpoise.log.kinds.labeled import UNKNOWN
-from counterpoise.log.kinds.lists import BITS, DISCOUNT, DONE, DONE_AT, FAULT, LENGTH, LIST, POSITION
+from counterpoise.log.kinds.lists import AT_END, BITS, DISCOUNT, DONE, DONE_AT, FAULT, GOES_ON, LENGTH, LIST, POSITION
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -165,18 +165,14 @@ def _rules_of_positions(question: Question) -> list[Rule]:
     if lists is None:
         return []
     whole = (position >= lists.first) & (position <= lists.last) & (position % 1 == 0)
-    rules = [
-        Rule(lists.id_part, lists.slate, "be given", ~nw.col(LIST).is_null(), LIST, _DROP),
-        Rule(lists.place_part, lists.position, "be a whole number", whole, POSITION, _DROP),
-    ]
-    if lists.done is not None:
-        is_known = (nw.col(DONE) == 0.0) | (nw.col(DONE) == 1.0)
-        rules.append(Rule("done", lists.done, "be 0 or 1", is_known, DONE, _DROP))
-    if lists.discount_column is not None:
-        counts = nw.col(DISCOUNT)
-        holds = (counts > 0) & is_number(counts)
-        rules.append(Rule("discount", lists.discount_column, "be positive", holds, DISCOUNT, _DROP))
-    return rules
+    counts, done = nw.col(DISCOUNT), nw.col(DONE)
+    holds = {
+        POSITION: ("be a whole number", whole),
+        DONE: ("be 0 or 1", (done == 0.0) | (done == 1.0)),
+        DISCOUNT: ("be positive", (counts > 0) & is_number(counts)),
+    }
+    rules = [Rule(lists.id_part, lists.slate, "be given", ~nw.col(LIST).is_null(), LIST, _DROP)]
+    return rules + [Rule(part, column, *holds[name], name, _DROP) for name, (part, column) in lists.numbers.items()]
 
 
 def fault_of(rule: Rule, question: Question) -> str:
@@ -204,20 +200,17 @@ def list_rules(question: Question, targets: Sequence[str] | None = None) -> list
     # judged only where every row has a position
     holds = (nw.col(BITS) == complete) | (bad > 0)
     of_list: dict[str, Any] = {"shows": LIST, "unit": lists.unit}
-    place, along = (lists.place_part, "in") if lists.is_of_episodes else (lists.place_part, "down")
-    expected = f"run {lists.first}, {lists.first + 1}, … {along} every {lists.unit}, with none missing or twice"
-    advice = _WHOLE_EPISODES if lists.is_of_episodes else _WHOLE
-    rules.append(Rule(place, lists.position, expected, holds, advice=advice, **of_list))
+    expected = f"run {lists.first}, {lists.first + 1}, … {lists.along} every {lists.unit}, with none missing or twice"
+    rules.append(Rule(lists.place_part, lists.position, expected, holds, advice=lists.advice, **of_list))
     if lists.done is not None:
         at_end = (nw.col(DONE_AT) == nw.col(DONE) * nw.col(LENGTH)) | (bad > 0)
-        expected = "be 1 at the last step of an episode alone"
-        rules.append(Rule("done", lists.done, expected, at_end, advice=_DONE, **of_list))
+        rules.append(Rule("done", lists.done, AT_END, at_end, advice=GOES_ON, **of_list))
     same = [("segment", column, name) for column, name in zip(question.segment, names.segments, strict=True)]
     same += [("cluster", str(question.log.cluster), GROUP)] if question.log.cluster is not None else []
     for part, column, name in same:
         low, high, count = (nw.col(f"{name}_{end}") for end in ("low", "high", "count"))
         holds = (count == 0) | ((count == nw.col(LENGTH)) & (low == high))
-        expected = f"be the same on all rows of {'an episode' if lists.is_of_episodes else 'a list'}"
+        expected = f"be the same on all rows of {lists.one_of_them}"
         advice = _SAME.replace("list", lists.unit)
         rules.append(Rule(part, column, expected, holds, advice=advice, **of_list))
     return rules
@@ -323,15 +316,6 @@ def _counted(problems: Sequence[Problem]) -> str:
 FINITE = "be a finite number"
 LEARNED = "learned"  # the target name of a policy still to be learned
 _DROP = f"Fix the logger{OR_DROP}"
-_WHOLE = (
-    "A condition that leaves out single rows does that, and so does a list that is there twice: "
-    f"leave out whole lists, or all rows below a position{OR_DROP}"
-)
-_WHOLE_EPISODES = (
-    "A condition that leaves out single rows does that, and so does an episode that is there twice: leave out whole episodes, or all "
-    f"rows after a step{OR_DROP}"
-)
-_DONE = f"An episode that goes on after its end is two: give each an id of its own{OR_DROP}"
 _SAME = f"Is the id of the list used again? Make one that is not, such as an expression of both{OR_DROP}"
 _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "

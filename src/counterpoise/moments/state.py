@@ -351,7 +351,7 @@ _SAID = ("model", "propensity_model", "items", "candidates")
 
 
 def _read_question(raw: object) -> dict[str, Any]:
-    of_kinds = row_kinds().parts_of_kinds()
+    of_kinds = [part for kind in row_kinds().KINDS for part in kind.parts]
     if isinstance(raw, dict):
         raw = {OLD_NAMES.get(part, part): value for part, value in raw.items()}
     question = stored.record(

@@ -113,7 +113,9 @@ class ShorterRows:
 class Places(Protocol):
     """The sums of a contrast in the whole log and its segments, as `evaluation/view.py` reads them."""
 
-    log: LogMoments
+    @property
+    def log(self) -> LogMoments:
+        """The whole of it."""
 
     @property
     def together(self) -> Moments:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import LogError, OptionError
-from counterpoise.log.kinds.kind import Conflict, Row, RowKind, Term
+from counterpoise.log.kinds.kind import OR_DROP, Conflict, Row, RowKind, Term
 from counterpoise.moments.columns import CUT, EXCESS, REWARD, ROW, STEPS
 from counterpoise.moments.columns import LENGTH as WEIGHTED_LENGTH
 
@@ -30,6 +30,18 @@ DEEPEST = 50  # positions; the sums of powers of two that show missing ones are 
 # internal names: the list of a row, its position, what its reward counts, and the faults of a list
 LIST, POSITION, DISCOUNT, LENGTH, BITS, FAULT = "list", "position", "discount", "length", "bits", "fault"
 DONE, DONE_AT, CUT_OFF = "done", "done_at", "cut_off"  # of an episode: whether and where it ended, or that it did not
+
+
+_WHOLE = (
+    "A condition that leaves out single rows does that, and so does a list that is there twice: "
+    f"leave out whole lists, or all rows below a position{OR_DROP}"
+)
+_WHOLE_EPISODES = (
+    "A condition that leaves out single rows does that, and so does an episode that is there twice: leave out whole episodes, or all "
+    f"rows after a step{OR_DROP}"
+)
+GOES_ON = f"An episode that goes on after its end is two: give each an id of its own{OR_DROP}"
+AT_END = "be 1 at the last step of an episode alone"
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,33 @@ class Lists:
     def is_of_episodes(self) -> bool:
         """Whether lists are episodes, and positions their steps."""
         return self.unit == EPISODE
+
+    @property
+    def shows_several(self) -> bool:
+        """Whether several items are shown at once; an episode takes one action after the other."""
+        return not self.is_of_episodes
+
+    @property
+    def one_of_them(self) -> str:
+        """A list, in words."""
+        return "an episode" if self.is_of_episodes else "a list"
+
+    @property
+    def along(self) -> str:
+        """Which way places are counted, in words."""
+        return "in" if self.is_of_episodes else "down"
+
+    @property
+    def advice(self) -> str:
+        """What to do where places are missing, or there twice."""
+        return _WHOLE_EPISODES if self.is_of_episodes else _WHOLE
+
+    @property
+    def numbers(self) -> dict[str, tuple[str, str]]:
+        """Internal name → (part, column) for what its rows have besides weights and rewards."""
+        parts = {POSITION: (self.place_part, self.position)}
+        parts |= {} if self.done is None else {DONE: ("done", self.done)}
+        return parts | ({} if self.discount_column is None else {DISCOUNT: ("discount", self.discount_column)})
 
     @property
     def id_part(self) -> str:
