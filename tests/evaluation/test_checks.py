@@ -11,8 +11,7 @@ from counterpoise.cli.options import cluster_of
 from counterpoise.cli.wording import as_option, options_are, written
 from counterpoise.diagnostics import CODES
 from counterpoise.diagnostics.together import moving_together
-from counterpoise.engines.registry import Files, LogEngine, columns_of
-from counterpoise.engines.rows import rows
+from counterpoise.engines.registry import Files, LogEngine, columns_of, rows
 from counterpoise.engines.sampling import First, Ids, Spread
 from counterpoise.errors import LogError, OptionError
 from counterpoise.log.log import Log
@@ -534,12 +533,12 @@ def test_a_slim_question_reads_weights_and_rewards_alone_and_what_is_kept():
     more = {"key": "id", "segment": "country", "cluster": "user_id", "control": {"x": 0.0}}
     question = cp.evaluate(log, **ASKED, **more).question
 
-    def read(**kept):
-        return {column for _, column in question.slim(**kept).columns}
+    def read(*kept):
+        return {column for _, column in question.slim(*kept).columns}
 
     assert read() == {"r", "p", "t"}
     for keep, column in (("key", "id"), ("segment", "country"), ("cluster", "user_id"), ("controls", "x")):
-        assert read(keep=(keep,)) == {"r", "p", "t", column}
+        assert read(keep) == {"r", "p", "t", column}
     assert question.slim().groups == 1
 
 

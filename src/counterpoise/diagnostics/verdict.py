@@ -189,7 +189,7 @@ CODES: Mapping[str, Code] = {
     "no-valid-rows": Code("fix", "Every row is invalid, so that nothing can be said of a target."),
     "context-tells-reward": Code("fix", "A column of the context was probably written after the choice."),
     "single-action": Code("fix", "Every propensity is 1: the logging policy never varied."),
-    "broken-lists": Code("fix", "Lists lack positions or have one twice."),
+    "broken-lists": Code("fix", "Some lists lack positions or have one twice."),
     "rounded-propensities": Code("look", "Propensities have so few digits that large weights are off."),
     "default-propensities": Code("look", "One value of the propensities is more common than all others together."),
     "count-of-actions": Code("look", "The mean of 1/propensity is not the number of actions."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -256,8 +256,8 @@ class Elsewhere(LogEngine):
             fetched: pl.DataFrame = rows.collect("polars").to_native()
             return fetched.rename(columns)
 
-        asked = replace(question, log=question.log.but(cluster=take.column)) if isinstance(take, Ids) else question
-        return self.over_frame(asked, head)
+        by_id = replace(question, log=question.log.but(cluster=take.column)) if isinstance(take, Ids) else question
+        return self.over_frame(by_id, head)
 
     def ends(self, question: Question) -> tuple[float | None, float | None]:
         """Found there."""
@@ -372,6 +372,12 @@ def moments_of(question: Question, *, progress: bool | None = None) -> tuple[Log
     """The moments of a question, one for each reward, computed where the log lives if possible."""
     moments = engine_of(question.log).moments(question, progress)
     return tuple(replace(each, looks=1) for each in moments)  # nobody looked at the parts that it was read in
+
+
+def rows(question: Question, take: Take, beside: Sequence[str] = ()) -> pl.DataFrame:
+    """Some rows, with what the question names but policies, clusters and keys, and with other columns beside."""
+    bare = question.slim("models", "controls", "segment")
+    return engine_of(bare.log).take(replace(bare, segment=tuple(dict.fromkeys((*bare.segment, *beside)))), take)
 
 
 def _taken(scan: pl.LazyFrame, question: Question, take: Take) -> pl.DataFrame:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
 import polars as pl
 
-from counterpoise.engines.registry import columns_of, engine_of
-from counterpoise.engines.sampling import First, Take
+from counterpoise.engines.registry import columns_of, engine_of, rows
+from counterpoise.engines.sampling import First
 from counterpoise.engines.streaming import good_rows, prepare
 from counterpoise.errors import OptionError
 from counterpoise.log.expressions import only
@@ -46,7 +45,7 @@ def over_good_rows(
         )
     # columns that rule out no row are not read
     clusters = [] if question.log.cluster is None else ["cluster"]
-    bare = question.slim(keep=("models", "controls", *clusters))
+    bare = question.slim("models", "controls", *clusters)
 
     def good(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:  # under the question's own names, as float64
         first_row = 0
@@ -65,12 +64,6 @@ def over_good_rows(
     return engine_of(bare.log).over_rows(bare, lambda batches: work(good(batches)), number)
 
 
-def rows(question: Question, take: Take, beside: Sequence[str] = ()) -> pl.DataFrame:
-    """Some rows, with what the question names but policies, clusters and keys, and with other columns beside."""
-    bare = question.slim(keep=("models", "controls", "segment"))
-    return engine_of(bare.log).take(replace(bare, segment=tuple(dict.fromkeys((*bare.segment, *beside)))), take)
-
-
 def good_of(some: pl.DataFrame, question: Question) -> pl.DataFrame:
     """The good ones of such rows, under the question's own names, with its policies: as the estimates see them."""
     return good_rows(named_of(some, question), question)
@@ -78,7 +71,7 @@ def good_of(some: pl.DataFrame, question: Question) -> pl.DataFrame:
 
 def named_of(some: pl.DataFrame, question: Question) -> pl.DataFrame:
     """Such rows under the question's own names, with its policies."""
-    bare = question.slim(keep=("models", "controls", "segment"))
+    bare = question.slim("models", "controls", "segment")
     return prepare(pl.concat(frames.with_policies([some], bare)), bare, 0)
 
 

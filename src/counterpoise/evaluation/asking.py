@@ -14,8 +14,7 @@ import polars.selectors as cs
 
 from counterpoise.diagnostics.verdict import check_direction
 from counterpoise.engines.first_look import baseline_features, lists_of
-from counterpoise.engines.registry import columns_of, moments_of
-from counterpoise.engines.rows import rows
+from counterpoise.engines.registry import columns_of, moments_of, rows
 from counterpoise.engines.sampling import First
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError
 from counterpoise.evaluation.checks import RewardMoments, explanation_of

@@ -420,9 +420,10 @@ def audit(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Audit:
             )
         return settle(checks, looks)
     # the columns given, or a list column that holds the propensity where the action says
-    given = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
-    of_all = None if given is None else calibration_of(frame, schema, parts.action, given, parts.cluster)
-    return settle(checks, looks, of_all)
+    distribution = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
+    if distribution is None:
+        return settle(checks, looks)
+    return settle(checks, looks, calibration_of(frame, schema, parts.action, distribution, parts.cluster))
 
 
 def audit_of(question: Question) -> Audit | None:

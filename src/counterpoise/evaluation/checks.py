@@ -47,8 +47,8 @@ from counterpoise.diagnostics.verdict import (
     labeled_shares,
 )
 from counterpoise.display import shortened
-from counterpoise.engines.registry import engine_of
-from counterpoise.engines.rows import Sample, good_of, named_of, rows
+from counterpoise.engines.registry import engine_of, rows
+from counterpoise.engines.rows import Sample, good_of, named_of
 from counterpoise.engines.sampling import SPREAD, Ids
 from counterpoise.engines.streaming import good_rows
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
@@ -667,7 +667,7 @@ def _witnesses(
     except CounterpoiseError:  # a column that nobody asked for may be unreadable
         frame, others = sample.first(FIRST, own), []
     if question.policies:
-        frame = pl.concat(with_policies([frame], question.slim(keep=("models", "controls", "segment"))))
+        frame = pl.concat(with_policies([frame], question.slim("models", "controls", "segment")))
     known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     if named not in known:
         return None, None

@@ -174,7 +174,7 @@ class Examination(Display):
 
     def document(self) -> dict[str, object]:
         """Everything in plain values; a finding has its whole message, too."""
-        said = [{**found.document(), "about": found.about, "message": found.message} for found in self.findings]
+        said = [{**each.document(), "about": each.about, "message": each.message} for each in self.findings]
         return {**super().document(), "findings": finite(said)}
 
     def _checks(self) -> Iterator[tuple[str, str]]:

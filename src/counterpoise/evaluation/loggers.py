@@ -253,7 +253,7 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
             do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
         )
     balanced = result[target, BETA_IPS]
-    plain = question.slim(keep=("cluster", "key"))
+    plain = question.slim("cluster", "key")
     (moments,) = moments_of(by_logger(plain))
     carried = _weights_of(moments, target)
     (naive,) = moments_of(replace(of_own_logger(plain), segment=(weight.logger,)))

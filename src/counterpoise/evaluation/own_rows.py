@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.verdict import OWN_ROWS
 from counterpoise.display import percent
-from counterpoise.engines.registry import engine_of
-from counterpoise.engines.rows import rows
+from counterpoise.engines.registry import engine_of, rows
 from counterpoise.engines.sampling import Spread
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.features import Encoder

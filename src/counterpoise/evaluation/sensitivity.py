@@ -524,7 +524,7 @@ def of_result(
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
         raise OptionError(f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, known))}.")
-    plain = question.slim(keep=("cluster", "key", "segment"))
+    plain = question.slim("cluster", "key", "segment")
     log = plain.log.but(reward_bounds=result.reward_bounds, max_segments=None)  # it is about the whole log
     lean_question = replace(plain, log=log, smoothings=())
     if is_of_two(result):

@@ -17,8 +17,7 @@ from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.diagnostics.diagnose import MATTERS
 from counterpoise.diagnostics.verdict import BELOW_ONE, MISSING, UNSUPPORTED
 from counterpoise.display import number, percent, shortened, signed
-from counterpoise.engines.registry import moments_of
-from counterpoise.engines.rows import rows
+from counterpoise.engines.registry import moments_of, rows
 from counterpoise.engines.sampling import Spread
 from counterpoise.errors import CounterpoiseError, verbatim
 from counterpoise.estimators import Estimate, Estimator

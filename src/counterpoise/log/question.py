@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from numbers import Real
@@ -558,23 +558,23 @@ class Question:
         choices = (target.column for target in self.choices)
         return [*(column for _, column in self.columns), *self.constants, *choices]
 
-    def slim(self, keep: Container[str] = ()) -> Question:
-        """The same about weights and rewards alone: without `models`, `controls`, `cluster`, `key` and `segment`, unless they are kept.
+    def slim(self, *besides: str) -> Question:
+        """The same about weights and rewards alone: without its `models`, `controls`, `cluster`, `key` and `segment`, but for those named.
 
         How policies were trained goes with the models, and a baseline with the controls.
         """
-        beside = {
+        parts = {
             "models": (*MODELS, *TRAINED),
             "controls": ("control", "baseline"),
             "cluster": ("cluster",),
             "key": ("key",),
         }
-        has_models, has_controls = "models" in keep, "controls" in keep
+        has_models, has_controls = "models" in besides, "controls" in besides
         return replace(
             self,
-            log=self.log.without(*(part for name, parts in beside.items() if name not in keep for part in parts)),
-            segment=self.segment if "segment" in keep else (),
-            groups=self.groups if "cluster" in keep else 1,
+            log=self.log.without(*(part for name, own in parts.items() if name not in besides for part in own)),
+            segment=self.segment if "segment" in besides else (),
+            groups=self.groups if "cluster" in besides else 1,
             model_value=self.model_value if has_models else {},
             model=self.model if has_models else None,
             features=self.features if has_controls else (),
