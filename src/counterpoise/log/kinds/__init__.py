@@ -122,8 +122,3 @@ def go_with(kinds: Sequence[RowKind], what: str) -> bool:
 def refused_parts(verb: str) -> list[str]:
     """The parts that say that rows are of a kind with which a verb does not go."""
     return [part for kind in KINDS if verb in kind.conflicts for part in kind.parts]
-
-
-def parts_of_kinds() -> list[str]:
-    """Every part of a log that says what its rows stand for."""
-    return [part for kind in KINDS for part in kind.parts]
