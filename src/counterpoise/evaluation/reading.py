@@ -130,7 +130,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Step:
+class NextStep:
     """What to do next, for how many rows (0 where nobody can tell), and about which caveat."""
 
     kind: Literal["cure", "explore", "ask", "stay", "differ", "collect", "ask again", "test", "go on exploring", "rely"]
@@ -375,7 +375,7 @@ class Reading:
     # -- what to do ----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def next_steps(self) -> tuple[Step, ...]:
+    def next_steps(self) -> tuple[NextStep, ...]:
         """What to do next: what cures the caveats, the worst first, then what the decision asks for."""
         change, decision = self.best, self.best.decision
         caveats = [caveat for caveat in change.verdict.caveats if caveat.severity != "note"]
@@ -385,22 +385,24 @@ class Reading:
             caveats = [each for each in caveats if each.code == MISSING or CODES[each.code].cure != EXPLORE]
         caveats.sort(key=lambda caveat: -WORDS.index(caveat.severity))
         steps = [
-            Step("explore", self._exploration_rows, each) if CODES[each.code].cure == EXPLORE else Step("cure", 0, each)
+            NextStep("explore", self._exploration_rows, each)
+            if CODES[each.code].cure == EXPLORE
+            else NextStep("cure", 0, each)
             for each in caveats
             if CODES[each.code].cure != ROWS
         ]
-        questions = [Step("ask", 0, caveat) for caveat in change.verdict.caveats if caveat.code == WHICH_WAY]
+        questions = [NextStep("ask", 0, caveat) for caveat in change.verdict.caveats if caveat.code == WHICH_WAY]
         if steps and decision != "worse":
             return (*steps, *questions)
         if decision == "worse":
-            steps.append(Step("stay"))
+            steps.append(NextStep("stay"))
         elif decision == "not decided" and change.lift is not None:
             steps.append(self._collect(change.lift))
         elif caveats:
-            steps.append(Step("ask again", _rounded(self.ok_rows)))
+            steps.append(NextStep("ask again", _rounded(self.ok_rows)))
         elif decision == "better":
-            steps += [Step("test", self._tested_rows), Step("go on exploring")]
-        return (*steps, *questions) or (Step("rely"),)
+            steps += [NextStep("test", self._tested_rows), NextStep("go on exploring")]
+        return (*steps, *questions) or (NextStep("rely"),)
 
     @property
     def ok_rows(self) -> float:
@@ -437,13 +439,13 @@ class Reading:
         spread = math.sqrt(float(result.moments[self.best.target].covariance("s", "s")))
         return _rounded(4 * times_to_show(lift.value, spread, result.level))
 
-    def _collect(self, lift: Estimate) -> Step:
+    def _collect(self, lift: Estimate) -> NextStep:
         """How many rows would show a difference of this size, with the verdict `ok`."""
         growth = times_to_show(lift.value, lift.stderr, self.result.level)
         if not math.isfinite(growth) or growth > FAR:
-            return Step("differ")
+            return NextStep("differ")
         rows = max(growth * self.result.n, 0.0 if self.best.verdict.verdict == "ok" else self.ok_rows)
-        return Step("collect", _rounded(rows) if rows > self.result.n else 0)
+        return NextStep("collect", _rounded(rows) if rows > self.result.n else 0)
 
 
 def read(result: Result) -> Reading:

@@ -31,19 +31,19 @@ from counterpoise.display import (
     shortened,
 )
 from counterpoise.errors import Sentence, verbatim
-from counterpoise.estimators import Estimate
 from counterpoise.evaluation.ranking import Driver, drivers, ranking_of
 from counterpoise.evaluation.reading import Change, KnownPart, Reading, read
 from counterpoise.evaluation.wording import (
+    Scale,
     asked,
     basis,
     counts,
     known_part,
     log_name,
     next_steps,
-    points_of,
     rival,
     sentence,
+    size_of,
     span_of,
     verdict_word,
 )
@@ -158,16 +158,12 @@ def change_cells(reading: Reading, change: Change) -> dict[str, Cell]:
     value, lift, relative = change.value, change.lift, change.relative
     is_signed, error = reading.is_difference, value.stderr
     known = None if change.decision == "cannot say" else relative or lift
-    size: Cell = ""
-    if known is not None and known is relative:
-        size = Percent(_value(relative), points_of(relative))
-    elif known is not None:
-        size = Number(_value(known), known.stderr, is_signed=True)
+    scale: Scale = "share" if known is relative else "difference"
     # no error where too few rows carry the value, and the interval alone says how far off it may be
     is_guess = change.verdict.rests_on_few and not reading.result.is_model_only(reading.primary)
     has_error = value.identified and math.isfinite(error) and not is_guess
     cells: dict[str, Cell] = {
-        "value": Number(_value(value), error, is_signed),
+        "value": Number(value.value if value.identified else None, error, is_signed),
         "error": Worded(error, f"± {Number(error, error)}") if has_error else "",
     }
     if change.is_bounds:
@@ -180,17 +176,13 @@ def change_cells(reading: Reading, change: Change) -> dict[str, Cell]:
     more = f" (+{len(codes) - 1})" if len(codes) > 1 else ""
     has_span = known is not None and (known is relative or any(map(math.isfinite, known.interval)))
     return cells | {
-        "change": size,
-        "interval": span_of(known, "share" if known is relative else "difference") if known and has_span else "",
+        "change": "" if known is None else size_of(known, scale),
+        "interval": span_of(known, scale) if known is not None and has_span else "",
         "decision": change.decision,
         "trust": f"{word}: {codes[0]}{more}" if codes and word != "model only" else word,
         "lower": None if known is None else Number(known.interval.lower),
         "upper": None if known is None else Number(known.interval.upper),
     }
-
-
-def _value(estimate: Estimate) -> float | None:
-    return estimate.value if estimate.identified else None
 
 
 def _segments(reading: Reading, *, is_whole: bool) -> Iterator[Block]:

@@ -25,7 +25,7 @@ from counterpoise.display import (
 )
 from counterpoise.errors import Sentence, verbatim
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.reading import Change, Decision, Reading, Step
+from counterpoise.evaluation.reading import Change, Decision, NextStep, Reading
 
 Part = str | Name | Number
 Scale = Literal[
@@ -282,7 +282,7 @@ def next_steps(reading: Reading) -> list[str]:
     return list(dict.fromkeys(_step(reading, step) for step in reading.next_steps))
 
 
-def _step(reading: Reading, step: Step) -> str:
+def _step(reading: Reading, step: NextStep) -> str:
     unit, against, caveat = f"{reading.unit}s", rival(reading), step.caveat
     about = f"about {step.rows:,} {unit}"
     if caveat is not None and step.kind == "explore":
