@@ -459,8 +459,8 @@ def test_learned_policies_are_judged_by_whole_users(kind, tmp_path):
         getattr(log, f"write_{kind}")(path)
     asked = Log(log if kind == "frame" else path, reward="r", propensity="p", context="x", action="action")
     policies = [learn.LinearSoftmax(1, 2), learn.LinearSoftmax(1, 2)]
-    assert [one.code for one in learn.judge(asked, policies).verdict().caveats] == [TOGETHER]
-    assert not learn.judge(asked.but(cluster=False), policies).verdict().caveats
+    assert [one.code for one in learn.evaluate_folds(asked, policies).verdict().caveats] == [TOGETHER]
+    assert not learn.evaluate_folds(asked.but(cluster=False), policies).verdict().caveats
 
 
 # -- what a target's column holds, and whose mean weight tells -----------------------------------------------------------------
