@@ -265,7 +265,7 @@ def _everything(reading: Reading) -> Iterator[Block]:
         if parts := drivers(result, policy.target):
             yield ""
             yield f"What drives the difference of {policy.target}; the parts add up to it:"
-            yield _drivers(parts, f"{result.moments.weight.unit}s")
+            yield _drivers(parts, f"{reading.unit}s")
     doubts = [key for key in result.verdicts if key[1] is not None and result.verdicts[key].verdict != "ok"]
     if doubts:
         yield ""
