@@ -207,7 +207,7 @@ def test_the_reference_has_every_part_of_a_log_with_its_type(site):
     rows = dict(re.findall(r"<tr>\s*<td><code>(\w+)</code></td>\s*<td><code>(.*?)</code></td>", page))
     assert set(PARTS) <= set(rows)
     assert rows["reward"] == "Columns | Ratio"
-    assert rows["reward_bounds"] == "Bounds"
+    assert rows["reward_bounds"] == "RewardBounds"
 
 
 def every_command(group, above=""):

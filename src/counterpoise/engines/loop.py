@@ -12,17 +12,16 @@ from typing import ParamSpec, TypeVar
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.moments import Floats
+from counterpoise.moments.moments import Reals
 from counterpoise.moments.spread import KEPT
 
 BLOCK = 2048  # rows whose weights stay in the first-level cache
 
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
-Column = NDArray[np.float64] | NDArray[np.float32]
 
 
 def _compile(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
@@ -49,7 +48,7 @@ _number, _believable = _inline(is_number), _inline(is_believable)
 
 
 @_compile
-def _add(p: Column, t: Column, minus: Column, r: Column, c: float, weights: Floats, total: Floats) -> None:
+def _add(p: Reals, t: Reals, minus: Reals, r: Reals, c: float, weights: Floats, total: Floats) -> None:
     s1 = u1 = us1 = ss = sus = uu = uus = usus = u3 = u4 = s3 = s4 = 0.0
     for k in range(len(p)):
         u, s = (np.float64(t[k]) - np.float64(minus[k])) / np.float64(p[k]), np.float64(r[k]) - c
@@ -65,7 +64,7 @@ def _add(p: Column, t: Column, minus: Column, r: Column, c: float, weights: Floa
 
 @_compile
 def _add_sampled(
-    p: Column, t: Column, minus: Column, r: Column, kept: Column, c: float, weights: Floats, total: Floats
+    p: Reals, t: Reals, minus: Reals, r: Reals, kept: Reals, c: float, weights: Floats, total: Floats
 ) -> None:
     h1 = s1 = u1 = us1 = hh = hs = hu = hus = ss = su = sus = uu = uus = usus = u3 = u4 = r1 = r2 = r3 = r4 = 0.0
     for k in range(len(p)):
@@ -86,7 +85,7 @@ def _add_sampled(
 
 @_compile
 def _count(
-    p: Column, t: Column, r: Column, u: Floats, threshold: float, low: float, high: float
+    p: Reals, t: Reals, r: Reals, u: Floats, threshold: float, low: float, high: float
 ) -> tuple[int, int, int, int]:
     good = zeros = outside = above = 0
     for k in range(len(p)):
@@ -99,7 +98,7 @@ def _count(
 
 
 @_compile
-def _count_kept(kept: Column) -> int:
+def _count_kept(kept: Reals) -> int:
     good = 0
     for k in range(len(kept)):
         good += 1 if _propensity(np.float64(kept[k])) else 0
@@ -108,7 +107,7 @@ def _count_kept(kept: Column) -> int:
 
 @_compile
 def loop(
-    p: Column, t: Column, minus: Column, r: Column, kept_with: Column | None, c: float, threshold: float
+    p: Reals, t: Reals, minus: Reals, r: Reals, kept_with: Reals | None, c: float, threshold: float
 ) -> tuple[Floats, int, float, float, Floats]:
     """The sums of some rows, how many rows are bad, the extremes of the rewards, and every u above a threshold.
 

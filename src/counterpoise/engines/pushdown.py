@@ -159,7 +159,7 @@ class PushedDown:
         places = [self.question.names.targets.index(name) for name in targets]
         return part_of(self.question, tuple(self.question.targets[k] for k in places), ())
 
-    def _ask(self, query: Query, chunk: _Chunk) -> _Part:
+    def _ask(self, query: Query, chunk: _Chunk) -> _ChunkSums:
         """The sums of some of the targets, and the number of all rows."""
         names, good = query.names, self._good(chunk.targets)
         if query.own is not None:
@@ -178,7 +178,7 @@ class PushedDown:
         answer = self._with_context(answer, good, query, chunk)
         total = int(answer.get_column(ROWS).cast(pl.Float64).sum())
         counted = answer.with_columns(pl.col(f"{chunk.targets[0]}_count").alias(ROWS))
-        return _Part(chunk, counted.filter(pl.col(ROWS) > 0), total)
+        return _ChunkSums(chunk, counted.filter(pl.col(ROWS) > 0), total)
 
     def _with_context(self, answer: pl.DataFrame, good: Frame, query: Query, chunk: _Chunk) -> pl.DataFrame:
         """The answer with the sums of a context baseline, a statement for every hundred of them."""
@@ -235,7 +235,7 @@ class _Chunk:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ChunkSums:
     """What a few of the targets add up to: the sums of the good rows, and the number of all rows."""
 
     chunk: _Chunk

@@ -42,7 +42,7 @@ from counterpoise.readers.progress import Report, progress_bar
 from counterpoise.threads import check_threads
 
 T = TypeVar("T")
-Batches = Iterator[pl.DataFrame]
+FrameBatches = Iterator[pl.DataFrame]
 IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # no need to ask whether they are something else
 
 SHORT = 2_000_000  # bytes of files whose rows may be so few that reading them is faster than planning a query
@@ -86,7 +86,7 @@ class LogEngine:
         with frames.errors_told(data):
             return work(data)
 
-    def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
+    def over_rows(self, question: Question, work: Callable[[FrameBatches], T], number: str | None) -> T:
         """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
         rows = frames.batches_or_error(self.frame(question.log.data), question, number)
         return work(frames.with_policies(rows, question))
@@ -201,7 +201,7 @@ class Files(LogEngine):
         except files.UNREADABLE as error:
             raise (files.find_damaged(paths) or LogError(f"cannot read the files: {verbatim(error)}.")) from error
 
-    def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
+    def over_rows(self, question: Question, work: Callable[[FrameBatches], T], number: str | None) -> T:
         """The rows of a scan."""
         return self.over_scan(question, lambda scan: work(frames.completed(scan, question, number=number)))
 
@@ -231,7 +231,7 @@ class Elsewhere(LogEngine):
         """The rows, fetched; or so many of them."""
         raise NotImplementedError
 
-    def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
+    def over_rows(self, question: Question, work: Callable[[FrameBatches], T], number: str | None) -> T:
         """The rows, fetched; a cursor is closed before its connection, even if the work fails halfway."""
         with closing(self.batches(question)) as rows:
             return work(frames.with_policies(rows, question))

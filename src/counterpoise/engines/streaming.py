@@ -16,6 +16,7 @@ from counterpoise.engines.query import FIRST, Frame, Query, aggregate, broken_ru
 from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.log.baseline import Feature
+from counterpoise.log.expressions import PolarsFrame
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
 from counterpoise.log.kinds.lists import LIST
@@ -28,7 +29,6 @@ from counterpoise.readers.progress import Report
 
 # -- A log's columns under internal names --------------------------------------------------------------------------------
 
-PolarsFrame = TypeVar("PolarsFrame", pl.DataFrame, pl.LazyFrame)
 PolarsColumn = TypeVar("PolarsColumn", pl.Series, pl.Expr)
 
 

@@ -177,15 +177,12 @@ def gradient(estimator: Callable[[Moments], Estimate], moments: Moments) -> Floa
     slopes = []
     for k in range(len(moments.columns)):
         move = step * (np.arange(len(moments.columns)) == k)
-        up, down = (_value(estimator, moments, sign * move) for sign in (1.0, -1.0))
+        means = (moments.mean + sign * move for sign in (1.0, -1.0))
+        moved = (Moments(moments.n, mean, moments.scatter, moments.center, moments.columns) for mean in means)
+        up, down = (np.asarray(estimator(each).value) for each in moved)
         size = step[..., k] if count.ndim == len(shape) else step[..., 0, k]
         slopes.append(np.divide(up - down, 2 * size, out=np.zeros(shape), where=size > 0))
     return np.stack(slopes, axis=-1)
-
-
-def _value(estimator: Callable[[Moments], Estimate], moments: Moments, move: Floats) -> Floats:
-    moved = Moments(moments.n, moments.mean + move, moments.scatter, moments.center, moments.columns)
-    return np.asarray(estimator(moved).value)
 
 
 # -- Coefficients of control variates, fitted on the scatter: by least squares, and for a context baseline by ridge ----

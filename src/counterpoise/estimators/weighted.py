@@ -341,7 +341,10 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     Eq. `optimal_offpolicy_beta` of Gupta et al. (2024), for the weight difference instead of the weight.
     """
     if baseline == "optimal" and set(MODEL) <= set(moments.columns):
-        return _with_model(from_mean_reward(moments), has_overlap(moments))
+        around = from_mean_reward(moments)
+        # where the model leaves e = r − q, the control variate is u(r − e) − (v − r + e)
+        controls = np.stack([around.form("u"), around.form("s", "us", e=-1.0, ue=-1.0, v=-1.0)])
+        return estimate_from(fit(around, controls, around.form("us")), "lift", around, 0.0, has_overlap(moments))
     if baseline == "optimal" and moments.context:
         around = from_mean_reward(moments)
         return estimate_from(context_fit(around, "us"), "lift", around, 0.0, has_overlap(moments))
@@ -380,12 +383,6 @@ def context_difference(moments: Moments) -> Estimate:
     return estimate_from(context_fit(around, "us"), "difference", around, 0.0, True)
 
 
-def _with_model(around: Moments, identified: Truth) -> Estimate:
-    """`lift` with a reward model; where it leaves e = r − q, the control variate is u(r − e) − (v − r + e)."""
-    controls = np.stack([around.form("u"), around.form("s", "us", e=-1.0, ue=-1.0, v=-1.0)])
-    return estimate_from(fit(around, controls, around.form("us")), "lift", around, 0.0, identified)
-
-
 def _difference(name: str, moments: Moments, choice: BaselineChoice, identified: Truth) -> Estimate:
     around = from_mean_reward(moments)
     if choice == "optimal":
@@ -397,10 +394,5 @@ def _difference(name: str, moments: Moments, choice: BaselineChoice, identified:
         beta = np.divide(product, square, out=np.zeros(np.shape(square)), where=square > 0)
     else:
         beta = check_baseline(choice) - np.asarray(around.center)
-    return _above_baseline(name, around, beta, identified, fitted=int(choice == "optimal"))
-
-
-def _above_baseline(name: str, around: Moments, beta: Floats, identified: Truth, *, fitted: int) -> Estimate:
-    """The mean of u(r − β), with β taken from the center."""
-    baseline = cast(Floats, around.center + beta)
+    baseline, fitted = cast(Floats, around.center + beta), int(choice == "optimal")
     return linear(name, around, 0.0, {"us": 1.0, "u": -beta}, baseline=baseline, identified=identified, fitted=fitted)

@@ -35,8 +35,8 @@ from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
 
-Answer = TypeVar("Answer", bound=Result)
-Place = tuple[str, Segment]  # a target, and the whole log or a segment
+SomeResult = TypeVar("SomeResult", bound=Result)
+TargetPlace = tuple[str, Segment]  # a target, and the whole log or a segment
 
 NOTHING = "not identified"  # a verdict to which only checks of rows add anything
 SIEVE = 2.0  # a mean weight must be this many standard errors below 1 to be clearly below it
@@ -70,7 +70,7 @@ def comparison_of(whole: RewardMoments, options: Sequence[IntervalOptions], agai
     return _together(answers)
 
 
-def _together(answers: Sequence[Answer]) -> Answer:
+def _together(answers: Sequence[SomeResult]) -> SomeResult:
     """The first answer, with those of the other rewards in it."""
     first, *others = answers
     return replace(first, others={str(answer.reward): answer for answer in others}) if others else first
@@ -170,7 +170,7 @@ class Judgment:
         return {name: view for (name, rival), view in self.views.items() if not rival}
 
     @cached_property
-    def diagnoses(self) -> Mapping[Place, Diagnostics]:
+    def diagnoses(self) -> Mapping[TargetPlace, Diagnostics]:
         """The diagnostics of every policy and place."""
         places = ((name, place) for name, view in self.policies.items() for place in view.places)
         return OnDemand(places, lambda key: diagnosis(self.policies[key[0]], key[1]))
@@ -203,7 +203,7 @@ class Judgment:
 
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
-    def verdict(self, key: Place) -> Verdict:
+    def verdict(self, key: TargetPlace) -> Verdict:
         """The verdict on a target in a place, which knows what actions the log lacks."""
         return self._bounded[key][0]
 
@@ -258,10 +258,10 @@ class Judgment:
         return replace(made, value=math.nan, stderr=math.inf, interval=nowhere)
 
     @cached_property
-    def _bounded(self) -> Mapping[Place, tuple[Verdict, Mapping[str, Estimate]]]:
+    def _bounded(self) -> Mapping[TargetPlace, tuple[Verdict, Mapping[str, Estimate]]]:
         return OnDemand(((target, place) for target, _, place in self._keys), self._bounds)
 
-    def _bounds(self, key: Place) -> tuple[Verdict, Mapping[str, Estimate]]:
+    def _bounds(self, key: TargetPlace) -> tuple[Verdict, Mapping[str, Estimate]]:
         """The verdict on a place, and the bounds that are left of its estimates where actions are missing."""
         (target, place), sides = key, self._missing(*key)
         weighted = {name: estimator for name, estimator in self.estimators.items() if estimator.uses_rewards}

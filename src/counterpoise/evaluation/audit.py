@@ -365,7 +365,7 @@ MOST = 1000  # parts of one kind that are tested, the largest first; the others 
 UNIT, PART, TOTAL = "unit", "part", "total"
 ORDERS = (1, 2, 3, 4)
 
-Distribution = str | Sequence[str] | Mapping[str, str] | Mapping[int, str] | None
+DistributionColumns = str | Sequence[str] | Mapping[str, str] | Mapping[int, str] | None
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,7 @@ class Parts:
     cluster: str | None = None
     segment: Sequence[str] = ()
     day: str | None = None
-    distribution: Distribution = None
+    distribution: DistributionColumns = None
 
 
 def audit(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Audit:
@@ -468,7 +468,7 @@ def check_columns(schema: pl.Schema, names: Sequence[str]) -> None:
             raise ColumnError(f"no column {name!r}; the log has {listed}.", suggestion=did_you_mean(name, schema))
 
 
-def columns_of(distribution: Distribution) -> list[str]:
+def columns_of(distribution: DistributionColumns) -> list[str]:
     """The columns that hold the logging distribution."""
     if distribution is None:
         return []

@@ -35,7 +35,15 @@ from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
 from counterpoise.errors import LogError, OptionError
-from counterpoise.evaluation.audit import Audit, Distribution, Parts, about_audit, audit, check_columns, columns_of
+from counterpoise.evaluation.audit import (
+    Audit,
+    DistributionColumns,
+    Parts,
+    about_audit,
+    audit,
+    check_columns,
+    columns_of,
+)
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
@@ -78,7 +86,7 @@ ROUNDING = 0.02  # the relative error of the smallest propensity from which roun
 
 
 @dataclass(frozen=True)
-class Column:
+class LogColumn:
     """A column, and the part that its name suggests."""
 
     name: str
@@ -137,7 +145,7 @@ class Examination(Display):
     """Everything the doctor saw; the first finding is what to fix first."""
 
     rows: int
-    columns: tuple[Column, ...]
+    columns: tuple[LogColumn, ...]
     propensity: Propensities | None
     reward: RewardSummary | None
     duplicates: int
@@ -206,7 +214,7 @@ def doctor(
     target: Targets = (),
     segment: str | Sequence[str] = (),
     day: str | None = None,
-    probabilities: Distribution = None,
+    probabilities: DistributionColumns = None,
     **parts: Unpack[LogFields],
 ) -> Examination:
     """Examine a log: its columns, propensities, rewards, repeated rows and overlap. Names that you don't give are guessed.
@@ -286,7 +294,7 @@ class Patient:
     targets: tuple[str, ...]
     segments: tuple[str, ...]
     day: str | None
-    distribution: Distribution
+    distribution: DistributionColumns
     chosen: Mapping[str, Chosen | Always]  # targets that take one action
 
     @cached_property
@@ -301,12 +309,12 @@ class Patient:
         return int(self._counts["rows"])
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[LogColumn, ...]:
         """Every column, with the part that it plays."""
         parts = {self.action: "action"} | dict.fromkeys(self.targets, "target")
         parts |= {self.propensity: "propensity", self.reward: "reward"}
         return tuple(
-            Column(name, str(kind), int(self._counts[f"{name} "]), parts.get(name))
+            LogColumn(name, str(kind), int(self._counts[f"{name} "]), parts.get(name))
             for name, kind in self.schema.items()
         )
 

@@ -24,7 +24,7 @@ from counterpoise.intervals.method import UNKNOWN, Unseen, Unvaried, bounds_by_k
 from counterpoise.intervals.quantity import MOST_LEVERAGE, Quantity, joint_level, over, share_width
 from counterpoise.log.kinds import go_with, reduced, stands_for, with_rewards
 from counterpoise.log.kinds.labeled import LABEL, PROXY, effective_labels, is_at_one_rate, label_gap
-from counterpoise.log.parts import Bounds
+from counterpoise.log.parts import RewardBounds
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import CONTEXT, ROW
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-Number = TypeVar("Number", float, Floats)
+FloatOrFloats = TypeVar("FloatOrFloats", float, Floats)
 
 BEYOND_DOUBT = 0.9999  # the level of what the logging policy may earn, where the ends of a lift depend on it
 
@@ -65,7 +65,7 @@ def options_of(
     rewards: Sequence[str | None],
     *,
     is_clustered: bool,
-    reward_bounds: Bounds = None,
+    reward_bounds: RewardBounds = None,
     **own: object,
 ) -> tuple[IntervalOptions, ...]:
     """How the intervals of each reward are made, from what a verb was given; `own` are options of single methods."""
@@ -401,8 +401,11 @@ def _unvaried(view: View, options: IntervalOptions, target: str) -> list[Unvarie
 
 
 def extremes(
-    rewards: tuple[Number, Number], baseline: Number, least: Number | None, heavy: Number
-) -> tuple[Number, Number]:
+    rewards: tuple[FloatOrFloats, FloatOrFloats],
+    baseline: FloatOrFloats,
+    least: FloatOrFloats | None,
+    heavy: FloatOrFloats,
+) -> tuple[FloatOrFloats, FloatOrFloats]:
     """The smallest and the largest term of a row: of a value, or of a difference whose excess is at `least` so small."""
     if least is None:
         terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in rewards]

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 GAMMAS = (1.0, 1.2, 1.5, 2.0)  # how far odds may be wrong, where nobody says
 
 
-Judgment = TypeVar("Judgment", Diagnostics, Verdict)
+DiagnosticsOrVerdict = TypeVar("DiagnosticsOrVerdict", Diagnostics, Verdict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -287,7 +287,9 @@ class Result(Display):
         """The verdict on one estimate, in a word or two."""
         return "model only" if self.is_model_only(estimator) else self.verdicts[target, segment].verdict
 
-    def _of(self, table: Mapping[tuple[str, Segment], Judgment], target: str | None, segment: Hashable) -> Judgment:
+    def _of(
+        self, table: Mapping[tuple[str, Segment], DiagnosticsOrVerdict], target: str | None, segment: Hashable
+    ) -> DiagnosticsOrVerdict:
         name = self.targets[0] if target is None else target
         entry = table.get((name, None if segment is None else as_label(segment)))
         if entry is None:

@@ -13,7 +13,7 @@ from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.estimates import IntervalOptions, Quantities
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.view import View
-from counterpoise.log.parts import Columns, Frame
+from counterpoise.log.parts import Columns, FrameLike
 from counterpoise.readers.policies import ActionTable, logged_probabilities
 
 NEEDED = ("action", "reward", "propensity")
@@ -63,8 +63,8 @@ def parts_of(y: Any) -> dict[str, Any]:
 
 def value_scorer(
     policy: Any,
-    X: ArrayLike | Frame,  # noqa: N803
-    y: Columns | Frame,
+    X: ArrayLike | FrameLike,  # noqa: N803
+    y: Columns | FrameLike,
     *,
     estimator: str = "beta_ips",
     bound: Literal["lower", "upper"] | None = None,

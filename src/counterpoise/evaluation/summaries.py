@@ -17,7 +17,7 @@ from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.view import View
 from counterpoise.log.parts import Minimize
 from counterpoise.moments.log_moments import Segment
-from counterpoise.moments.state import Rewards, State, Summaries
+from counterpoise.moments.state import MomentsOfRewards, State, Summaries
 from counterpoise.readers import batches
 
 start = batches.start
@@ -26,17 +26,17 @@ LIFT, VALUE, REWARD, WEIGHT, PROPENSITIES = "lift", "value", "reward", "weight",
 ERROR, CARRYING = " error", " carrying rows"  # of a number that has this name
 
 
-def finish(job: batches.Addition, today: Rewards, rewards: Sequence[str]) -> tuple[Rewards, Minimize]:
+def finish(job: batches.Addition, today: MomentsOfRewards, rewards: Sequence[str]) -> tuple[MomentsOfRewards, Minimize]:
     """The stored moments with today's, and today's summaries with them; and which rewards are to be small, if anybody said."""
     return batches.finish(job, today, lambda moments: summaries_of(moments, rewards))
 
 
-def summaries_of(moments: Rewards, rewards: Sequence[str | None]) -> Summaries:
+def summaries_of(moments: MomentsOfRewards, rewards: Sequence[str | None]) -> Summaries:
     """The summaries of a batch from its moments, one for each reward."""
     return summaries_at(*answers_of(moments, rewards))
 
 
-def answers_of(moments: Rewards, rewards: Sequence[str | None]) -> tuple[Result, Result | None]:
+def answers_of(moments: MomentsOfRewards, rewards: Sequence[str | None]) -> tuple[Result, Result | None]:
     """What the moments say about the targets' values; and about differences, if they are those of a comparison."""
     whole = RewardMoments(tuple(moments), tuple(rewards))
     whole = over_loggers(whole) if whole.is_by_logger else whole

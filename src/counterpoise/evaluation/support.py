@@ -180,7 +180,7 @@ def _is_nested(dtype: pl.DataType) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class RowPlaces:
     """Where rows lie by one column, or by the segments: a number for each (-1: none of these), and what the numbers mean."""
 
     at: CODES
@@ -189,7 +189,7 @@ class Place:
     labels: Sequence[Label] | None = None  # of segments
 
 
-def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
+def _places(rows: pl.DataFrame, question: Question) -> list[RowPlaces]:
     """The segments, and every column of the context."""
     places = []
     if question.segment:
@@ -197,14 +197,14 @@ def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
         known = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         names = [" and ".join(map(_is, question.segment, label)) for label in known]
         rest = [" or ".join(map(_is_not, question.segment, label)) for label in known]
-        places.append(Place(np.array([known[label] for label in labels]), names, rest, list(known)))
+        places.append(RowPlaces(np.array([known[label] for label in labels]), names, rest, list(known)))
     return places + [_by_column(rows.get_column(name)) for name in question.log.context if name not in question.segment]
 
 
-def _by_column(values: pl.Series) -> Place:
+def _by_column(values: pl.Series) -> RowPlaces:
     """The values of a column; its quarters if there are many numbers, the most frequent ones if there are many texts."""
     if _is_nested(values.dtype):
-        return Place(np.full(len(values), -1), [], [])
+        return RowPlaces(np.full(len(values), -1), [], [])
     counts = values.value_counts(sort=True)
     if counts.height > LEVELS and values.dtype.is_numeric():
         x = values.cast(pl.Float64).to_numpy()
@@ -217,12 +217,12 @@ def _by_column(values: pl.Series) -> Place:
         rest += [f"{name} <= {low!r} or {name} > {high!r}" for low, high in pairwise(cuts)]
         rest += [f"{name} <= {cuts[2]!r}"]
         rest = [f"{condition} or {name} is null" if values.null_count() else condition for condition in rest]
-        return Place(np.where(np.isnan(x), -1, np.searchsorted(cuts, x)), said, rest)
+        return RowPlaces(np.where(np.isnan(x), -1, np.searchsorted(cuts, x)), said, rest)
     levels = counts.get_column(values.name).head(LEVELS)
     codes = values.replace_strict(levels, np.arange(len(levels)), default=-1, return_dtype=pl.Int64)
     has_nulls = bool(values.null_count())
     rest = [_is_not(values.name, level, has_nulls=has_nulls) for level in levels]
-    return Place(codes.to_numpy(), [_is(values.name, level) for level in levels], rest)
+    return RowPlaces(codes.to_numpy(), [_is(values.name, level) for level in levels], rest)
 
 
 def _is(column: str, value: object) -> str:
@@ -247,13 +247,13 @@ def _is_not(column: str, value: object, *, has_nulls: bool = False) -> str:
     return f"{name} <> {written}" + (f" or {name} is null" if has_nulls else "")
 
 
-def _test(taken: Taken, w: Floats, places: Sequence[Place]) -> NDArray[np.bool_]:
+def _test(taken: Taken, w: Floats, places: Sequence[RowPlaces]) -> NDArray[np.bool_]:
     """Which of a target's probabilities are missing, by a test of every action in the whole log and at every place."""
     from scipy.special import gammaincc
 
     order = np.argsort(w)
     heavy = float(w[order][np.searchsorted(np.cumsum(w[order]), 0.95 * w.sum())])
-    whole = Place(np.zeros(len(w), dtype=np.int64), [""], [""])
+    whole = RowPlaces(np.zeros(len(w), dtype=np.int64), [""], [""])
     cells = []
     for place in (whole, *places):
         width = max(len(place.said), 1)
@@ -288,7 +288,7 @@ class Missing:
     taken: Taken
     # whether each of the target's probabilities is of an action that the log never takes there
     lacks: NDArray[np.bool_]
-    places: Sequence[Place]
+    places: Sequence[RowPlaces]
     counts: Floats  # how often each row counts
 
     @property

@@ -61,7 +61,7 @@ from counterpoise.log.parts import Columns, Data, LogFields, Minimize, is_minimi
 from counterpoise.log.targets import Targets
 from counterpoise.moments import Floats
 from counterpoise.moments.log_moments import segment_text
-from counterpoise.moments.state import Rewards, State, Summaries, existing, is_state, partition_name, unseen
+from counterpoise.moments.state import MomentsOfRewards, State, Summaries, existing, is_state, partition_name, unseen
 from counterpoise.readers import files
 from counterpoise.readers.batches import new_files
 from counterpoise.readers.connections import is_database
@@ -485,7 +485,7 @@ def _of_files(log: Log | Data, state: str | PathLike[str] | None, question: dict
             else "there are no files.",
             do="Name a folder with a file for each day, or pass `day=`, the column with the day of a row.",
         )
-    days, sums = [], list[Rewards]()
+    days, sums = [], list[MomentsOfRewards]()
     for k, path in enumerate(paths):
         result = evaluate(path, **question)
         days.append(WatchedDay(*_named(None, [str(path)], k), result.n, summaries_at(result)))

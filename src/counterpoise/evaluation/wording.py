@@ -27,7 +27,7 @@ from counterpoise.errors import Sentence, verbatim
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import Change, Decision, NextStep, Reading
 
-Part = str | Name | Number
+PhrasePart = str | Name | Number
 Scale = Literal[
     "share", "difference", "value"
 ]  # how a change is written: a share of what ran, a difference, or a value
@@ -66,8 +66,8 @@ def asked(reading: Reading) -> Phrase:
     """What was asked, of which log."""
     result, log = reading.result, log_name(reading)
     targets, labels = result.targets, result.moments.labels
-    who: Part = Name(targets[0]) if len(targets) == 1 else f"each of {len(targets):,} policies"
-    parts: list[Part] = [Name(reading.reward), f" per {divisor(reading)}, had ", who]
+    who: PhrasePart = Name(targets[0]) if len(targets) == 1 else f"each of {len(targets):,} policies"
+    parts: list[PhrasePart] = [Name(reading.reward), f" per {divisor(reading)}, had ", who]
     parts += [f" run instead of {rival(reading)}", " · less is better" if result.minimize else ""]
     parts += [" · ", Name(log)] if log else []
     rows = sample_of(result.n, reading.unit, reading.sampled_from)
@@ -143,10 +143,10 @@ def amount(reading: Reading, value: float, error: float) -> Number:
 class AnswerParts:
     """The sentence that answers, in the parts that a page sets apart: about whom, the change, how certain it is, and the rest."""
 
-    who: Sequence[Part]
-    change: Sequence[Part]
-    certainty: Sequence[Part] = ()
-    rest: Sequence[Part] = ()
+    who: Sequence[PhrasePart]
+    change: Sequence[PhrasePart]
+    certainty: Sequence[PhrasePart] = ()
+    rest: Sequence[PhrasePart] = ()
 
 
 def sentence(reading: Reading) -> Phrase:
@@ -169,7 +169,7 @@ def answer(reading: Reading) -> AnswerParts:
     """The sentence, in its parts."""
     result, change, many = reading.result, reading.best, len(reading.result.targets)
     if change.is_silent:
-        which: Part = Name(change.target) if many == 1 else f"any of the {many:,} policies"
+        which: PhrasePart = Name(change.target) if many == 1 else f"any of the {many:,} policies"
         log = f"This log of {counted(result.n, reading.unit)} cannot say how "
         return AnswerParts([], [log, which, f" compares with {rival(reading)}."])
     best = "highest" if result.minimize is None else "best"
@@ -179,7 +179,7 @@ def answer(reading: Reading) -> AnswerParts:
         among = (
             f", the {'only one' if judged == 1 else f'{best} of the {judged:,}'} of {many:,} that this log can judge"
         )
-    who: list[Part] = [Name(change.target), "" if many == 1 else among, ": "]
+    who: list[PhrasePart] = [Name(change.target), "" if many == 1 else among, ": "]
     size, certainty = _size(reading, change)
     start, trust = _from_to(reading, change), _trust(reading, change)
     # the sign belongs to what comes before it, so that no line of a page begins with one
@@ -189,7 +189,7 @@ def answer(reading: Reading) -> AnswerParts:
     return AnswerParts(who, [*size, sign], [], rest)
 
 
-def _size(reading: Reading, change: Change) -> tuple[list[Part], list[Part]]:
+def _size(reading: Reading, change: Change) -> tuple[list[PhrasePart], list[PhrasePart]]:
     """How large a change is, and how certain: in percent where that is known, else as a difference, else as a value."""
     reward, per = Name(reading.reward), f" per {divisor(reading)}"
     if change.relative is not None:
@@ -212,7 +212,7 @@ def _size(reading: Reading, change: Change) -> tuple[list[Part], list[Part]]:
     return [value, " ", reward, per], [f" ({level} interval: ", low, " to ", high, f"){alone}"]
 
 
-def _from_to(reading: Reading, change: Change) -> list[Part]:
+def _from_to(reading: Reading, change: Change) -> list[PhrasePart]:
     """From what to what, where both are known."""
     if reading.is_difference or not change.is_from_to:
         return []

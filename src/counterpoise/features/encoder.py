@@ -478,16 +478,16 @@ def _side_by_side(parts: list[Floats], rows: int) -> Floats:
 
 def _summaries(
     batches: Iterable[Mapping[str, object] | pl.DataFrame], names: Sequence[str], most: float
-) -> list[_Summary]:
+) -> list[_ColumnSummary]:
     """What each column has in all batches; of a text, at most so many levels."""
-    columns = [_Summary(name, most) for name in names]
+    columns = [_ColumnSummary(name, most) for name in names]
     for batch in batches:
         for column in columns:
             column.add(from_table(column.name, batch[column.name]))
     return columns
 
 
-class _Summary:
+class _ColumnSummary:
     """What a column has had in it so far."""
 
     def __init__(self, name: str, most: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from counterpoise.errors import LogError, OptionError, did_you_mean
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, normal
-from counterpoise.log.parts import Bounds
+from counterpoise.log.parts import RewardBounds
 
 # -- The bounds of rewards, if they are known before the log is seen ---------------------------------------------------
 
@@ -25,7 +25,7 @@ def check_reward_bounds(reward_bounds: tuple[float, float]) -> tuple[float, floa
     return low, high
 
 
-def bounds_by_reward(bounds: Bounds, rewards: Sequence[str | None]) -> tuple[tuple[float, float] | None, ...]:
+def bounds_by_reward(bounds: RewardBounds, rewards: Sequence[str | None]) -> tuple[tuple[float, float] | None, ...]:
     """The bounds of each reward: a pair is for all of them, a mapping for those it names.
 
     >>> bounds_by_reward({"click": (0, 1)}, ["click", "revenue"])

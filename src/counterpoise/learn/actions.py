@@ -19,21 +19,21 @@ from torch import Tensor, nn
 from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.features import Encoder
 from counterpoise.features.encoder import TEXT, codes_of
-from counterpoise.log.parts import Frame
+from counterpoise.log.parts import FrameLike
 from counterpoise.models.design import read_items
 from counterpoise.readers.frames import from_table
 
 # -- Actions: the ids they have in a log, and their places in a policy -------------------------------------------------
 
-Ids = NDArray[np.int64]
+ActionIds = NDArray[np.int64]
 ActionNames = NDArray[np.object_]
-Classes = Ids | ActionNames  # the actions of a policy, in ascending order
-Places = NDArray[np.int64]  # of actions among the classes of a policy
+Classes = ActionIds | ActionNames  # the actions of a policy, in ascending order
+ClassPlaces = NDArray[np.int64]  # of actions among the classes of a policy
 NONE = -1  # the place of anything absent
 MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and each costs a logit per row
 
 
-def as_ids(column: NDArray[np.generic]) -> Ids:
+def as_ids(column: NDArray[np.generic]) -> ActionIds:
     """Whole numbers as they are, and −1 for anything that cannot be an id, so that no id is rounded into another."""
     if column.dtype.kind == "O" and all(type(value) is int and abs(value) < 2**63 for value in column):
         return column.astype(np.int64)
@@ -60,9 +60,9 @@ class DistinctIds:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ids: Ids = np.empty(0, dtype=np.int64)
+        self.ids: ActionIds = np.empty(0, dtype=np.int64)
 
-    def add(self, action: Ids) -> None:
+    def add(self, action: ActionIds) -> None:
         """Add some rows; anything that is not an id is reported elsewhere."""
         some = np.unique(action)
         fresh = some[(places(self.ids, some) < 0) & (some >= 0)]
@@ -80,7 +80,7 @@ class DistinctIds:
         return len(self.ids) > 0 and int(self.ids[-1]) != len(self.ids) - 1
 
 
-def places(classes: Classes, actions: pl.Series | Sequence[object] | NDArray[np.generic]) -> Places:
+def places(classes: Classes, actions: pl.Series | Sequence[object] | NDArray[np.generic]) -> ClassPlaces:
     """Where actions, an array or a series of ids or names, stand among classes in ascending order; −1 for those that are not there.
 
     >>> places(np.array([3, 5, 8]), np.array([8, 4, 3])).tolist(), places(np.array(["a", "b"]), ["b", None, "c"]).tolist()
@@ -96,7 +96,7 @@ def places(classes: Classes, actions: pl.Series | Sequence[object] | NDArray[np.
     return codes_of(names.cast(pl.String), list(classes))
 
 
-def places_of_rows(classes: Classes, action: ArrayLike, rows: int) -> Places:
+def places_of_rows(classes: Classes, action: ArrayLike, rows: int) -> ClassPlaces:
     """The places of one action per row, as the user passes them."""
     actions = np.asarray(action)
     if actions.shape != (rows,):
@@ -109,12 +109,12 @@ def places_of_rows(classes: Classes, action: ArrayLike, rows: int) -> Places:
     return places(classes, as_ids(actions) if is_numbers else actions)
 
 
-def ids_in(classes: Classes | None) -> Ids | None:
+def ids_in(classes: Classes | None) -> ActionIds | None:
     """Actions that are whole numbers; None if there are none, or if they have names."""
     return None if classes is None or classes.dtype == object else classes.astype(np.int64, copy=False)
 
 
-def placed(ids: Ids | None, action: Tensor) -> Tensor:
+def placed(ids: ActionIds | None, action: Tensor) -> Tensor:
     """The places of a tensor of ids; without ids, an action is its own place."""
     if ids is None:
         return action
@@ -284,7 +284,7 @@ def lists_of(name: str, values: object) -> pl.Series:
     return lists.list.drop_nulls().list.unique(maintain_order=True)
 
 
-def places_of(lists: pl.Series, classes: Classes) -> Places:
+def places_of(lists: pl.Series, classes: Classes) -> ClassPlaces:
     """The places of all candidates among the actions, row after row; −1 for unknown ones."""
     flat = flat_of(lists)
     return places(classes, whole_numbers(flat) if classes.dtype.kind in "iu" else flat)
@@ -302,12 +302,12 @@ def whole_numbers(flat: pl.Series) -> pl.Series:
     raise ColumnError(f"candidates {flat.name!r} must be whole numbers, as the actions are, and are {flat.dtype}.")
 
 
-def padded(lists: pl.Series, flat: Places) -> Places:
+def padded(lists: pl.Series, flat: ClassPlaces) -> ClassPlaces:
     """A row of numbers for every list, from the numbers of all of them in order; padded with −1."""
     return _in_rows(lists.list.len().fill_null(0).to_numpy().astype(np.int64), flat)
 
 
-def ids_of_mask(mask: Mask, ids: Sequence[int] | Places) -> Places:
+def ids_of_mask(mask: Mask, ids: Sequence[int] | ClassPlaces) -> ClassPlaces:
     """A boolean table as rows of ids, padded with −1.
 
     >>> ids_of_mask(np.array([[True, False, True], [False, True, False]]), [5, 7, 9]).tolist()
@@ -316,7 +316,7 @@ def ids_of_mask(mask: Mask, ids: Sequence[int] | Places) -> Places:
     return _in_rows(mask.sum(1), np.asarray(ids)[np.nonzero(mask)[1]])
 
 
-def _in_rows(lengths: Places, flat: Places) -> Places:
+def _in_rows(lengths: ClassPlaces, flat: ClassPlaces) -> ClassPlaces:
     width = max(1, int(lengths.max(initial=0)))
     table = np.full((len(lengths), width), NONE, dtype=np.int64)
     table[np.arange(width) < lengths[:, None]] = flat
@@ -340,7 +340,7 @@ class Items:
     features: Tensor
 
 
-def item_features(items: Frame, *, action: str = "action") -> Items:
+def item_features(items: FrameLike, *, action: str = "action") -> Items:
     """The items of a frame as a policy takes them: `classes` in ascending order, and `features` with a row for each.
 
     Their ids are in the column with the name of the log's action, or else in the first column. Numbers are standardized, text

@@ -123,7 +123,7 @@ def product_of(scores: nn.Module, h: Tensor) -> Logits:
 
 
 @dataclass(frozen=True)
-class _Sums:
+class _PartialSums:
     """What a part of the items adds to every row: its largest logit, in bits, and sums relative to that."""
 
     top: Tensor
@@ -153,7 +153,7 @@ def summary(logits: Logits, action: Tensor, *, mean: bool) -> ItemSummary:
 
 
 @torch.no_grad()  # each thread has to say so for itself
-def _sums(logits: Logits, mean: bool) -> _Sums:
+def _sums(logits: Logits, mean: bool) -> _PartialSums:
     """The sums of one part, in place where possible: blocks are small, so every operation counts."""
     contexts = logits.contexts
     top = torch.full_like(contexts[:, 0], -torch.inf)
@@ -168,7 +168,7 @@ def _sums(logits: Logits, mean: bool) -> _Sums:
             means[rows].mul_(fade[:, None]).addmm_(p, logits.items[items])
         squares[rows].mul_(fade.square_()).add_(torch.linalg.vector_norm(p, dim=1).square_())
         top[rows] = highest
-    return _Sums(top, total, squares, means)
+    return _PartialSums(top, total, squares, means)
 
 
 @torch.no_grad()

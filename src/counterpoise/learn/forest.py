@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import LogError, OptionError
-from counterpoise.learn.actions import Places
+from counterpoise.learn.actions import ClassPlaces
 from counterpoise.learn.policy import Policy
 from counterpoise.moments import Floats
 
@@ -140,13 +140,13 @@ class GrownTree(Protocol):
     n_leaves: int
     node_count: int
     max_depth: int
-    feature: Places
+    feature: ClassPlaces
     threshold: Floats
-    children_left: Places
-    children_right: Places
+    children_left: ClassPlaces
+    children_right: ClassPlaces
     value: Floats
 
-    def apply(self, contexts: NDArray[np.float32], /) -> Places:
+    def apply(self, contexts: NDArray[np.float32], /) -> ClassPlaces:
         """The leaf that every context falls into."""
 
 
@@ -154,12 +154,12 @@ class GrownTree(Protocol):
 class Nodes:
     """The nodes of all trees in one array each, and where each tree starts."""
 
-    feature: Places
+    feature: ClassPlaces
     threshold: NDArray[np.float32]
-    left: Places
-    right: Places
-    leaf: Places
-    roots: Places
+    left: ClassPlaces
+    right: ClassPlaces
+    leaf: ClassPlaces
+    roots: ClassPlaces
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ def _values(
     trees: list[GrownTree],
     nodes: Nodes,
     x: NDArray[np.float32],
-    action: Places,
+    action: ClassPlaces,
     gain: Floats,
     inverse: Floats,
     n_actions: int,

@@ -31,8 +31,7 @@ from counterpoise.log.log import Log
 from counterpoise.log.parts import LogFields
 from counterpoise.log.question import Question
 from counterpoise.log.sketches import Lesson
-from counterpoise.log.targets import Policy as PolicyTarget
-from counterpoise.log.targets import is_policy
+from counterpoise.log.targets import PolicyTarget, is_policy
 from counterpoise.models.propensity import propensity_of
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import probabilities

@@ -49,7 +49,7 @@ from counterpoise.learn.policy import Contexts, Policy, Serves
 from counterpoise.learn.source import Inspection, RewardModels, Source, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, Trained, beside, copy_of, fold_policies, train
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Columns, Data, Frame, LogFields, takes_parts
+from counterpoise.log.parts import Columns, Data, FrameLike, LogFields, takes_parts
 
 # -- scikit-learn's contract, kept without scikit-learn ----------------------------------------------------------------
 
@@ -163,12 +163,12 @@ class ScikitLearn:
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "policy_")
 
-    def score(self, X: ArrayLike | Frame, y: Columns | Frame) -> float:  # noqa: N803
+    def score(self, X: ArrayLike | FrameLike, y: Columns | FrameLike) -> float:  # noqa: N803
         """The β-IPS value on rows that are not those of `fit`: see `value_scorer`."""
         return value_scorer(self, X, y)
 
 
-def log_of(X: Any, y: Columns | Frame, more: LogFields) -> Log:  # noqa: N803
+def log_of(X: Any, y: Columns | FrameLike, more: LogFields) -> Log:  # noqa: N803
     """The log in scikit-learn's X and y: all columns of X are the context, y has the rest, and `more` are further parts."""
     parts = parts_of(y)
     twice = [part for part in more if part in parts or part == "context"]
@@ -316,7 +316,7 @@ class PolicyLearner(Serves, ScikitLearn):
     def fit(
         self,
         log: Log | Data | ArrayLike = None,
-        y: Columns | Frame = None,
+        y: Columns | FrameLike = None,
         *,
         model_rewards: ArrayLike | None = None,
         **parts: Unpack[LogFields],

@@ -38,7 +38,7 @@ Norms = Literal["last_layer", "all"]  # whose gradient's variance a baseline min
 # -- The softmax of logged actions: their probabilities and the size of their gradients, in one pass ---------------------
 
 
-class _Logged(torch.autograd.Function):
+class _LoggedProbability(torch.autograd.Function):
     """π(a|x) and Σπ², keeping the probabilities for the backward pass."""
 
     @staticmethod
@@ -71,7 +71,7 @@ def logged_probability(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     >>> target.item(), squares.item()
     (0.25, 0.25)
     """
-    target, squares = _Logged.apply(logits, action)  # type: ignore[no-untyped-call]
+    target, squares = _LoggedProbability.apply(logits, action)  # type: ignore[no-untyped-call]
     return target, squares
 
 

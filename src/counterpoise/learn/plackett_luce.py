@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.actions import Candidates, Ids, ids_in, placed
+from counterpoise.learn.actions import ActionIds, Candidates, ids_in, placed
 from counterpoise.learn.policy import Contexts, Policy, cooled, generator_of, noisy, serving
 from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
 from counterpoise.moments import Floats
@@ -277,7 +277,7 @@ class PlackettLuce(Policy):
         return torch.topk(self.logits_among(context, candidates), self.slots).indices
 
     @property
-    def item_ids(self) -> Ids | None:
+    def item_ids(self) -> ActionIds | None:
         """The ids of the items, unless they are 0, 1, 2, …; those of a ranker are whole numbers."""
         if self._ids is not None and self._ids.dtype == object:
             raise OptionError("the items of a ranker must be whole numbers.", do="Number them first.")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.features import Scaling
-from counterpoise.learn.actions import Classes, Ids, ids_in, item_features
+from counterpoise.learn.actions import ActionIds, Classes, ids_in, item_features
 from counterpoise.learn.blocks import ItemScores
 from counterpoise.learn.policy import Policy, check_sizes, cooled
 from counterpoise.log.log import Log
@@ -312,7 +312,7 @@ class KnownActions:
     features: Tensor | None = None
 
     @property
-    def ids(self) -> Ids | None:
+    def ids(self) -> ActionIds | None:
         """The actions as whole numbers, if they are some."""
         return ids_in(self.classes)
 

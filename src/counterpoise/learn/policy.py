@@ -24,7 +24,7 @@ from counterpoise.learn.actions import Candidates, Classes, among, checked_ids, 
 from counterpoise.learn.blocks import ItemScores, Logits, product_of
 from counterpoise.learn.softmax import LEAST_ITEMS, log_probability, too_many
 from counterpoise.learn.tensor_files import write_tensors
-from counterpoise.log.parts import Frame
+from counterpoise.log.parts import FrameLike
 from counterpoise.log.sketches import Lesson
 from counterpoise.moments import Floats
 
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 # as users have them: tensors, arrays, frames, columns by name, or rows
-Contexts = Tensor | ArrayLike | Frame | Mapping[str, object] | Sequence[object]
+Contexts = Tensor | ArrayLike | FrameLike | Mapping[str, object] | Sequence[object]
 
 
 class Policy(nn.Module):

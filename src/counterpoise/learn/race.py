@@ -192,14 +192,14 @@ Served = tuple[str, float]  # a contender, and the temperature at which it serve
 
 
 @dataclass(frozen=True)
-class Sums:
+class FoldSums:
     """What the rows of a fold say about a policy; `+` joins folds."""
 
     moments: Moments
     smoothed: Smoothed
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(self.moments + other.moments, self.smoothed + other.smoothed)
+    def __add__(self, other: FoldSums) -> FoldSums:
+        return FoldSums(self.moments + other.moments, self.smoothed + other.smoothed)
 
     def score(self, lowest: float, times: float = 1.0) -> Score:
         """How good the policy looks by them; the bound allows for a variance that is `times` as large as that of independent rows."""
@@ -218,7 +218,7 @@ class Race:
     features: Tensor | None = None  # of the items, a row for every action
     contenders: dict[str, Contender] = field(default_factory=dict)
     policies: dict[str, list[Policy]] = field(default_factory=dict)  # by contender, one for every fold
-    sums: dict[Served, list[Sums]] = field(default_factory=dict)
+    sums: dict[Served, list[FoldSums]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     cuts: dict[str, str] = field(default_factory=dict)  # what a contender's last fit left out for lack of time
@@ -345,7 +345,7 @@ class Race:
 
     def _evaluate(
         self, policy: Policy, fold: int, temperatures: Sequence[float], seconds: float | None
-    ) -> Iterator[tuple[float, Sums]]:
+    ) -> Iterator[tuple[float, FoldSums]]:
         index = self._fold_rows(fold)
         probabilities = self.probabilities(policy, index, temperatures, seconds)
         rows = self.rows.take(torch.as_tensor(index[: len(probabilities[temperatures[0]])]))
@@ -353,9 +353,9 @@ class Race:
         for temperature, logged in probabilities.items():
             yield temperature, self._sums(logged / propensity, reward)
 
-    def _sums(self, weight: NDArray[np.float64], reward: NDArray[np.float64]) -> Sums:
+    def _sums(self, weight: NDArray[np.float64], reward: NDArray[np.float64]) -> FoldSums:
         smoothed = Smoothed.of(weight * (reward - self.lowest), self.lambdas)
-        return Sums(Moments.of(weight=weight, reward=reward), smoothed)
+        return FoldSums(Moments.of(weight=weight, reward=reward), smoothed)
 
     def _fold_rows(self, fold: int) -> NDArray[np.int64]:
         """The rows of a fold in random order, so that the first of them stand for all."""
@@ -438,7 +438,7 @@ class Race:
         return sorted(board.values(), key=lambda standing: -standing.score)
 
     @staticmethod
-    def _total(sums: list[Sums], without: int | None) -> Sums:
+    def _total(sums: list[FoldSums], without: int | None) -> FoldSums:
         return reduce(add, (part for fold, part in enumerate(sums) if fold != without))
 
 

@@ -20,7 +20,7 @@ from counterpoise.learn.actions import (
     MOST,
     ActionNames,
     Classes,
-    Places,
+    ClassPlaces,
     flat_of,
     ids_of_mask,
     lists_of,
@@ -144,7 +144,7 @@ class LogReading:
     classes: Classes | None = None  # the actions, if they are known before the log is read
     width: int | None = None  # of a boolean table, if the candidates are one
 
-    def candidates(self, values: pl.Series) -> Places:
+    def candidates(self, values: pl.Series) -> ClassPlaces:
         """The candidates of every row as ids, or as places if actions are text; padded with −1."""
         mask = _mask_in(values)
         if mask is not None:
@@ -161,7 +161,7 @@ class LogReading:
             )
         return padded(lists, flat.to_numpy())
 
-    def _ids_of_columns(self, name: str, width: int) -> Places:
+    def _ids_of_columns(self, name: str, width: int) -> ClassPlaces:
         """The actions that the columns of a boolean table belong to."""
         known = self.names if self.names is not None else self.classes
         if known is not None and len(known) != width:

@@ -23,7 +23,7 @@ from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
 from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.features import Encoder, Scaling
-from counterpoise.learn.actions import NONE, Classes, DistinctIds, Ids, as_ids, placed, places
+from counterpoise.learn.actions import NONE, ActionIds, Classes, DistinctIds, as_ids, placed, places
 from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, reading_of
 from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
@@ -117,7 +117,7 @@ class Source:
         self._before: dict[int, int] = {}
         self._first: dict[int, int] = {}  # the number of a chunk's first row among those that meet the condition
         self._digests: dict[int, bytes] = {}
-        self._ids: Ids | None = None
+        self._ids: ActionIds | None = None
         self._folds: dict[tuple[int, int], NDArray[np.int64]] = {}
         engine = engine_of(log)
         self._has_order = engine.has_order
@@ -382,7 +382,7 @@ class Source:
         for name in self.names.context:
             yield name, _floats(frame.get_column(name))[:, None]
 
-    def _ids_of(self, action: pl.Series) -> Ids:
+    def _ids_of(self, action: pl.Series) -> ActionIds:
         """Actions as ids, or as the places of their names; −1 for anything else."""
         if self.reading.names is not None:
             return places(self.reading.names, action)
@@ -527,7 +527,7 @@ class Source:
             self._digests = {at: self.memory.take(slice(at, at + CHUNK)).digest() for at in range(0, self.rows, CHUNK)}
         return hashlib.sha256(b"".join(self._digests[start] for start in sorted(self._digests))).hexdigest()[:16]
 
-    def number(self, ids: Ids | None) -> None:
+    def number(self, ids: ActionIds | None) -> None:
         """From now on, replace an action by its place among these ids."""
         self._ids = ids
         if self.memory is not None:
@@ -545,7 +545,7 @@ def _floats(values: pl.Series) -> Floats:
     return numbers
 
 
-def _numbered(rows: Rows, ids: Ids | None) -> Rows:
+def _numbered(rows: Rows, ids: ActionIds | None) -> Rows:
     """The rows with places for ids."""
     candidates = None if rows.candidates is None else placed(ids, rows.candidates)
     return replace(rows, action=placed(ids, rows.action), candidates=candidates)
@@ -639,7 +639,7 @@ class Inspection:
     mean_reward: float
     rewards: tuple[float, float]  # the least and the largest
     reward_size: float  # the root of their mean square
-    ids: Ids | None  # of the actions, where they are not 0, 1, 2, …
+    ids: ActionIds | None  # of the actions, where they are not 0, 1, 2, …
 
     @property
     def gain_size(self) -> float:
@@ -675,7 +675,7 @@ class _Totals:
             chosen = torch.as_tensor(trained[piece], device=rows.context.device)
             self.columns += Scaling.of(rows.context[piece][chosen].cpu().numpy())
 
-    def inspection(self, source: Source, n_actions: int, ids: Ids | None, digest: str) -> Inspection:
+    def inspection(self, source: Source, n_actions: int, ids: ActionIds | None, digest: str) -> Inspection:
         """The `Inspection` they make; levels of categories stay 0 and 1."""
         encoding = source.reading.encoding
         return Inspection(
@@ -691,7 +691,7 @@ class _Totals:
         )
 
 
-def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None = None) -> Inspection:
+def inspect(source: Source, n_actions: int | None, split: Split, ids: ActionIds | None = None) -> Inspection:
     """Check every row, and raise one error that counts everything that is wrong.
 
     Without `n_actions` and `ids`, the actions are the distinct ids of the log, in ascending order.
@@ -762,7 +762,7 @@ def without_fold(inspection: Inspection, source: Source, split: Split) -> Inspec
     return totals.inspection(source, inspection.n_actions, inspection.ids, inspection.digest)
 
 
-def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, ids: Ids | None) -> list[Problem]:
+def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, ids: ActionIds | None) -> list[Problem]:
     """Rows with an action (or candidates) that the policy does not have."""
     if ids is not None:
         allowed, outside = f"the policy's {len(ids):,} actions", placed(ids, action) < 0

@@ -25,16 +25,16 @@ from counterpoise.log.parts import (
     OLD_NAMES,
     PARTS,
     PLACE,
-    Bounds,
     Columns,
     Data,
     Fittable,
     Form,
-    Frame,
+    FrameLike,
     Learnable,
     LogFields,
     Minimize,
     Ratio,
+    RewardBounds,
     Unlogged,
     by_name,
     known_parts,
@@ -106,7 +106,7 @@ class Log:
     model_value: Columns = None  # by target; only the question knows which belongs to which
     model: str | Learnable | Fittable | None = None
     cross_fit: bool = False
-    items: Frame | None = None
+    items: FrameLike | None = None
     value_samples: int | None = None
     control: Mapping[str, float] | None = None
     baseline: Mapping[str, How] | None = None
@@ -127,7 +127,7 @@ class Log:
     format: str | None = None
     groups: int | None = None
     max_segments: int | None = None
-    reward_bounds: Bounds = None
+    reward_bounds: RewardBounds = None
     drop_bad_rows: bool = False
     rows_are_independent: bool = False  # which ``cluster=False`` says
 

@@ -22,7 +22,7 @@ from counterpoise.log.kinds.kind import RowKind
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
 
-class Frame(Protocol):
+class FrameLike(Protocol):
     """A frame or table with named columns: pandas, polars, pyarrow, DuckDB, ibis, Spark, …"""
 
     @property
@@ -47,10 +47,10 @@ class Learnable(Protocol):
 
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
-Data = Mapping[str, ArrayLike] | Frame | Connection | Paths | None  # where rows are; without it, parts are arrays
+Data = Mapping[str, ArrayLike] | FrameLike | Connection | Paths | None  # where rows are; without it, parts are arrays
 Column = str | ArrayLike | None  # a name or an SQL expression; without data, the array itself
 Columns = Column | Mapping[str, ArrayLike]  # one of them, several, or several by their names
-Bounds = tuple[float, float] | Mapping[str, tuple[float, float]] | None
+RewardBounds = tuple[float, float] | Mapping[str, tuple[float, float]] | None
 
 
 class Unlogged:
@@ -195,7 +195,7 @@ class LogFields(TypedDict, total=False):
         ),
     ]
     items: Annotated[
-        Frame | None,
+        FrameLike | None,
         Part("what the model may know about actions: one row for each", "option", "fitting", "models", "in a frame"),
     ]
     value_samples: Annotated[
@@ -299,7 +299,7 @@ class LogFields(TypedDict, total=False):
         Part("the most segments to answer for; say so here if you want more than 1,000", "option", panel="estimates"),
     ]
     reward_bounds: Annotated[
-        Bounds,
+        RewardBounds,
         Part(
             "the smallest and the largest possible reward, if known",
             "option",

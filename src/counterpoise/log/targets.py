@@ -112,7 +112,7 @@ class Ranker(Protocol):
         """Contexts and the lists that were shown in, the probabilities of their rows out."""
 
 
-Policy = Callable[..., ArrayLike] | Classifier | Ranker
+PolicyTarget = Callable[..., ArrayLike] | Classifier | Ranker
 CHOSEN = "chosen action"  # the part played by the column of a `Chosen`
 LISTED = "list of probabilities"  # and that of a `Probabilities`
 SAVED = ".safetensors"  # a policy that counterpoise.learn saved
@@ -180,9 +180,10 @@ class CrossFitted:
 
 
 # one target: a column or an expression (without a log, the array itself), a saved policy's file, or one of those above
-OneTarget = str | ArrayLike | PathLike[str] | Chosen | Always | Probabilities | ActionGroup | Policy
+OneTarget = str | ArrayLike | PathLike[str] | Chosen | Always | Probabilities | ActionGroup | PolicyTarget
 Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
-TargetSource = str | Chosen | Always | Probabilities | ActionGroup | CrossFitted | Policy  # what a target is made from
+# what a target is made from
+TargetSource = str | Chosen | Always | Probabilities | ActionGroup | CrossFitted | PolicyTarget
 
 
 def argument_of(part: str, column: str) -> str:
@@ -346,7 +347,7 @@ def _policy_of(source: object) -> object:
     return source.target if isinstance(source, ActionGroup) else source
 
 
-def is_policy(target: object) -> TypeGuard[Policy]:
+def is_policy(target: object) -> TypeGuard[PolicyTarget]:
     """Whether a target is not a column but something that computes one: a callable, a classifier with predict_proba, or a ranker."""
     if isinstance(target, CrossFitted):
         return True

@@ -13,7 +13,7 @@ from scipy import special
 from counterpoise.models.design import Codes, Design, blocks
 from counterpoise.models.estimators import Predictor, is_native, predict_rewards
 from counterpoise.moments import Floats
-from counterpoise.readers.policies import Reals
+from counterpoise.moments.moments import Reals
 
 # -- any model: every pair is predicted --------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ def trees(estimator: Any, design: Design) -> list[BoostedTrees]:
     except (AttributeError, TypeError, ValueError):  # the inner parts of another version, or more than two classes
         return []
     features = np.asarray(design.features)
-    collector = _Paths(features, len(design.context))
+    collector = _TreePaths(features, len(design.context))
     for tree in steps:
         collector.add(tree, places)
     used = sorted(collector.scores)
@@ -318,7 +318,7 @@ class TreePredictor(Protocol):
     raw_left_cat_bitsets: NDArray[np.uint32]  # which categories go left, where a node splits by them
 
 
-class _Paths:
+class _TreePaths:
     """Collects the paths of trees, and what each is worth to every action."""
 
     def __init__(self, features: Floats, width: int) -> None:

@@ -29,8 +29,8 @@ from counterpoise.models.design import Codes
 from counterpoise.models.estimators import fit_estimator
 from counterpoise.models.propensity import FOLD, ActionClassifier, FittedPropensity, out_of_fold, sharpen, sharpness_of
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.log_moments import Contrast, as_label
-from counterpoise.moments.weighed import Estimated, Place
+from counterpoise.moments.log_moments import Contrast, Segment, as_label
+from counterpoise.moments.weighed import Estimated
 from counterpoise.threads import threads
 
 CELLS = 20_000_000  # of the table of rows × scores
@@ -59,7 +59,7 @@ def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[
     corrected = []
     for reward, moments in zip(question.log.reward, by_reward, strict=True):
         about = lean.about(reward)
-        sample = _Sample.of(rows, about)
+        sample = _GoodSample.of(rows, about)
         center = float(sample.numbers[about.names.rewards[0]].mean())
         how = sample.by_refitting if refits else sample.by_scores
         covariances = {key: how(key, moments.moments[key].columns, center) for key in moments.moments}
@@ -75,7 +75,7 @@ def _fitted_model(question: Question) -> FittedPropensity:
 
 
 @dataclass(frozen=True)
-class _Sample:
+class _GoodSample:
     """Good rows of a sample: the question's numbers, the rows themselves, and which segment and cluster each belongs to."""
 
     question: Question
@@ -83,11 +83,11 @@ class _Sample:
     rows: pl.DataFrame
     is_logged: NDArray[np.bool_]
     is_free: NDArray[np.bool_]  # rows whose propensity is not at the floor, where no parameter moves it
-    segments: dict[Place, NDArray[np.bool_]]
+    segments: dict[Segment, NDArray[np.bool_]]
     cluster: NDArray[np.int64]  # numbered from 0
 
     @classmethod
-    def of(cls, rows: pl.DataFrame, question: Question) -> _Sample:
+    def of(cls, rows: pl.DataFrame, question: Question) -> _GoodSample:
         """What is in some completed rows."""
         step = _fitted_model(question)
         frame = prepare(rows, question, 0).with_row_index("place in the sample")
@@ -98,7 +98,7 @@ class _Sample:
         if step.column is not None:
             logged = rows.select(exactly(step.column)).to_series().cast(pl.Float64).fill_nan(None)
             is_logged = logged.is_not_null().to_numpy()
-        segments: dict[Place, NDArray[np.bool_]] = {None: np.ones(rows.height, dtype=bool)}
+        segments: dict[Segment, NDArray[np.bool_]] = {None: np.ones(rows.height, dtype=bool)}
         if question.segment:
             labels = good.select(question.names.segments)
             for label, part in labels.with_row_index("row").group_by(question.names.segments, maintain_order=True):
@@ -137,11 +137,11 @@ class _Sample:
             again = refit_propensities(step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate)
         return groups, np.where(self.is_logged, self.numbers[P], np.clip(again, step.floor, 1.0))
 
-    def by_refitting(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
+    def by_refitting(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Segment, Floats]:
         """Like `by_scores`, from the means without each group of rows."""
         groups, propensities = self.refits
         z, _ = self._columns(contrast, columns, center)
-        means: dict[Place, list[Floats]] = {place: [] for place in self.segments}
+        means: dict[Segment, list[Floats]] = {place: [] for place in self.segments}
         for group, p in enumerate(propensities):
             again, _ = replace(self, numbers={**self.numbers, P: p})._columns(contrast, columns, center)
             for place, inside in self.segments.items():
@@ -156,7 +156,7 @@ class _Sample:
                 covariances[place] = off.T @ off * (len(off) - 1) / len(off) * len(z)
         return covariances
 
-    def by_scores(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
+    def by_scores(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Segment, Floats]:
         """The covariances of the moments' columns and of what the fit takes from them, over the whole log and by segment."""
         z, g = self._columns(contrast, columns, center)
         covariances = {}

@@ -42,9 +42,9 @@ from counterpoise.models.estimators import (
 )
 from counterpoise.models.fits import Constant, Fit, Joint, PerAction, linear, stack, trees
 from counterpoise.moments import Floats
+from counterpoise.moments.moments import Reals
 from counterpoise.readers.policies import (
     ActionTable,
-    Reals,
     add_policies,
     check_probabilities,
     has_table,

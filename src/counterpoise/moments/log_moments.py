@@ -23,7 +23,8 @@ Label = tuple[Hashable, ...]  # one value per segment column; () where there are
 Segment = Label | None  # None is the whole log
 WHOLE = "(all)"
 
-Part = TypeVar("Part", Powers, Tail, Smoothed, "LogMoments")  # what a log has of every segment, or of every rung
+# what a log has of every segment, or of every rung
+MomentsPart = TypeVar("MomentsPart", Powers, Tail, Smoothed, "LogMoments")
 
 FORMAT = 2  # of their JSON; any other is refused
 LISTS = 2  # what sums of lists mean: 0.2 left the first unsaid, in which weights are 1 below the end of a list
@@ -177,7 +178,7 @@ class LogMoments:
         def stretch(stack: Moments) -> Moments:
             return Moments.concat([stack, Moments.empty(stack.columns, (1, *stack.shape[1:]))])[place]
 
-        def chosen(parts: Sequence[Part], nothing: Part) -> tuple[Part, ...]:
+        def chosen(parts: Sequence[MomentsPart], nothing: MomentsPart) -> tuple[MomentsPart, ...]:
             return tuple(parts[k] if k >= 0 else nothing for k in place)
 
         return replace(
@@ -406,7 +407,7 @@ def _sizes(log: LogMoments) -> tuple[object, ...]:
     return log.segments, next(iter(log.moments.values())).n.tolist()
 
 
-def _add_each(first: Sequence[Part], second: Sequence[Part]) -> tuple[Part, ...]:
+def _add_each(first: Sequence[MomentsPart], second: Sequence[MomentsPart]) -> tuple[MomentsPart, ...]:
     """The parts of every segment in two logs, added."""
     return tuple(map(add, first, second))
 

@@ -18,6 +18,7 @@ from counterpoise.moments import stored
 from counterpoise.moments.columns import CONTEXT, EXCESS, LENGTH, MODEL, REWARD, ROW, SQUARE, STEPS
 
 Floats = NDArray[np.float64]
+Reals = NDArray[np.float32 | np.float64]
 Stacked = float | Floats  # one number, or one for every member of a stack
 Truth = bool | np.bool_ | NDArray[np.bool_]  # the same of truth values
 Index = int | slice | EllipsisType | Sequence[int]  # along one of the leading axes of a stack
@@ -148,7 +149,11 @@ class Moments:
         """Several moments of the same columns as one stack with a new leading axis."""
         columns = parts[0].columns
         for part in parts[1:]:
-            _check_columns(columns, part.columns)
+            if part.columns != columns:
+                raise MomentsError(
+                    f"moments of different columns cannot be added: {', '.join(columns)} and {', '.join(part.columns)}.",
+                    do="Evaluate both logs with the same reward model and controls.",
+                )
         return cls(
             np.stack([np.asarray(part.n) for part in parts]),
             np.stack([part.mean for part in parts]),
@@ -402,14 +407,6 @@ def row_kinds() -> Any:
 
 
 _PARTS = ("n", "mean", "scatter", "center")
-
-
-def _check_columns(first: tuple[str, ...], second: tuple[str, ...]) -> None:
-    if first != second:
-        raise MomentsError(
-            f"moments of different columns cannot be added: {', '.join(first)} and {', '.join(second)}.",
-            do="Evaluate both logs with the same reward model and controls.",
-        )
 
 
 # -- Coefficients of control variates, fitted on the scatter -----------------------------------------------------------

@@ -34,7 +34,7 @@ EARLIER = (2, 3)  # which 0.2 and 0.3 wrote: 3 does not count its looks, and the
 APART = 31  # batches that can be replaced: a month of days
 NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is always kept apart
 
-Rewards = tuple[LogMoments, ...]  # the moments of some rows, one for each reward
+MomentsOfRewards = tuple[LogMoments, ...]  # the moments of some rows, one for each reward
 
 Summaries = Mapping[
     str, object
@@ -83,13 +83,13 @@ class State:
 
     question: dict[str, Any]
     batches: tuple[StoredBatch, ...]
-    older: Rewards  # None if all batches are kept apart
-    recent: tuple[Rewards, ...]
+    older: MomentsOfRewards  # None if all batches are kept apart
+    recent: tuple[MomentsOfRewards, ...]
     looks: int = 0  # how many answers there were while it grew
     format: int = FORMAT  # of the file that it was read from
 
     @cached_property
-    def moments(self) -> Rewards:
+    def moments(self) -> MomentsOfRewards:
         """The moments of all batches, one for each reward."""
         total = reduce(_sum, (*([self.older] if self.older else []), *self.recent))
         return tuple(replace(moments, looks=max(self.looks, 1)) for moments in total)
@@ -109,7 +109,7 @@ class State:
         """The index of the first batch whose moments are kept apart."""
         return len(self.batches) - len(self.recent)
 
-    def summarized(self, summarize: Callable[[Rewards], Summaries]) -> State:
+    def summarized(self, summarize: Callable[[MomentsOfRewards], Summaries]) -> State:
         """The state with summaries of every batch that is kept apart and has none, as those of 0.2 have none."""
         batches = list(self.batches)
         for k, moments in enumerate(self.recent, self.first_apart):
@@ -117,7 +117,7 @@ class State:
                 batches[k] = replace(batches[k], summaries=summarize(moments))
         return replace(self, batches=tuple(batches))
 
-    def added(self, batch: StoredBatch, moments: Rewards, instead_of: set[int]) -> State:
+    def added(self, batch: StoredBatch, moments: MomentsOfRewards, instead_of: set[int]) -> State:
         """The state with one more batch at its end, without those it replaces (`instead_of`), all of which are kept apart.
 
         Its answer is one more look, unless the number of rows stays the same (a batch was mended) or nobody gets the answer (`unseen`).
@@ -147,11 +147,11 @@ def unseen(more: bool) -> Iterator[None]:
         _shown.reset(token)
 
 
-def _sum(first: Rewards, second: Rewards) -> Rewards:
+def _sum(first: MomentsOfRewards, second: MomentsOfRewards) -> MomentsOfRewards:
     return tuple(map(add, first, second))
 
 
-def _size(moments: Rewards) -> int:
+def _size(moments: MomentsOfRewards) -> int:
     """How many numbers there are to store."""
     tails = sum(len(tail.weights) for log in moments for each in log.tails.values() for tail in each)
     return tails + sum(stack.mean.size + stack.scatter.size for log in moments for stack in log.moments.values())
@@ -292,12 +292,12 @@ def _from_plain(raw: object) -> State:
     return State(question, batches, older, recent, looks)
 
 
-def _to_plain(moments: Rewards) -> object:
+def _to_plain(moments: MomentsOfRewards) -> object:
     """The moments of one reward as they are, those of several in a list."""
     return moments[0].to_plain() if len(moments) == 1 else [log.to_plain() for log in moments]
 
 
-def _moments(raw: object, rewards: int, unsaid: Weighed) -> Rewards:
+def _moments(raw: object, rewards: int, unsaid: Weighed) -> MomentsOfRewards:
     each = [raw] if rewards == 1 else stored.items(raw, "the moments of several rewards")
     moments = tuple(LogMoments.from_plain(entry, unsaid=unsaid) for entry in each)
     if len(moments) != rewards or len({log.n + log.dropped for log in moments}) > 1:
@@ -365,7 +365,9 @@ def _read_question(raw: object) -> dict[str, Any]:
         _MAPPING: lambda value: (
             isinstance(value, dict) and all(type(entry) in (str, int, float) for entry in value.values())
         ),
-        "a list of pairs": lambda value: isinstance(value, list) and all(map(_is_pair, value)),
+        "a list of pairs": lambda value: (
+            isinstance(value, list) and all(_are_texts(pair) and len(pair) == 2 for pair in value)
+        ),
         "a number": lambda value: type(value) is int,
         "true or false": lambda value: isinstance(value, bool),
     }
@@ -388,10 +390,6 @@ def _read_question(raw: object) -> dict[str, Any]:
 
 def _are_texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
-
-
-def _is_pair(value: object) -> bool:
-    return _are_texts(value) and len(value) == 2
 
 
 @contextmanager

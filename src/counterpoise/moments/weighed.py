@@ -14,6 +14,7 @@ from counterpoise.moments.columns import ROW
 from counterpoise.moments.moments import Floats
 
 if TYPE_CHECKING:
+    from counterpoise.moments.log_moments import Segment
     from counterpoise.weights import Weight
 
 # -- `Weighed`: which weight moments were made with, as far as adding and judging them needs to know -------------------
@@ -111,8 +112,6 @@ def named_today(how: str) -> str:
 
 # -- `Estimated`: what it does to errors that propensities were estimated from the same rows ------------------------------
 
-Place = tuple[object, ...] | None  # a segment's label; None is the whole log
-
 
 @dataclass(frozen=True, eq=False)
 class Estimated:
@@ -132,9 +131,9 @@ class Estimated:
     rows: int  # that the model was drawn from
     of: int  # rows of the log
     center: float  # of the rewards in z
-    covariances: Mapping[tuple[str, str], Mapping[Place, Floats]] = field(default_factory=dict)  # empty if unknown
+    covariances: Mapping[tuple[str, str], Mapping[Segment, Floats]] = field(default_factory=dict)  # empty if unknown
 
-    def factor(self, contrast: tuple[str, str], place: Place, a: Floats) -> float:
+    def factor(self, contrast: tuple[str, str], place: Segment, a: Floats) -> float:
         """By how much the standard error of an estimate with these coefficients changes; 1 where that is not known."""
         covariance = self.covariances.get(contrast, {}).get(place)
         if covariance is None or not np.isfinite(a).all():
@@ -150,7 +149,7 @@ class Estimated:
         n, other = self.of + other.of, other.recenter(self.center)
         mine, theirs = self.of / max(n, 1), other.of / max(n, 1)
 
-        def added(first: Mapping[Place, Floats], second: Mapping[Place, Floats]) -> dict[Place, Floats]:
+        def added(first: Mapping[Segment, Floats], second: Mapping[Segment, Floats]) -> dict[Segment, Floats]:
             shared = {place: mine * first[place] + theirs * second[place] for place in first if place in second}
             return {**first, **second, **shared}
 

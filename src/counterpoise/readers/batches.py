@@ -27,7 +27,7 @@ from counterpoise.log.targets import ActionGroup
 from counterpoise.moments import state as states
 from counterpoise.moments.columns import CONTEXT
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.state import Rewards, State, StoredBatch, Summaries
+from counterpoise.moments.state import MomentsOfRewards, State, StoredBatch, Summaries
 from counterpoise.moments.weighed import Weighed
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
@@ -385,7 +385,9 @@ def start(
     return job
 
 
-def finish(job: Addition, today: Rewards, summarize: Callable[[Rewards], Summaries]) -> tuple[Rewards, Minimize]:
+def finish(
+    job: Addition, today: MomentsOfRewards, summarize: Callable[[MomentsOfRewards], Summaries]
+) -> tuple[MomentsOfRewards, Minimize]:
     """The stored moments with today's, one for each reward, and what is said of them; stored before they are returned, all or nothing.
 
     `summarize` makes the few numbers of a batch that the state keeps for good.
@@ -524,7 +526,7 @@ def _check_replaceable(job: Addition, state: State, k: int) -> None:
         )
 
 
-def _look_alike(job: Addition, state: State, outdated: set[int], today: Rewards) -> StoredBatch | None:
+def _look_alike(job: Addition, state: State, outdated: set[int], today: MomentsOfRewards) -> StoredBatch | None:
     """Another batch that seems to have the same rows, if there is one: a key says that rows are new, and may be wrong."""
     # one file may have all days, each of them a batch
     contents = set() if "'any day'" in str(job.question["where"]) else set(job.batch.files.values())

@@ -19,8 +19,7 @@ from counterpoise.log.kinds.lists import check_same_context, rows_by_list
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup, CrossFitted, Probabilities, Ranker, is_ranker
 from counterpoise.moments import Floats
-
-Reals = NDArray[np.float32 | np.float64]
+from counterpoise.moments.moments import Reals
 
 ROUNDED = 0.05  # above 1 may be the sum of probabilities that were rounded
 

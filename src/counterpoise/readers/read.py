@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.log import Log
-from counterpoise.log.parts import Frame, LogFields, Paths
+from counterpoise.log.parts import FrameLike, LogFields, Paths
 from counterpoise.readers import files, formats
 
 __all__ = ["eppo", "growthbook", "obp", "open_bandit", "router", "to_obp", "vowpal_wabbit"]
@@ -52,7 +52,7 @@ def open_bandit(folder: Paths, **parts: Unpack[LogFields]) -> Log:
     return _of_files(folder, "open-bandit", parts)
 
 
-def eppo(events: Frame | Paths, outcomes: Frame | Paths | None = None, **parts: Unpack[LogFields]) -> Log:
+def eppo(events: FrameLike | Paths, outcomes: FrameLike | Paths | None = None, **parts: Unpack[LogFields]) -> Log:
     """Eppo's bandit events, as its logger gets them: subject, action, actionProbability, and attributes of both.
 
     With `outcomes` (subject, a reward and, if subjects come back, a timestamp), every outcome belongs to the subject's last action
@@ -61,7 +61,9 @@ def eppo(events: Frame | Paths, outcomes: Frame | Paths | None = None, **parts: 
     return _of_table(events, outcomes, "eppo", parts)
 
 
-def growthbook(exposures: Frame | Paths, outcomes: Frame | Paths | None = None, **parts: Unpack[LogFields]) -> Log:
+def growthbook(
+    exposures: FrameLike | Paths, outcomes: FrameLike | Paths | None = None, **parts: Unpack[LogFields]
+) -> Log:
     """The exposures of a GrowthBook bandit: variation_id, variation_weights, a user's id, experiment_id and timestamp.
 
     The propensity is the weight of the variation. Of a user's exposures to an experiment the first counts: later ones repeat its
@@ -171,7 +173,9 @@ def _of_files(paths: Paths, kind: str, parts: Mapping[str, object]) -> Log:
     return log
 
 
-def _of_table(data: Frame | Paths, outcomes: Frame | Paths | None, kind: str, parts: Mapping[str, object]) -> Log:
+def _of_table(
+    data: FrameLike | Paths, outcomes: FrameLike | Paths | None, kind: str, parts: Mapping[str, object]
+) -> Log:
     """The log of a table of events, and of their outcomes if they are in another one."""
     if outcomes is None and files.is_paths(data):
         return _of_files(data, kind, parts)

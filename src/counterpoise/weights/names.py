@@ -7,8 +7,8 @@ from counterpoise.weights.biased import Clip, ExponentialSmoothing, Harmonic, Im
 from counterpoise.weights.lists import EPISODE_WEIGHTS, LIST_WEIGHTS
 from counterpoise.weights.weight import Weight
 
-Kind = type[Clip | Shrink | Switch | Harmonic | ExponentialSmoothing | ImplicitExploration]
-WEIGHTS: dict[str, Kind] = {
+WeightClass = type[Clip | Shrink | Switch | Harmonic | ExponentialSmoothing | ImplicitExploration]
+WEIGHTS: dict[str, WeightClass] = {
     "clip": Clip,
     "shrink": Shrink,
     "switch": Switch,
