@@ -41,7 +41,7 @@ from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.kinds import chance_kept, go_with, kinds_of
 from counterpoise.log.kinds.lists import CONDITIONAL
-from counterpoise.log.log import Log, as_log, column_names, logged_propensity
+from counterpoise.log.log import Log, as_log, logged_propensity
 from counterpoise.log.parts import (
     FITTING,
     PLACE,
@@ -49,6 +49,7 @@ from counterpoise.log.parts import (
     Columns,
     Data,
     LogFields,
+    column_names,
     is_minimized,
     sampling_among,
     takes_parts,

@@ -25,6 +25,7 @@ from counterpoise.log.parts import (
     OLD_NAMES,
     PARTS,
     PLACE,
+    Arrays,
     Bounds,
     Columns,
     Data,
@@ -37,29 +38,11 @@ from counterpoise.log.parts import (
     Ratio,
     Unlogged,
     by_name,
+    column_name,
+    column_names,
     known_parts,
     with_parts,
 )
-
-# -- Arrays given without a log, collected under the names of their parts ----------------------------------------------
-
-
-class Arrays(dict[str, object]):
-    """A mapping of arrays that grows as parts are passed; a name can be added only once."""
-
-    def put(self, name: str, value: object) -> str:
-        """Add one more array, and return the name of its column."""
-        if name in self:
-            raise OptionError(
-                f"two of the arrays are called {name!r}: give the target (or segment, or key) another name."
-            )
-        self[name] = value
-        return name
-
-    def copy(self) -> Arrays:
-        """Another mapping of the same arrays."""
-        return Arrays(self)
-
 
 MODEL = "model"  # as a propensity: not logged, so a model estimates it
 ESTIMATED = "counterpoise propensity"  # the column with what it estimates
@@ -410,38 +393,6 @@ def _check_known_before(log: Log) -> None:
                     f"`{part}=` names {name!r}, which is the {known[name]}.",
                     do="Name columns that were known before the choice.",
                 )
-
-
-def column_name(part: str, value: object, arrays: Arrays | None) -> str:
-    """The name of one column; an array joins the others under the name of its part."""
-    if arrays is None or (isinstance(value, str) and value in arrays):
-        if not isinstance(value, str):
-            raise OptionError(
-                f"`{part}=` must name a column of the log, found {type(value).__name__}. Without a log, pass arrays."
-            )
-        return value
-    if isinstance(value, str):
-        raise OptionError(
-            f"`{part}={value!r}` names a column, but there is no log: pass the log first, or the array itself."
-        )
-    return arrays.put(part, value)
-
-
-def column_names(part: str, value: object, arrays: Arrays | None) -> tuple[str, ...]:
-    """The names of one or several columns, or of one array, a mapping of names to arrays, or a list of arrays."""
-    if value is None or (isinstance(value, list | tuple) and not value):
-        return ()
-    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
-        return tuple(column_name(part, name, arrays) for name in value)
-    if arrays is None:
-        if isinstance(value, str):
-            return (value,)
-        raise OptionError(f"`{part}=` must be the name of a column or a list of names, found {type(value).__name__}.")
-    if isinstance(value, Mapping):
-        return tuple(arrays.put(str(name), column) for name, column in value.items())
-    if isinstance(value, list | tuple) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
-        return tuple(arrays.put(f"{part}_{k}", column) for k, column in enumerate(value))
-    return (column_name(part, value, arrays),)
 
 
 def _keep(part: str, value: object, arrays: Arrays | None) -> str:
