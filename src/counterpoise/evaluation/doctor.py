@@ -52,13 +52,13 @@ from counterpoise.log.parts import (
     column_names,
     is_minimized,
     sampling_among,
-    takes_parts,
     targets_among,
     usual,
 )
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Always, Chosen, Target, Targets
+from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.readers.files import collect
 from counterpoise.weights import list_weight
 
@@ -231,7 +231,7 @@ def doctor(
     targets, chosen = _targets(target)
     segments = column_names("segment", segment, None)
     whole = as_log(log, parts)
-    whole.need_only("doctor")
+    need_only(whole, "doctor")
     frame = rows_of(whole)
     schema = frame.collect_schema()
     names = schema.names()

@@ -17,11 +17,9 @@ import numpy as np
 from counterpoise.errors import ColumnError, OptionError, warn_of_old_name
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.baseline import How, as_baseline
-from counterpoise.log.kinds import check_kinds, check_parts, kinds_of
+from counterpoise.log.kinds import check_parts, known_parts
 from counterpoise.log.kinds.lists import CONDITIONAL, DCG
-from counterpoise.log.kinds.loggers import check_named_loggers
 from counterpoise.log.parts import (
-    LIMITS,
     OLD_NAMES,
     PARTS,
     PLACE,
@@ -40,7 +38,6 @@ from counterpoise.log.parts import (
     by_name,
     column_name,
     column_names,
-    known_parts,
     with_parts,
 )
 
@@ -214,29 +211,6 @@ class Log:
         for part in parts:
             if getattr(self, part) in (None, ()):
                 raise OptionError(f"{part} is missing: name its column with `{part}=`, or pass its array.")
-
-    def need_only(self, verb: str) -> None:
-        """Raise an error for the first part that a verb would have to ignore."""
-        limits = LIMITS[verb]
-        if limits.one_reward and len(self.reward) > 1:
-            raise OptionError(
-                f"{limits.what} is about one reward, and this log has {', '.join(map(repr, self.reward))}: ask for one at a time."
-            )
-        check_kinds(kinds_of(self), verb, who=limits.what, does=limits.does, loggers=len(self.loggers))
-        for part in filter(self.has, limits.parts):
-            if part == "minimize" and verb == "distribution":
-                raise OptionError(
-                    "the CVaR of a distribution is the mean of the lowest rewards, which are the best where less is better.",
-                    do=f"Leave out `minimize=`, and ask about `reward={f'-({self.reward[0]})'!r}`, whose lowest values are the worst."
-                    if self.reward and not self.is_arrays
-                    else "Leave out `minimize=`, and pass the rewards with the other sign.",
-                )
-            instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
-            raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
-        if self.max_segments is not None and not limits.has_segments:
-            raise OptionError(f"{limits.what} makes no segments: leave out `max_segments=`.")
-        if verb != "ab_test":  # which may have no propensities, and whose arms the shares are about
-            check_named_loggers(self)
 
     def __getstate__(self) -> dict[str, object]:
         # pickles lie around in files and queues: whoever opens one supplies the database's password
