@@ -50,8 +50,8 @@ from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.quantity import joint_width, over, stretched
-from counterpoise.log.log import Log, as_log, column_name
-from counterpoise.log.parts import Column, Data, LogFields, is_minimized
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Column, Data, LogFields, column_name, is_minimized
 from counterpoise.log.question import ask
 from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import Floats, LogMoments
