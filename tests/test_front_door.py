@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import counterpoise as cp
-from counterpoise.log.parts import LIMITS, PARTS
+from counterpoise.log.parts import PARTS
+from counterpoise.log.verbs import LIMITS
 
 TREE = ast.parse(Path(cp.__file__).read_text(encoding="utf-8"))
 

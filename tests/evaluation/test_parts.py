@@ -16,7 +16,8 @@ from sklearn.neighbors import KNeighborsRegressor
 import counterpoise as cp
 from counterpoise.display import as_text
 from counterpoise.errors import CounterpoiseError, OptionError
-from counterpoise.log.parts import LIMITS, LogFields
+from counterpoise.log.parts import LogFields
+from counterpoise.log.verbs import LIMITS
 
 pytestmark = pytest.mark.once
 

@@ -9,7 +9,8 @@ import counterpoise as cp
 from counterpoise.errors import OptionError
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.log.kinds import KINDS, check_kinds, go_with, kinds_of
-from counterpoise.log.parts import LIMITS, PARTS
+from counterpoise.log.parts import PARTS
+from counterpoise.log.verbs import LIMITS
 
 CONFLICTS = [(kind, what) for kind in KINDS for what in kind.conflicts]
 ASKERS = {"check_kinds", "go_with", "get"}

@@ -22,9 +22,10 @@ from counterpoise.errors import OptionError, verbatim
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import INTERVALS, strategy
 from counterpoise.log.log import MODEL, Log
-from counterpoise.log.parts import LIMITS, PARTS, USUAL, LogFields, guess
+from counterpoise.log.parts import PARTS, USUAL, LogFields, guess
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Always, Chosen, name_of
+from counterpoise.log.verbs import LIMITS
 from counterpoise.weights.lists import EPISODE_WEIGHTS, LIST_WEIGHTS
 from counterpoise.weights.names import WEIGHTS, weight_of
 

@@ -50,9 +50,10 @@ from counterpoise.evaluation.result import Comparison
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.quantity import joint_width, over, stretched
-from counterpoise.log.log import Log, as_log, column_name
-from counterpoise.log.parts import Column, Data, LogFields, is_minimized, takes_parts
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Column, Data, LogFields, column_name, is_minimized
 from counterpoise.log.question import ask
+from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.arms import names_of_arms, pair_of_arms
 from counterpoise.moments.log_moments import Label
@@ -393,7 +394,7 @@ def ab_test(
     """
     check_level(level)
     whole = as_log(log, parts)
-    whole.need_only("ab_test")
+    need_only(whole, "ab_test")
     whole = _with_arm(whole, arm)
     whole.need("reward")
     clustered = whole.cluster is not None

@@ -25,6 +25,7 @@ from counterpoise.log.log import MODEL, Log, check_minimized, check_own_names
 from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, NoWeight, Question, ask
 from counterpoise.log.targets import ActionGroup, Always, Targets, check_fitting
+from counterpoise.log.verbs import need_only
 from counterpoise.moments import LogMoments
 from counterpoise.moments.state import existing
 from counterpoise.weights import Weight, as_weight, list_weight
@@ -83,7 +84,7 @@ def question_of(
     smoothings: tuple[float, ...] = (),
 ) -> Question:
     """The question that a verb's arguments ask."""
-    log.need_only("evaluate")
+    need_only(log, "evaluate")
     if weight is not None or log.list_id is not None:
         weight = list_weight(weight, log)
     how, target = as_weight(weight, target)

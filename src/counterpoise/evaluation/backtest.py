@@ -35,9 +35,10 @@ from counterpoise.evaluation.result import Comparison
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.method import normal
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Data, LogFields, takes_parts
+from counterpoise.log.parts import Data, LogFields
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
+from counterpoise.log.verbs import need_only, takes_parts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -322,7 +323,7 @@ def backtest(
         else:
             against_whom = outcome.against or (LOGGING if against is None else against)
             own_log = as_log(data, parts)
-            own_log.need_only("backtest")
+            need_only(own_log, "backtest")
             chosen = outcome.target or target
             comparison = compare(
                 own_log, target=chosen, against=against_whom, interval=interval, level=level, progress=progress

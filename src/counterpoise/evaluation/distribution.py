@@ -43,9 +43,10 @@ from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.method import UNKNOWN, normal_quantile
 from counterpoise.log.log import Log, as_log, logged_propensity
-from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
+from counterpoise.log.parts import Columns, Data, LogFields
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
+from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.bins import Bins, Cut, is_below, shortfall, with_unweighted
 from counterpoise.moments.spread import Shape, tail_shapes, usual_ends
@@ -536,7 +537,7 @@ def distribution(
         )
     own_log = as_log(log, parts)
     own_log.need("reward")
-    own_log.need_only("distribution")
+    need_only(own_log, "distribution")
     if own_log.propensity is not None and logged_propensity(own_log) != own_log.propensity:
         raise OptionError(
             "a distribution takes propensities as logged: its errors would not include those of a propensity model.",

@@ -49,7 +49,7 @@ from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.kinds import chance_kept, go_with, kinds_of
 from counterpoise.log.kinds.lists import CONDITIONAL
-from counterpoise.log.log import Log, as_log, column_names, logged_propensity
+from counterpoise.log.log import Log, as_log, logged_propensity
 from counterpoise.log.parts import (
     FITTING,
     PLACE,
@@ -57,15 +57,16 @@ from counterpoise.log.parts import (
     Columns,
     Data,
     LogFields,
+    column_names,
     is_minimized,
     sampling_among,
-    takes_parts,
     targets_among,
     usual,
 )
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Always, Chosen, Target, Targets
+from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.readers.files import collect
 from counterpoise.weights import list_weight
 
@@ -238,7 +239,7 @@ def doctor(
     targets, chosen = _targets(target)
     segments = column_names("segment", segment, None)
     whole = as_log(log, parts)
-    whole.need_only("doctor")
+    need_only(whole, "doctor")
     frame = rows_of(whole)
     schema = frame.collect_schema()
     names = schema.names()

@@ -18,9 +18,10 @@ from counterpoise.evaluation.ranking import Ranking, ranking_of
 from counterpoise.evaluation.result import GAMMAS, Comparison, Result
 from counterpoise.intervals import Method, check_level
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
+from counterpoise.log.parts import Columns, Data, LogFields
 from counterpoise.log.question import LOGGING, Question
 from counterpoise.log.targets import Targets
+from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import LogMoments
 from counterpoise.weights import Weight
 
@@ -142,7 +143,7 @@ def compare(
     stored = Stored(state, batch, replace, version)
     log, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
     if whole is None:
-        log.need_only("compare")
+        need_only(log, "compare")
         method, other = options[0].method, LOGGING if against is None else against
         check_differences(method)
         wants_groups = method.needs_groups
@@ -188,7 +189,7 @@ def rank(
     if isinstance(log, Comparison):
         return ranking_of(log)
     if not isinstance(log, LogMoments):
-        as_log(log, parts).need_only("rank")
+        need_only(as_log(log, parts), "rank")
     return ranking_of(
         compare(log, target=target, against=against, weight=weight, interval=interval, level=level, **parts)
     )

@@ -39,9 +39,10 @@ from counterpoise.intervals import Anytime, Method, strategy
 from counterpoise.intervals.quantity import MOST_LEVERAGE, Quantity, variance_range
 from counterpoise.log.kinds import check_kinds, kinds_of
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Data, LogFields, takes_parts
+from counterpoise.log.parts import Data, LogFields
 from counterpoise.log.question import PROPENSITY
 from counterpoise.log.targets import Targets
+from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import LogMoments, Powers
 from counterpoise.moments.spread import ORDERS, carrying_rows, usual_ends, usual_rewards
 
@@ -233,7 +234,7 @@ def plan(
     _check(1.0 if share is not None else difference, power, actions)
     whole = None if isinstance(log, LogMoments) else as_log(log, parts)
     if whole is not None:
-        whole.need_only("plan")
+        need_only(whole, "plan")
         if actions is not None:
             check_kinds(kinds_of(whole), "exploration")
     is_looked_at = isinstance(log, LogMoments) and log.looks > 1

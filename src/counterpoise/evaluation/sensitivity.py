@@ -48,6 +48,7 @@ from counterpoise.intervals.quantity import Quantity
 from counterpoise.log.groups import with_groups
 from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question
+from counterpoise.log.verbs import need_only
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.bins import DIFFERENCE, OWN_VALUE, Bins, Cut, OddsBins, PairBins
 from counterpoise.weights import Importance
@@ -544,12 +545,12 @@ def of_question(
     bins = bin_sql(look.sql, thresholds_of(look.rewards))
     own = tuple((name, "") for name in question.target_names)
     binned = replace(question, weight=AllOdds(), contrasts=own, segment=(bins,), is_binned=True, smoothings=())
-    asked = read(binned, Stored(), progress)
-    (moments,) = asked.moments
-    if asked.question is not None:  # with its models fitted: the errors are those of the whole log
-        whole = replace(asked.question, weight=question.weight, segment=(), is_binned=False)
+    answer = read(binned, Stored(), progress)
+    (moments,) = answer.moments
+    if answer.question is not None:  # with its models fitted: the errors are those of the whole log
+        whole = replace(answer.question, weight=question.weight, segment=(), is_binned=False)
         (moments,) = with_errors(whole, (moments,))
-    caveats = missing_by_target(question, asked)
+    caveats = missing_by_target(question, answer)
     minimize = is_minimized(question.log.minimize, question.log.reward[0])
     return Sensitivity(moments, options, question.target_names, gammas, caveats=caveats, minimize=minimize)
 
@@ -562,7 +563,7 @@ def _options(question: Question, level: float) -> IntervalOptions:
 
 
 def check_plain(question: Question) -> None:
-    question.log.need_only("sensitivity")
+    need_only(question.log, "sensitivity")
     if not isinstance(question.weight, Importance):
         raise OptionError(
             f"sensitivity is about propensities, and so about the plain weight target / propensity; found {question.weight!r}."

@@ -229,7 +229,7 @@ def _caveats(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
     best = reading.best
     ordered = [best, *(change for change in reading.changes if change is not best)]
     # less the question that is a next step anyway
-    doubts = [(each, [one for one in each.verdict.caveats if one.code != WHICH_WAY]) for each in ordered]
+    doubts = [(each, [caveat for caveat in each.verdict.caveats if caveat.code != WHICH_WAY]) for each in ordered]
     doubts = [(change, caveats) for change, caveats in doubts if caveats]
     if not doubts:
         return

@@ -18,9 +18,10 @@ from counterpoise.engines.summarize import Answer, assemble, finished, labels_of
 from counterpoise.errors import CounterpoiseError, LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
+from counterpoise.log.parts import Columns, Data, LogFields
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Question
 from counterpoise.log.targets import Targets
+from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
 from counterpoise.readers.connections import tree_of
@@ -184,7 +185,7 @@ def _question(
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
     own_log = as_log(log, parts)
-    own_log.need_only("sql")
+    need_only(own_log, "sql")
     if own_log.has_estimated_propensities:
         raise OptionError(
             "a propensity model runs in Python, and a statement cannot fit it.", do="Evaluate the table itself."

@@ -57,8 +57,9 @@ from counterpoise.evaluation.summaries import (
 from counterpoise.intervals import Anytime, Evidence, check_level
 from counterpoise.intervals.quantity import Quantity
 from counterpoise.log.log import Log, check_minimized
-from counterpoise.log.parts import Columns, Data, LogFields, Minimize, is_minimized, takes_parts
+from counterpoise.log.parts import Columns, Data, LogFields, Minimize, is_minimized
 from counterpoise.log.targets import Targets
+from counterpoise.log.verbs import takes_parts
 from counterpoise.moments import Floats
 from counterpoise.moments.log_moments import segment_text
 from counterpoise.moments.state import MomentsOfRewards, State, Summaries, existing, is_state, partition_name, unseen

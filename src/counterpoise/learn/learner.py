@@ -49,7 +49,8 @@ from counterpoise.learn.policy import Contexts, Policy, Serves
 from counterpoise.learn.source import Inspection, RewardModels, Source, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, Trained, beside, copy_of, fold_policies, train
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Columns, Data, FrameLike, LogFields, takes_parts
+from counterpoise.log.parts import Columns, Data, FrameLike, LogFields
+from counterpoise.log.verbs import need_only, takes_parts
 
 # -- scikit-learn's contract, kept without scikit-learn ----------------------------------------------------------------
 
@@ -338,7 +339,7 @@ class PolicyLearner(Serves, ScikitLearn):
         """
         options = options_of(vars(self))
         whole = as_log(log, parts) if y is None else log_of(log, y, parts)
-        whole.need_only("PolicyLearner")
+        need_only(whole, "PolicyLearner")
         check_direction(whole)
         if options.negatives is not None and whole.candidates is not None:
             raise OptionError(

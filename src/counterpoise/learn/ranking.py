@@ -35,7 +35,8 @@ from counterpoise.learn.source import Inspection, Source, inspect
 from counterpoise.learn.steps import LoggedLists
 from counterpoise.learn.training import IMITATION, train
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Data, LogFields, takes_parts
+from counterpoise.log.parts import Data, LogFields
+from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.weights.lists import ListWeight, list_weight
 
 # Options that lists don't have, each with the value that leaves it off and, where that is not the advice, what to do instead.
@@ -156,7 +157,7 @@ class RankingLearner(PolicyLearner):
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
                 do="Pass `slate=`, `position=` and `propensity_of=`.",
             )
-        lists.need_only("RankingLearner")
+        need_only(lists, "RankingLearner")
         check_direction(lists)
         apart = Split(options.holdout, options.seed + 2**31)
         weight = list_weight(weight, lists)

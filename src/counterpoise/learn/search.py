@@ -28,7 +28,8 @@ from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.steps import Machine
 from counterpoise.learn.training import IMITATION
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Data, LogFields, takes_parts
+from counterpoise.log.parts import Data, LogFields
+from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.readers.progress import progress_line
 
 FALLBACKS = ("imitate", "warn", "raise")
@@ -265,7 +266,7 @@ class Search:
 
 def _open(log: Log, folds: int, seed: int) -> Opened:
     """The log, checked row by row, with rows of the same context in one fold: in memory, or a sample of files in memory."""
-    log.need_only("learn_policy")
+    need_only(log, "learn_policy")
     check_direction(log)
     known = known_actions(None, log)
     source, files = Source(log, None, known.classes, centers_rewards=True), None

@@ -435,8 +435,8 @@ class Source:
             }
         lost = [
             name
-            for name, one in narrow.items()
-            if not np.isfinite(one).all() or (name == names.propensity and one <= 0)
+            for name, column in narrow.items()
+            if not np.isfinite(column).all() or (name == names.propensity and column <= 0)
         ]
         largest = numbers[lost[0]][np.abs(numbers[lost[0]]).argmax()]
         raise LogError(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import narwhals as nw
 import polars as pl
@@ -15,8 +15,10 @@ import polars.selectors as cs
 
 from counterpoise.errors import ColumnError, OptionError, first_line
 from counterpoise.log.parts import usual
-from counterpoise.log.question import Question
 from counterpoise.log.targets import Always, argument_of
+
+if TYPE_CHECKING:
+    from counterpoise.log.question import Question
 
 PolarsFrame = TypeVar("PolarsFrame", pl.DataFrame, pl.LazyFrame)
 LazyRows = nw.LazyFrame[Any]  # rows that another library holds

@@ -17,14 +17,13 @@ import numpy as np
 from counterpoise.errors import ColumnError, OptionError, warn_of_old_name
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.baseline import How, as_baseline
-from counterpoise.log.kinds import check_kinds, check_parts, kinds_of
+from counterpoise.log.kinds import check_parts, known_parts
 from counterpoise.log.kinds.lists import CONDITIONAL, DCG
-from counterpoise.log.kinds.loggers import check_named_loggers
 from counterpoise.log.parts import (
-    LIMITS,
     OLD_NAMES,
     PARTS,
     PLACE,
+    Arrays,
     Columns,
     Data,
     Fittable,
@@ -37,29 +36,10 @@ from counterpoise.log.parts import (
     RewardBounds,
     Unlogged,
     by_name,
-    known_parts,
+    column_name,
+    column_names,
     with_parts,
 )
-
-# -- Arrays given without a log, collected under the names of their parts ----------------------------------------------
-
-
-class Arrays(dict[str, object]):
-    """A mapping of arrays that grows as parts are passed; a name can be added only once."""
-
-    def put(self, name: str, value: object) -> str:
-        """Add one more array, and return the name of its column."""
-        if name in self:
-            raise OptionError(
-                f"two of the arrays are called {name!r}: give the target (or segment, or key) another name."
-            )
-        self[name] = value
-        return name
-
-    def copy(self) -> Arrays:
-        """Another mapping of the same arrays."""
-        return Arrays(self)
-
 
 MODEL = "model"  # as a propensity: not logged, so a model estimates it
 ESTIMATED = "counterpoise propensity"  # the column with what it estimates
@@ -232,29 +212,6 @@ class Log:
             if getattr(self, part) in (None, ()):
                 raise OptionError(f"{part} is missing: name its column with `{part}=`, or pass its array.")
 
-    def need_only(self, verb: str) -> None:
-        """Raise an error for the first part that a verb would have to ignore."""
-        limits = LIMITS[verb]
-        if limits.one_reward and len(self.reward) > 1:
-            raise OptionError(
-                f"{limits.what} is about one reward, and this log has {', '.join(map(repr, self.reward))}: ask for one at a time."
-            )
-        check_kinds(kinds_of(self), verb, who=limits.what, does=limits.does, loggers=len(self.loggers))
-        for part in filter(self.has, limits.parts):
-            if part == "minimize" and verb == "distribution":
-                raise OptionError(
-                    "the CVaR of a distribution is the mean of the lowest rewards, which are the best where less is better.",
-                    do=f"Leave out `minimize=`, and ask about `reward={f'-({self.reward[0]})'!r}`, whose lowest values are the worst."
-                    if self.reward and not self.is_arrays
-                    else "Leave out `minimize=`, and pass the rewards with the other sign.",
-                )
-            instead = f"Name what rewards depend on with `{limits.instead}=`." if limits.instead else ""
-            raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
-        if self.max_segments is not None and not limits.has_segments:
-            raise OptionError(f"{limits.what} makes no segments: leave out `max_segments=`.")
-        if verb != "ab_test":  # which may have no propensities, and whose arms the shares are about
-            check_named_loggers(self)
-
     def __getstate__(self) -> dict[str, object]:
         # pickles lie around in files and queues: whoever opens one supplies the database's password
         is_address = isinstance(self.data, str) and not exists(self.data)  # files may have odd names
@@ -410,38 +367,6 @@ def _check_known_before(log: Log) -> None:
                     f"`{part}=` names {name!r}, which is the {known[name]}.",
                     do="Name columns that were known before the choice.",
                 )
-
-
-def column_name(part: str, value: object, arrays: Arrays | None) -> str:
-    """The name of one column; an array joins the others under the name of its part."""
-    if arrays is None or (isinstance(value, str) and value in arrays):
-        if not isinstance(value, str):
-            raise OptionError(
-                f"`{part}=` must name a column of the log, found {type(value).__name__}. Without a log, pass arrays."
-            )
-        return value
-    if isinstance(value, str):
-        raise OptionError(
-            f"`{part}={value!r}` names a column, but there is no log: pass the log first, or the array itself."
-        )
-    return arrays.put(part, value)
-
-
-def column_names(part: str, value: object, arrays: Arrays | None) -> tuple[str, ...]:
-    """The names of one or several columns, or of one array, a mapping of names to arrays, or a list of arrays."""
-    if value is None or (isinstance(value, list | tuple) and not value):
-        return ()
-    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
-        return tuple(column_name(part, name, arrays) for name in value)
-    if arrays is None:
-        if isinstance(value, str):
-            return (value,)
-        raise OptionError(f"`{part}=` must be the name of a column or a list of names, found {type(value).__name__}.")
-    if isinstance(value, Mapping):
-        return tuple(arrays.put(str(name), column) for name, column in value.items())
-    if isinstance(value, list | tuple) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
-        return tuple(arrays.put(f"{part}_{k}", column) for k, column in enumerate(value))
-    return (column_name(part, value, arrays),)
 
 
 def _keep(part: str, value: object, arrays: Arrays | None) -> str:

@@ -1,23 +1,21 @@
 """The parts of a log: the one list of them, with what each may be, what it means, and how it is read.
 
-Signatures, help, the reply to a misspelled argument, what a verb refuses and the options of the command line are all made from
+Signatures, help, the reply to a misspelled argument and the options of the command line are all made from
 it. That is why the annotations of this module are read while the program runs, and are not postponed.
 """
 
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, wraps
-from inspect import Parameter, cleandoc, signature
+from dataclasses import dataclass
+from functools import lru_cache
+from inspect import cleandoc
 from os import PathLike
-from typing import Annotated, Literal, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar
+from typing import Annotated, Literal, NoReturn, Protocol, TypedDict
 
 from numpy.typing import ArrayLike
 
-from counterpoise.errors import ColumnError, warn_of_old_name
-from counterpoise.log.kinds import KINDS, refused_parts
-from counterpoise.log.kinds.kind import RowKind
+from counterpoise.errors import ColumnError, OptionError, warn_of_old_name
 
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
@@ -321,19 +319,6 @@ LISTS, PREDICTIONS, FITTING = (
 MODELS = (*FITTING, *PREDICTIONS)
 
 
-def known_parts() -> dict[str, Part]:
-    """The parts of a log, and those of kinds of rows of one's own, each of which is a column."""
-    return _with_those_of(tuple(KINDS))
-
-
-@lru_cache
-def _with_those_of(kinds: tuple[RowKind, ...]) -> dict[str, Part]:
-    own = {
-        part: Part(f"a column of {type(kind).__name__}") for kind in kinds for part in kind.parts if part not in PARTS
-    }
-    return PARTS | own if own else PARTS
-
-
 # what an argument is called in other libraries, or in everyday language
 OTHER_WORDS = {
     "target": ("policy", "policies", "targets", "evaluation_policy", "new_policy"),
@@ -412,102 +397,56 @@ def by_name(
     return named
 
 
-# -- Verbs -------------------------------------------------------------------------------------------------------------
+# -- Arrays given without a log, collected under the names of their parts ----------------------------------------------
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The parts that a verb has no use for, and therefore refuses; `what` begins the sentence that says so."""
+class Arrays(dict[str, object]):
+    """A mapping of arrays that grows as parts are passed; a name can be added only once."""
 
-    what: str
-    parts: tuple[str, ...] = ()
-    does: str = "is estimated from weights and rewards alone"
-    one_reward: bool = True
-    instead: str = ""  # a part that does what the refused ones would
-    has_segments: bool = False
+    def put(self, name: str, value: object) -> str:
+        """Add one more array, and return the name of its column."""
+        if name in self:
+            raise OptionError(
+                f"two of the arrays are called {name!r}: give the target (or segment, or key) another name."
+            )
+        self[name] = value
+        return name
 
-    @property
-    def taken(self) -> list[str]:
-        """The parts that the verb uses, or could use."""
-        return [part for part in PARTS if part not in self.parts and (self.has_segments or part != "max_segments")]
-
-
-_CONTROLLED = ("control",), "takes no further control variates"
-_LEARNS = "learns from contexts, actions and rewards"
-_UNLEARNED = ("value_samples", "model_value", "baseline")
-
-# What a verb refuses, besides rows of the kinds that do not go with it: those say so themselves, in log/kinds/. Every part of a log is used
-# by a verb, refused by it, or unable to change its answer: `action`, `context` and `candidates` where no policy or model looks at them,
-# `key` where repeated rows are not counted, and for the doctor whatever says how to estimate. A test walks through all of them.
-_LIMITS = {
-    "evaluate": Limits("evaluate", one_reward=False, has_segments=True),
-    "compare": Limits("compare", *_CONTROLLED, one_reward=False, instead="baseline", has_segments=True),
-    "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
-    "plan": Limits("plan", ("control",), "takes neither ratios nor further control variates", instead="baseline"),
-    "backtest": Limits(
-        "backtest", ("control", "cross_fit"), "takes neither ratios nor further control variates", instead="baseline"
-    ),
-    "doctor": Limits("doctor", TRAINED, "is about the log alone", one_reward=False),
-    "ab_test": Limits(
-        "ab_test",
-        (*MODELS, *TRAINED, "control"),
-        "compares the mean rewards of arms, row by row",
-        instead="baseline",
-    ),
-    "distribution": Limits(
-        "a distribution", (*MODELS, *TRAINED, "control", "baseline", "minimize")
-    ),
-    "sensitivity": Limits(
-        "sensitivity", (*MODELS, *TRAINED, "control", "baseline"), "is about weights and rewards alone"
-    ),
-    "sql": Limits(
-        "sql",
-        (
-            *(*FITTING, *TRAINED, "baseline", "key", "query", "external_access", "timeout", "format"),
-            *("reward_bounds", "minimize"),
-        ),
-        "writes one statement about a table, and looks at no row",
-    ),
-    # learning says in its own words that it is about one reward
-    "learn_policy": Limits("learn_policy", (*TRAINED, *_UNLEARNED), _LEARNS, one_reward=False),
-    "PolicyLearner": Limits("PolicyLearner", (*TRAINED, *_UNLEARNED), _LEARNS, one_reward=False),
-    "RankingLearner": Limits(
-        "RankingLearner",
-        (*TRAINED, "candidates", *MODELS, "baseline"),
-        "learns from lists and their rewards alone",
-        one_reward=False,
-    ),
-}  # fmt: skip
-LIMITS = {verb: replace(limits, parts=(*limits.parts, *refused_parts(verb))) for verb, limits in _LIMITS.items()}
-
-P = ParamSpec("P")
-R = TypeVar("R")
+    def copy(self) -> "Arrays":
+        """Another mapping of the same arrays."""
+        return Arrays(self)
 
 
-def takes_parts(verb: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Add the parts of a log that a verb takes to a function's signature and help, and suggest a name for misspelled arguments."""
+def column_name(part: str, value: object, arrays: Arrays | None) -> str:
+    """The name of one column; an array joins the others under the name of its part."""
+    if arrays is None or (isinstance(value, str) and value in arrays):
+        if not isinstance(value, str):
+            raise OptionError(
+                f"`{part}=` must name a column of the log, found {type(value).__name__}. Without a log, pass arrays."
+            )
+        return value
+    if isinstance(value, str):
+        raise OptionError(
+            f"`{part}={value!r}` names a column, but there is no log: pass the log first, or the array itself."
+        )
+    return arrays.put(part, value)
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        plain = signature(function)
-        own = {name: option for name, option in plain.parameters.items() if option.kind is not Parameter.VAR_KEYWORD}
-        parts = [part for part in LIMITS[verb].taken if part not in own]
-        known, taken = dict.fromkeys([*own, *PARTS]), [*own, *LIMITS[verb].taken]
 
-        @wraps(function)
-        def run(*values: P.args, **arguments: P.kwargs) -> R:
-            if not arguments.keys() <= known.keys():
-                own_kinds = known_parts().keys() - PARTS.keys()
-                named = by_name(function.__name__, arguments, {*known, *own_kinds}, [*taken, *own_kinds])
-                arguments.clear()
-                arguments.update(named)
-            return function(*values, **arguments)
-
-        further = [Parameter(part, Parameter.KEYWORD_ONLY, default=None) for part in parts]
-        run.__dict__["__signature__"] = plain.replace(parameters=[*own.values(), *further])
-        run.__doc__ = with_parts(function.__doc__, parts)
-        return run
-
-    return decorate
+def column_names(part: str, value: object, arrays: Arrays | None) -> tuple[str, ...]:
+    """The names of one or several columns, or of one array, a mapping of names to arrays, or a list of arrays."""
+    if value is None or (isinstance(value, list | tuple) and not value):
+        return ()
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return tuple(column_name(part, name, arrays) for name in value)
+    if arrays is None:
+        if isinstance(value, str):
+            return (value,)
+        raise OptionError(f"`{part}=` must be the name of a column or a list of names, found {type(value).__name__}.")
+    if isinstance(value, Mapping):
+        return tuple(arrays.put(str(name), column) for name, column in value.items())
+    if isinstance(value, list | tuple) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
+        return tuple(arrays.put(f"{part}_{k}", column) for k, column in enumerate(value))
+    return (column_name(part, value, arrays),)
 
 
 def with_parts(docstring: str | None, parts: Collection[str]) -> str:

@@ -13,8 +13,7 @@ from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.kinds import KINDS, kinds_of
 from counterpoise.log.kinds.kind import NumberColumn, RowKind
 from counterpoise.log.kinds.lists import Lists
-from counterpoise.log.log import Arrays, Log, column_names
-from counterpoise.log.parts import MODELS, TRAINED, Columns, is_minimized
+from counterpoise.log.parts import MODELS, TRAINED, Arrays, Columns, column_names, is_minimized
 from counterpoise.log.targets import (
     CHOSEN,
     LISTED,
@@ -31,6 +30,8 @@ from counterpoise.moments.log_moments import Contrast
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from counterpoise.log.log import Log
 
 # -- The names of columns inside a query, which are made here and taken apart nowhere ----------------------------------
 

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from typing import Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
-from counterpoise.log.log import Arrays, Log, column_names
+from counterpoise.log.parts import Arrays, column_names
+
+if TYPE_CHECKING:
+    from counterpoise.log.log import Log
 
 # -- `ActionGroup`: a target whose choice is looked at by groups of actions only, such as the category of an item ------
 
@@ -264,6 +267,7 @@ class Target:
 def targets_of(sources: object, log: Log, arrays: Arrays | None = None) -> tuple[Target, ...]:
     """The targets of a verb, given as one, a list, or a mapping of names to targets.
 
+    >>> from counterpoise import Log
     >>> [target.name for target in targets_of({"new": "pi_new / 2", "greedy": Chosen("item")}, Log({}, action="a"))]
     ['new', 'greedy']
     """

@@ -75,7 +75,7 @@ NAMES = 60  # characters of a name in a sentence
 
 def phrase(*parts: object) -> Safe:
     """A sentence or its parts, with names set apart, and cut as they are in print."""
-    flat = (one for part in parts for one in (part.parts if isinstance(part, Phrase) else [part]))
+    flat = (piece for part in parts for piece in (part.parts if isinstance(part, Phrase) else [part]))
     return join(name_of(part.value, NAMES) if isinstance(part, Name) else part for part in flat)
 
 

@@ -177,14 +177,16 @@ def _reproduce(reading: Reading, command: str | None) -> Safe:
         said = {name: say(answer) for name, answer in result.by_reward.items()}
         if len(set(said.values())) == 1:
             return text(next(iter(said.values())))
-        return join(join([", " if k else "", name_of(name), ": ", one]) for k, (name, one) in enumerate(said.items()))
+        return join(
+            join([", " if k else "", name_of(name), ": ", words]) for k, (name, words) in enumerate(said.items())
+        )
 
-    asked: dict[str, str | None] = {}
+    columns: dict[str, str | None] = {}
     if question is not None:  # which the result still knows
         own = question.log
         is_logged = question.propensity_model is None
         propensity = question.propensity_named if is_logged else f"a model of {', '.join(own.context)}"
-        asked = {
+        columns = {
             "Reward": ", ".join(own.reward),
             "Propensity": propensity,
             "Condition": own.where,
@@ -201,7 +203,7 @@ def _reproduce(reading: Reading, command: str | None) -> Safe:
         (term("dropped", unit=reading.unit), each(lambda answer: f"{answer.dropped_rows:,}")),
         ("Targets", join([*named, f" and {more:,} more" if more > 0 else ""])),
         *([("Before sampling", f"{result.rows_before:,}")] if result.rows_before is not None else []),
-        *((part, el("code", name_of(column, 500))) for part, column in asked.items() if column is not None),
+        *((part, el("code", name_of(column, 500))) for part, column in columns.items() if column is not None),
         *([] if log.weight.mean_is_one else [("Weights", el("code", name_of(log.weight)))]),
         ("Segments by", name_of(" / ".join(log.segment_columns)) if log.segment_columns else "none"),
         (term("cluster"), name_of(log.cluster) if log.cluster else f"none: {reading.unit}s are treated as independent"),

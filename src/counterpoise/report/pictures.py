@@ -104,9 +104,11 @@ def over_time(result: Result, target: str | None = None, *, ax: Axes | None = No
     result[name, reading.primary]  # raises for a target that is not there
     changes = reading.segments(name)
     if not changes or not all(DATE.fullmatch(change.where) for change in changes):
-        found = f"those of this result are {shortened(changes[0].where, 40)!r} and others" if changes else "it has none"
+        others = (
+            f"those of this result are {shortened(changes[0].where, 40)!r} and others" if changes else "it has none"
+        )
         raise OptionError(
-            f"a plot over time needs segments that are dates, such as 2026-03-01; {found}.",
+            f"a plot over time needs segments that are dates, such as 2026-03-01; {others}.",
             do="Evaluate the log with `segment=` and a column of days.",
         )
     kinds = ("relative", "lift", "value")

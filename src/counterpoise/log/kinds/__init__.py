@@ -6,6 +6,7 @@ A log may be of several kinds, such as sampled ratios. Its moments are reduced t
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -18,6 +19,7 @@ from counterpoise.log.kinds.lists import ListRows
 from counterpoise.log.kinds.loggers import OfLoggers
 from counterpoise.log.kinds.ratio import RatioOfSums
 from counterpoise.log.kinds.sampled import Sampled
+from counterpoise.log.parts import PARTS, Part
 from counterpoise.moments.moments import Floats, Moments
 
 KINDS: list[RowKind] = [OfLoggers(), ListRows(), Episodes(), RatioOfSums(), Labeled(), Sampled()]
@@ -122,3 +124,16 @@ def go_with(kinds: Sequence[RowKind], what: str) -> bool:
 def refused_parts(verb: str) -> list[str]:
     """The parts that say that rows are of a kind with which a verb does not go."""
     return [part for kind in KINDS if verb in kind.conflicts for part in kind.parts]
+
+
+def known_parts() -> dict[str, Part]:
+    """The parts of a log, and those of kinds of rows of one's own, each of which is a column."""
+    return _with_those_of(tuple(KINDS))
+
+
+@lru_cache
+def _with_those_of(kinds: tuple[RowKind, ...]) -> dict[str, Part]:
+    own = {
+        part: Part(f"a column of {type(kind).__name__}") for kind in kinds for part in kind.parts if part not in PARTS
+    }
+    return PARTS | own if own else PARTS

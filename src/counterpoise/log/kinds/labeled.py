@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
-from counterpoise.log.kinds.episodes import Episodes
 from counterpoise.log.kinds.kind import (
     CHANCE,
     NUMBER,
@@ -24,7 +23,6 @@ from counterpoise.log.kinds.kind import (
     ShorterRows,
     Term,
 )
-from counterpoise.log.kinds.lists import ListRows
 from counterpoise.moments.columns import ROW
 from counterpoise.moments.moments import Floats, Moments, least_squares
 
@@ -84,7 +82,9 @@ class Labeled(RowKind):
     conflicts: ClassVar[Mapping[str, Conflict]] = {
         **dict.fromkeys(
             (
-                *("per", "keep", "rows_before", *ListRows.parts, *Episodes.parts),
+                *("per", "keep", "rows_before"),
+                *("slate", "position", "propensity_of", "discount"),
+                *("episode", "step", "discount_factor", "done"),
                 *("model", "items", "value_samples", "model_reward", "model_value"),
             ),
             Conflict("`{part}=` does not work with `proxy=` yet: leave one of them out."),
