@@ -12,7 +12,7 @@ from counterpoise.log.kinds import KINDS, check_kinds, go_with, kinds_of
 from counterpoise.log.parts import LIMITS, PARTS
 
 CONFLICTS = [(kind, what) for kind in KINDS for what in kind.conflicts]
-ASKERS = {"check_kinds", "go_with", "get"}
+ASKERS = {"check_kinds", "check_rows", "go_with", "get"}
 
 
 def asked():

@@ -500,19 +500,19 @@ def lists_as_rows(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
         lists = find_lists(looked_at.lazy(), looked_at.schema, ())
         if lists is None or lists.list is None:
             continue
-        if not lists.are_episodes:
+        if lists.shows_several:
             fall, error, steps = fall_of(frame.lazy(), lists.position, str(log.propensity))
             stands_alone = meaning_of(fall, error, steps) == MARGINAL
             if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
                 continue  # rows can stand on their own if the propensity is the chance of the position, whatever is above
-        yield about_lists(lists.position, of, lists.lists, frame.height, are_episodes=lists.are_episodes)
+        yield about_lists(lists, frame.height)
         return
 
 
 def propensity_meaning(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether the propensities of lists mean what they are said to mean: the doctor's check, on the first rows."""
     question, lists, log = sample.question, sample.question.lists, sample.question.log
-    if lists is None or lists.is_of_episodes or question.is_binned or question.propensity_model is not None:
+    if lists is None or not lists.shows_several or question.is_binned or question.propensity_model is not None:
         return
     item = log.action or usual("action", sample.columns)
     frame = sample.first(FIRST, [] if item is None else [item]).lazy()

@@ -17,7 +17,7 @@ import numpy as np
 from counterpoise.errors import ColumnError, OptionError, warn_of_old_name
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.baseline import How, as_baseline
-from counterpoise.log.kinds import check_kinds, check_parts, kinds_of
+from counterpoise.log.kinds import check_parts, check_rows
 from counterpoise.log.kinds.lists import CONDITIONAL, DCG
 from counterpoise.log.kinds.loggers import check_named_loggers
 from counterpoise.log.parts import (
@@ -191,6 +191,10 @@ class Log:
         made._fill(data, kept | dict(changed))
         return made
 
+    def without_propensities(self) -> Self:
+        """The same log without what the probabilities of its actions were, and whose."""
+        return self.without("propensity", "logger", "shares")
+
     @property
     def loggers(self) -> Mapping[str, str]:
         """The columns of the propensities of several loggers, by their names; none, if one policy wrote the log."""
@@ -210,6 +214,11 @@ class Log:
     def list_id(self) -> str | None:
         """The column that says which rows belong together, as a list or as an episode; None where rows stand on their own."""
         return self.slate if self.episode is None else self.episode
+
+    @property
+    def shows_several(self) -> bool:
+        """Whether the rows that belong together are shown at once; an episode takes one action after the other."""
+        return self.episode is None
 
     @property
     def list_place(self) -> str | None:
@@ -239,7 +248,7 @@ class Log:
             raise OptionError(
                 f"{limits.what} is about one reward, and this log has {', '.join(map(repr, self.reward))}: ask for one at a time."
             )
-        check_kinds(kinds_of(self), verb, who=limits.what, does=limits.does, loggers=len(self.loggers))
+        check_rows(self, verb, who=limits.what, does=limits.does)
         for part in filter(self.has, limits.parts):
             if part == "minimize" and verb == "distribution":
                 raise OptionError(
