@@ -521,7 +521,7 @@ def propensity_meaning(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]
     if meaning in (None, lists.propensity_of):
         return
     # if items may be shown twice, the number to choose from does not fall
-    if meaning == MARGINAL and (item is None or not shows_once(frame, lists.slate, item)):
+    if meaning == MARGINAL and (item is None or not shows_once(frame, str(log.list_id), item)):
         return
     what = "it should fall by one with each" if lists.propensity_of == CONDITIONAL else "it should not fall"
     text = (

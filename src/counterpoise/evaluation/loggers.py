@@ -170,7 +170,9 @@ def by_logger(question: Question) -> Question:
 
 
 def over_loggers(whole: RewardMoments) -> RewardMoments:
-    """Moments by logger and their question, added up over the loggers that wrote the log."""
+    """Moments by logger and their question, added up over the loggers that wrote the log; those of one policy are what they were."""
+    if not whole.is_by_logger:
+        return whole
     question = whole.question
     merged = None if question is None else replace(question, segment=question.segment[:-1])
     return replace(whole, moments=tuple(map(_without_loggers, whole.moments)), question=merged)
