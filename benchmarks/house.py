@@ -58,14 +58,15 @@ LIMITS = {
     "files of PolicyLearner.fit": 58,
     "files of learn_policy": 61,
 }
-# What a kind of row calls its own: parts of a log, columns inside a query and columns of moments.
+# What a kind of row calls its own: parts of a log, columns inside a query and columns of moments, in the forms in which code and
+# messages name them. A duplicate that polars keeps, the calibration's `observed` and "the logger", the user's code, are of no kind.
 KINDS = {
-    "keep=": r"\bkeep\b|\bKEEP\b|\bINVERSE\b|\bCOUNTS\b|\bcounts_of\b|\brows_before\b",
+    "keep=": r"\.keep\b|[`'\"]keep[='\"]|\bkeep : |\bKEEP\b|\bINVERSE\b|\bCOUNTS\b|\bcounts_of\b|rows_before|kinds\.sampled",
     "rankings": r"\bslate\b|\bSLATE\b|is_of_lists|makes_lists|ListWeight|\bLists\b",
     "episodes": r"episode",
-    "proxy=": r"\bproxy\b|\bPROXY\b|LABELED|\bLABEL\b|\bOBSERVED\b|\.observed\b|label_propensity|LABEL_PROPENSITY",
-    "per=": r"\.per\b|`per=|\bPER\b|WEIGHTED_PER|\bRIVAL\b|DIVISOR",
-    "loggers": r"logger",
+    "proxy=": r"\bproxy\b|\bPROXY\b|log\.observed\b|label_propensity|LABEL_PROPENSITY|kinds\.labeled",
+    "per=": r"\.per\b|`per=|\bPER\b|WEIGHTED_PER|\bRIVAL\b|\bDIVISOR\b|kinds\.ratio",
+    "loggers": r"(?<!the )logger",
 }
 AT_HOME = ("log/kinds/", "log/parts.py", "cli/", "report/")  # where a kind may be known
 Function = ast.FunctionDef | ast.AsyncFunctionDef

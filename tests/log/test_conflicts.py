@@ -13,7 +13,7 @@ from counterpoise.log.parts import PARTS
 from counterpoise.log.verbs import LIMITS
 
 CONFLICTS = [(kind, what) for kind in KINDS for what in kind.conflicts]
-ASKERS = {"check_kinds", "go_with", "get"}
+ASKERS = {"check_kinds", "check_rows", "go_with", "get"}
 
 
 def asked():

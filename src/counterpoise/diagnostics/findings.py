@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from counterpoise.diagnostics.seeming import SeemingLists
 from counterpoise.diagnostics.verdict import CHECK_PROPENSITIES, COUNTED, MISREAD, SURE, UNNAMED, Caveat
 from counterpoise.display import shortened
 from counterpoise.errors import verbatim
@@ -38,16 +39,19 @@ _EPISODES = (
 )
 
 
-def about_lists(position: str, of: str | None, lists: int, rows: int, *, are_episodes: bool) -> Caveat:
+def about_lists(seeming: SeemingLists, rows: int) -> Caveat:
     """What to do about rows that look like the slots of lists, or the steps of episodes; a note where no column tells those apart."""
     unit, place, parts, right = (
-        ("episode", "a step of episodes", "steps", _EPISODES) if are_episodes else ("list", "a position in a list", "slots", _LISTS)
-    )  # fmt: skip
+        ("list", "a position in a list", "slots", _LISTS)
+        if seeming.shows_several
+        else ("episode", "a step of episodes", "steps", _EPISODES)
+    )
+    position, of = seeming.position, seeming.list
     if of is None:
         text = f"{position!r} looks like {place}, but no column says which rows belong to the same {unit}. {right}"
         return Caveat("lists-as-rows", text, unusual_severity="note")
-    text = f"{position!r} numbers the rows of each {of!r}, so they look like the {parts} of {lists:,} {unit}s. {right}"
-    return Caveat("lists-as-rows", text, {"lists": float(lists), "rows": rows})
+    text = f"{position!r} numbers the rows of each {of!r}, so they look like the {parts} of {seeming.lists:,} {unit}s. {right}"
+    return Caveat("lists-as-rows", text, {"lists": float(seeming.lists), "rows": rows})
 
 
 def meaning_of(fall: float, error: float, steps: int) -> str | None:

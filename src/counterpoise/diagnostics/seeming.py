@@ -36,10 +36,10 @@ class SeemingLists:
     lists: int = 0
 
     @property
-    def are_episodes(self) -> bool:
-        """Whether their names say that rows are the steps of episodes."""
+    def shows_several(self) -> bool:
+        """Whether several items are shown at once, unless their names say that rows are the steps of episodes."""
         is_episode = self.list is not None and _EPISODE.fullmatch(_plain(self.list)) is not None
-        return says_step(self.position) and (is_episode or self.list is None)
+        return not says_step(self.position) or not (is_episode or self.list is None)
 
 
 def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | None]) -> SeemingLists | None:

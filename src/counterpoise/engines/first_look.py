@@ -132,7 +132,7 @@ def quoting(log: Log) -> Callable[[str], str]:
     """
     if log.data is None or (isinstance(log.data, str) and not log.data):  # a statement for a log elsewhere
         return lambda text: text if text.isidentifier() else f"({text})"
-    names = engine_of(log).quoted_columns(log.but(propensity=None, logger=None, shares=None))
+    names = engine_of(log).quoted_columns(log.without_propensities())
     # behind a comment, a bracket would be part of it
     return lambda text: names.get(text) or (f"({text}\n)" if "--" in text else f"({text})")
 

@@ -401,7 +401,7 @@ def ab_test(
     (options,) = options_of(interval, level, whole.reward, is_clustered=clustered, reward_bounds=whole.reward_bounds)
     column = str(whole.logger)
     groups = groups_of(whole, wanted=options.method.needs_groups)
-    plain = whole.but(propensity=None, logger=None, shares=None)
+    plain = whole.without_propensities()
     (moments,) = by_value(plain, column, groups=groups, features=features_of(plain, Own()))
     labels = _labels(moments, column, whole.drop_bad_rows)
     rival = next(iter(labels)) if against is None else str(against)

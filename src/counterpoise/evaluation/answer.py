@@ -29,8 +29,7 @@ from counterpoise.evaluation.ladder import Climbed, climb
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
 from counterpoise.evaluation.view import View
-from counterpoise.log.kinds import stands_for
-from counterpoise.log.kinds.sampled import sampling_error
+from counterpoise.log.kinds import kinds_in
 from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Contrast, LogMoments, Segment
@@ -185,15 +184,9 @@ class Judgment:
     @cached_property
     def miscount(self) -> list[Caveat]:
         """Whether sampled rows add up to as many as there were, if that is known."""
-        view, before = self.views[self.contrasts[0]], self.log.rows_before
-        if before is None:
-            return []
-        rows = view.together[0]
-        error = float(sampling_error(rows))
-        if view.is_clustered:
-            sizes = view.groups.n[0] * stands_for(view.groups)[0]
-            error = math.sqrt(len(sizes) * float(np.var(sizes, ddof=1)))
-        return list(miscounted(float(rows.n * stands_for(rows)), error, before))
+        view = self.views[self.contrasts[0]]
+        totals = (kind.total(view) for kind in kinds_in(view.together.columns))
+        return [caveat for total in totals if total is not None for caveat in miscounted(*total)]
 
     @cached_property
     def doubts(self) -> dict[str, tuple[Mapping[Segment, list[Caveat]], ...]]:

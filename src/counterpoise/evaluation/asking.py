@@ -20,7 +20,7 @@ from counterpoise.errors import ColumnError, CounterpoiseError, LogError, Option
 from counterpoise.evaluation.checks import RewardMoments, explanation_of
 from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.baseline import Feature
-from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.kinds import check_rows
 from counterpoise.log.log import MODEL, Log, check_minimized, check_own_names
 from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, NoWeight, Question, ask
@@ -89,7 +89,7 @@ def question_of(
         weight = list_weight(weight, log)
     how, target = as_weight(weight, target)
     if isinstance(log.propensity, Mapping):
-        check_kinds(kinds_of(log), "a log of several policies")
+        check_rows(log, "a log of several policies")
         log, how = balanced(log, how)
     is_estimated = isinstance(log.propensity, Unlogged) or log.propensity == MODEL
     if is_estimated:

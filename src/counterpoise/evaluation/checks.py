@@ -500,19 +500,19 @@ def lists_as_rows(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
         lists = find_lists(looked_at.lazy(), looked_at.schema, ())
         if lists is None or lists.list is None:
             continue
-        if not lists.are_episodes:
+        if lists.shows_several:
             fall, error, steps = fall_of(frame.lazy(), lists.position, str(log.propensity))
             stands_alone = meaning_of(fall, error, steps) == MARGINAL
             if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
                 continue  # rows can stand on their own if the propensity is the chance of the position, whatever is above
-        yield about_lists(lists.position, of, lists.lists, frame.height, are_episodes=lists.are_episodes)
+        yield about_lists(lists, frame.height)
         return
 
 
 def propensity_meaning(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether the propensities of lists mean what they are said to mean: the doctor's check, on the first rows."""
     question, lists, log = sample.question, sample.question.lists, sample.question.log
-    if lists is None or lists.is_of_episodes or question.is_binned or question.propensity_model is not None:
+    if lists is None or not lists.shows_several or question.is_binned or question.propensity_model is not None:
         return
     item = log.action or usual("action", sample.columns)
     frame = sample.first(FIRST, [] if item is None else [item]).lazy()
@@ -521,7 +521,7 @@ def propensity_meaning(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]
     if meaning in (None, lists.propensity_of):
         return
     # if items may be shown twice, the number to choose from does not fall
-    if meaning == MARGINAL and (item is None or not shows_once(frame, lists.slate, item)):
+    if meaning == MARGINAL and (item is None or not shows_once(frame, str(log.list_id), item)):
         return
     what = "it should fall by one with each" if lists.propensity_of == CONDITIONAL else "it should not fall"
     text = (

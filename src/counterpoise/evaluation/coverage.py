@@ -16,7 +16,7 @@ from counterpoise.errors import OptionError
 from counterpoise.evaluation.estimates import IntervalOptions, estimates
 from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.view import View
-from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.kinds import check_rows
 from counterpoise.log.question import LOGGING, part_of
 from counterpoise.moments import Floats
 from counterpoise.moments.spread import below
@@ -175,7 +175,7 @@ def _check_rows(result: Result) -> None:
             "a check of coverage draws rows again, and this result has none left: it was made from stored moments, or unpickled.",
             do="Evaluate the log itself.",
         )
-    check_kinds(kinds_of(result.question.log), "a check of coverage")
+    check_rows(result.question.log, "a check of coverage")
     if result.earlier_rows:
         raise OptionError(
             f"a check of coverage draws rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which "

@@ -627,7 +627,7 @@ def broken_rules(patient: Patient) -> Iterator[Caveat]:
 def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
     """Whether rows are the positions of lists, which of those are broken (unless already reported), and what propensities mean."""
     log, sample = patient.log, patient.sample
-    are_episodes = log.episode is not None
+    shows_several = log.shows_several
     if log.list_id in patient.schema and log.list_place in patient.schema:
         position, of = str(log.list_place), log.list_id
     else:
@@ -635,9 +635,8 @@ def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
         lists = find_lists(sample, patient.schema, taken)
         if lists is None:
             return
-        position, of, are_episodes = lists.position, lists.list, lists.are_episodes
-        rows = min(patient.rows, COUNTED)
-        caveat = about_lists(position, of, lists.lists, rows, are_episodes=are_episodes)
+        position, of, shows_several = lists.position, lists.list, lists.shows_several
+        caveat = about_lists(lists, min(patient.rows, COUNTED))
         yield replace(caveat, unusual_severity="note" if of is None else "look", about=position)
     if of is None:
         return
@@ -650,7 +649,7 @@ def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
             if count:
                 text = f"{count:,} of the lists by {of!r} {what}, by {position!r}: their rows cannot be put together."
                 yield Caveat("broken-lists", text, {"lists": count}, "Fix the logger.", about=position)
-    if not are_episodes and patient.propensities is not None:
+    if shows_several and patient.propensities is not None:
         propensity = str(patient.propensity)
         fall, error, steps = fall_of(sample, position, propensity)
         meaning = meaning_of(fall, error, steps)

@@ -150,7 +150,7 @@ def compare(
         question = question_of(log, target, weight=weight, against=other, segment=segment, wants_groups=wants_groups)
         whole, against = _moments(log, question, stored, progress), None
     options = for_looks(options, interval, whole.looks)
-    return comparison_of(over_loggers(whole) if whole.is_by_logger else whole, options, against)
+    return comparison_of(over_loggers(whole), options, against)
 
 
 @takes_parts("rank")

@@ -129,9 +129,8 @@ def climb(log: LogMoments, options: IntervalOptions, estimators: Mapping[str, Es
     for contrast, stack in log.moments.items():
         registry = differences_of(stack.columns) if contrast[1] else VALUES if estimators is None else estimators
         name, rungs = foremost(registry, registry), []
-        for moments in log.ladder:
-            whole = replace(moments, segment_columns=(), rows_before=log.rows_before)  # one constant for all segments
-            estimate = Quantities(View(whole, contrast), registry, options).estimate(name)
+        for moments in log.rungs:
+            estimate = Quantities(View(moments, contrast), registry, options).estimate(name)
             rungs.append(Rung(moments.weight.how, moments.weight.constant, estimate))
         ladders[contrast] = Ladder(contrast[0], tuple(rungs), slope([rung.estimate for rung in rungs]))
     chosen = {contrast: log.ladder[ladder.chosen] for contrast, ladder in ladders.items()}

@@ -43,7 +43,7 @@ ONE = "2.0"  # a weight whose excess is 1
 
 def by_value(log: Log, column: str, *, groups: int = 1, features: tuple[Feature, ...] = ()) -> tuple[LogMoments, ...]:
     """The sums of the rewards by the values of a column, with an excess of 1 in every row; in one pass."""
-    plain = log.but(propensity=None, logger=None, shares=None, model_reward=None, model_value=None, control=None)
+    plain = log.without("model_reward", "model_value", "control").without_propensities()
     question = ask(plain, {column: ONE}, weight=Own(), segment=column, groups=groups, features=features)
     return moments_of(question)
 
@@ -170,7 +170,9 @@ def by_logger(question: Question) -> Question:
 
 
 def over_loggers(whole: RewardMoments) -> RewardMoments:
-    """Moments by logger and their question, added up over the loggers that wrote the log."""
+    """Moments by logger and their question, added up over the loggers that wrote the log; those of one policy are what they were."""
+    if not whole.is_by_logger:
+        return whole
     question = whole.question
     merged = None if question is None else replace(question, segment=question.segment[:-1])
     return replace(whole, moments=tuple(map(_without_loggers, whole.moments)), question=merged)

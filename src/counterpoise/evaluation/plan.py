@@ -37,7 +37,7 @@ from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Anytime, Method, strategy
 from counterpoise.intervals.quantity import MOST_LEVERAGE, Quantity, variance_range
-from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.kinds import check_rows
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields
 from counterpoise.log.question import PROPENSITY
@@ -236,7 +236,7 @@ def plan(
     if whole is not None:
         need_only(whole, "plan")
         if actions is not None:
-            check_kinds(kinds_of(whole), "exploration")
+            check_rows(whole, "exploration")
     is_looked_at = isinstance(log, LogMoments) and log.looks > 1
     method = strategy(Anytime() if interval is None and is_looked_at else interval, is_clustered=False)
     check_differences(method)

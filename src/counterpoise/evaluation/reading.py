@@ -178,7 +178,7 @@ class Reading:
     @property
     def sampled_from(self) -> int | None:
         """How many rows there were before sampling; None if they were not sampled."""
-        return self.result.rows_before
+        return self.result.moments.before_sampling
 
     @property
     def divided_by(self) -> str | None:

@@ -17,6 +17,7 @@ from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, finished, labels_of, numbers_of
 from counterpoise.errors import CounterpoiseError, LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
+from counterpoise.log.kinds.kind import CHANCE
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Question
@@ -119,8 +120,9 @@ def from_sums(
     good = answer.with_columns(pl.col(f"{names.targets[0]}_count").alias(ROWS)).filter(pl.col(ROWS) > 0)
     n = int(good.get_column(ROWS).sum())
     if n < total and (not drops or n == 0):
+        others = "".join(f" or {number.part}" for number, _ in question.own_numbers if number.range is CHANCE)
         raise LogError(
-            f"{total - n:,} of {total:,} rows have impossible values (propensity{' or keep' if question.log.keep else ''} outside (0, 1], "
+            f"{total - n:,} of {total:,} rows have impossible values (propensity{others} outside (0, 1], "
             "target outside [0, 1], no finite reward).",
             do="Fix the logger, or leave them out with `drop_bad_rows=True`.",
         )

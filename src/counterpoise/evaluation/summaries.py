@@ -38,8 +38,7 @@ def summaries_of(moments: MomentsOfRewards, rewards: Sequence[str | None]) -> Su
 
 def answers_of(moments: MomentsOfRewards, rewards: Sequence[str | None]) -> tuple[Result, Result | None]:
     """What the moments say about the targets' values; and about differences, if they are those of a comparison."""
-    whole = RewardMoments(tuple(moments), tuple(rewards))
-    whole = over_loggers(whole) if whole.is_by_logger else whole
+    whole = over_loggers(RewardMoments(tuple(moments), tuple(rewards)))
     options = options_of(None, 0.95, whole.rewards, is_clustered=whole.is_clustered)
     is_comparison = any(against for _, against in whole.moments[0].moments)
     return evaluation_of(whole, options, ()), comparison_of(whole, options) if is_comparison else None

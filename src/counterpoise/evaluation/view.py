@@ -52,7 +52,7 @@ class View:
     @cached_property
     def whole(self) -> Moments:
         """A stack of places, as a plain log has them."""
-        return reduced(self.together, rows=None if self.is_clustered else self.log.rows_before)
+        return reduced(self.together, rows=self.log.known_rows)
 
     @cached_property
     def together(self) -> Moments:

@@ -30,7 +30,7 @@ from counterpoise.learn.actions import (
     whole_numbers,
 )
 from counterpoise.log.groups import STEP, uniform
-from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.kinds import check_rows
 from counterpoise.log.log import ESTIMATED, Log
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import check_context
@@ -111,7 +111,7 @@ class TrainingColumns:
     def of(cls, log: Log) -> TrainingColumns:
         """The names in a log, which must give all of them, and exactly one reward."""
         log.need("context", "action", "reward", "propensity")
-        check_kinds(kinds_of(log), "learning", loggers=len(log.loggers))
+        check_rows(log, "learning")
         if log.action in log.context:
             raise OptionError(
                 f"`context=` names {log.action!r}, which is the action.",

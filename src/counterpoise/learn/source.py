@@ -28,7 +28,7 @@ from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, readin
 from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
-from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.kinds import check_rows
 from counterpoise.log.kinds.lists import DISCOUNT, LIST, POSITION, Lists, check_same_context, rows_by_list
 from counterpoise.log.log import Log
 from counterpoise.log.parts import LISTS, MODELS, ids_among, is_minimized
@@ -151,7 +151,7 @@ class Source:
         if self.weight is not None:  # lists, which are taken as a whole
             self.log.need("slate", "position")
             if self.log.has_estimated_propensities:
-                check_kinds(kinds_of(self.log), "a propensity model")
+                check_rows(self.log, "a propensity model")
             if isinstance(self.weight, PseudoInverse):
                 raise OptionError(
                     "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots "

@@ -171,6 +171,10 @@ class Log:
         made._fill(data, kept | dict(changed))
         return made
 
+    def without_propensities(self) -> Self:
+        """The same log without what the probabilities of its actions were, and whose."""
+        return self.without("propensity", "logger", "shares")
+
     @property
     def loggers(self) -> Mapping[str, str]:
         """The columns of the propensities of several loggers, by their names; none, if one policy wrote the log."""
@@ -190,6 +194,11 @@ class Log:
     def list_id(self) -> str | None:
         """The column that says which rows belong together, as a list or as an episode; None where rows stand on their own."""
         return self.slate if self.episode is None else self.episode
+
+    @property
+    def shows_several(self) -> bool:
+        """Whether the rows that belong together are shown at once; an episode takes one action after the other."""
+        return self.episode is None
 
     @property
     def list_place(self) -> str | None:

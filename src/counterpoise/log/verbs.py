@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from counterpoise.errors import OptionError
-from counterpoise.log.kinds import check_kinds, kinds_of, known_parts, refused_parts
+from counterpoise.log.kinds import check_rows, known_parts, refused_parts
 from counterpoise.log.kinds.loggers import check_named_loggers
 from counterpoise.log.parts import FITTING, MODELS, PARTS, TRAINED, by_name, with_parts
 
@@ -90,7 +90,7 @@ def need_only(log: Log, verb: str) -> None:
         raise OptionError(
             f"{limits.what} is about one reward, and this log has {', '.join(map(repr, log.reward))}: ask for one at a time."
         )
-    check_kinds(kinds_of(log), verb, who=limits.what, does=limits.does, loggers=len(log.loggers))
+    check_rows(log, verb, who=limits.what, does=limits.does)
     for part in filter(log.has, limits.parts):
         if part == "minimize" and verb == "distribution":
             raise OptionError(

@@ -19,7 +19,7 @@ from counterpoise.errors import LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_propensity
-from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.kinds import check_rows
 from counterpoise.log.log import ESTIMATED as PROPENSITY
 from counterpoise.log.log import MODEL, Log
 from counterpoise.log.parts import Column, Unlogged
@@ -238,7 +238,7 @@ def with_propensities(question: Question, model: Propensity) -> Question:
         raise OptionError("a propensity model needs `action=`, the column with the logged action.")
     if not question.log.context:
         raise OptionError("a propensity model needs `context=`, the columns that the logging policy looked at.")
-    check_kinds(kinds_of(question.log), "a propensity model")
+    check_rows(question.log, "a propensity model")
     if question.log.candidates is not None:
         raise OptionError(
             "a propensity model takes every action for one to choose from, and `candidates=` says otherwise.",

@@ -21,7 +21,7 @@ from counterpoise.features import Encoder, Scaling
 from counterpoise.log.expressions import columns
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
-from counterpoise.log.kinds import check_kinds, kinds_of
+from counterpoise.log.kinds import check_rows
 from counterpoise.log.log import Log
 from counterpoise.log.parts import Fittable, is_minimized
 from counterpoise.log.question import Question
@@ -463,7 +463,7 @@ def fit_batches(
 def with_model(question: Question) -> Question:
     """The question with the log's unfitted model in it; raises an error before anything is read if that is not possible."""
     log, reward = question.log, as_reward(question.log.model)
-    check_kinds(kinds_of(log), "a reward model that is fitted here")
+    check_rows(log, "a reward model that is fitted here")
     if log.model_reward is not None:
         raise OptionError("`model=` fits a model, and `model_reward=` brings one: leave out either.")
     if log.action is None:

@@ -68,8 +68,7 @@ class LogMoments:
             raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
         whole = self.moments[name, ""].merge(axis=1)
         if segment is None:
-            rows = self.rows_before if self.cluster is None else None
-            everything: Moments = row_kinds().reduced(Moments.stack([whole.merge(axis=0)]), rows=rows)
+            everything: Moments = row_kinds().reduced(Moments.stack([whole.merge(axis=0)]), rows=self.known_rows)
             return everything[0]
         if as_label(segment) not in self.segments:
             raise OptionError(
@@ -92,6 +91,16 @@ class LogMoments:
     def means_rewards(self) -> bool:
         """Whether a value is the mean of a row's reward, within its bounds; not if it is a sum over a list, or a ratio of two sums."""
         return self.weight.unit == "row" and not self.per
+
+    @property
+    def known_rows(self) -> int | None:
+        """How many rows there were, where somebody said so and they come one by one; None elsewhere."""
+        return self.rows_before if self.cluster is None else None
+
+    @property
+    def rungs(self) -> tuple[LogMoments, ...]:
+        """The ladder over the whole log, which has one constant for all segments."""
+        return tuple(replace(rung, segment_columns=(), rows_before=self.rows_before) for rung in self.ladder)
 
     @property
     def before_sampling(self) -> int | None:

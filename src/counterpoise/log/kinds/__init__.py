@@ -116,6 +116,11 @@ def check_kinds(kinds: Sequence[RowKind], what: str, **words: object) -> None:
         kind.refuse(what, **words)
 
 
+def check_rows(log: Any, what: str, **words: object) -> None:
+    """Raise an error if the rows of a log do not go with something, which `words` describe beside what the log says of itself."""
+    check_kinds(kinds_of(log), what, loggers=len(log.loggers), **words)
+
+
 def go_with(kinds: Sequence[RowKind], what: str) -> bool:
     """Whether rows of all of these kinds go with something."""
     return not any(what in kind.conflicts for kind in kinds)

@@ -122,6 +122,14 @@ class Places(Protocol):
         """A stack of places, with the columns of their kinds."""
 
     @property
+    def groups(self) -> Moments:
+        """The same apart, by the groups that rows were added up in."""
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the groups hold clusters rather than single rows."""
+
+    @property
     def whole(self) -> Moments:
         """The same as a plain log has them."""
 
@@ -238,6 +246,10 @@ class RowKind:
     def with_known_rows(self, moments: Moments, longer: Moments, rows: int) -> Moments:
         """The moments of plain rows, made of longer ones, where it is known how many rows there were."""
         return moments
+
+    def total(self, places: Places) -> tuple[float, float, int] | None:
+        """How many rows those of the whole log stand for, the error of that, and how many there were; None where nobody said so."""
+        return None
 
     def share_known(self, moments: Moments) -> Floats:
         """The share of the rows that would do, were their rewards known, as much as those whose reward is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -191,6 +192,17 @@ class Sampled(RowKind):
         mean[0] -= with_counts * h / error**2 * (total / rows - 1.0)
         scatter[0] -= np.outer(with_counts, with_counts) / error**2
         return Moments(moments.n, mean, scatter, moments.center, moments.columns)
+
+    def total(self, places: Places) -> tuple[float, float, int] | None:
+        """Σ1/k, whose error comes from the clusters where rows come in those."""
+        if places.log.rows_before is None:
+            return None
+        rows = places.together[0]
+        error = float(sampling_error(rows))
+        if places.is_clustered:
+            sizes = (places.groups.n * places.groups.average(INVERSE))[0]
+            error = math.sqrt(len(sizes) * float(np.var(sizes, ddof=1)))
+        return float(rows.n * rows.average(INVERSE)), error, places.log.rows_before
 
     def worth(self, moments: Moments) -> Floats:
         """How many rows would do as much, were all kept with the same probability."""
