@@ -104,8 +104,10 @@ def per_row(moments: Moments) -> Floats:
 def check_parts(log: Any) -> None:
     """Check that the parts of a log that are about its rows go together, and with all its other parts."""
     for kind in reversed(KINDS):  # episodes before lists
-        kind.check(log)
-        for part in kind.conflicts if kind.is_of(log) else ():
+        is_of_kind = kind.is_of(log)
+        if is_of_kind or any(vars(log).get(part) is not None for part in kind.parts):
+            kind.check(log)
+        for part in kind.conflicts if is_of_kind else ():
             if hasattr(log, part) and log.has(part):
                 kind.refuse(part, part=part)
 
