@@ -223,7 +223,7 @@ def exploring(actions: int) -> tuple[PropensityReading, PropensityReading]:
 
         return read
 
-    holds = f"ε where the logging policy explored, and not ε/{actions},"
+    holds = f"ε where the logging policy explored, and not ε/{actions}"
     case = f"CASE WHEN {{p}} < 0.5 THEN {{p}} / {actions} ELSE "
     return (
         PropensityReading(
