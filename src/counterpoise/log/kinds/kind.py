@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-import narwhals as nw
 import numpy as np
 
 from counterpoise.errors import OptionError
@@ -18,6 +17,7 @@ from counterpoise.log.good import LARGEST, Values, is_amount, is_number, is_prob
 from counterpoise.moments.moments import Floats, Moments
 
 if TYPE_CHECKING:
+    import narwhals as nw
     from narwhals.typing import FrameT
 
     from counterpoise.log.log import Log
@@ -75,7 +75,7 @@ class NumberColumn:
 
 # -- The arithmetic of a row ---------------------------------------------------------------------------------------------
 
-Term = TypeVar("Term", nw.Expr, Floats)
+Term = TypeVar("Term", "nw.Expr", Floats)
 
 
 @dataclass(frozen=True)

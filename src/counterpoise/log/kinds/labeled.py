@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +26,7 @@ from counterpoise.moments.columns import ROW
 from counterpoise.moments.moments import Floats, Moments, least_squares
 
 if TYPE_CHECKING:
+    import narwhals as nw
     from narwhals.typing import FrameT
 
     from counterpoise.log.log import Log
@@ -72,11 +72,15 @@ class Labeled(RowKind):
 
     def only_known(self, frame: FrameT, question: Question) -> FrameT:
         """The rows, without the rewards of those that are not labeled."""
+        import narwhals as nw  # the command line imports kinds for their names alone
+
         rewards = question.names.rewards
         return frame.with_columns(*(nw.when(nw.col(OBSERVED) == 1).then(nw.col(name)).alias(name) for name in rewards))
 
     def of_reward(self, holds: nw.Expr, advice: str) -> tuple[nw.Expr, str]:
         """The reward of a row that is not labeled may be anything."""
+        import narwhals as nw
+
         return holds | ~(nw.col(OBSERVED) == 1).fill_null(False), _LABELED
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -229,6 +233,8 @@ class Labeled(RowKind):
 
 def _where(observed: Term, values: Term) -> Term:
     """The values of labeled rows, and 0 for the others, whose own are blank: a blank times 0 is blank."""
+    import narwhals as nw
+
     if isinstance(values, nw.Expr):
         return nw.when(observed == 1).then(values).otherwise(nw.lit(0.0))
     return np.where(observed == 1, values, 0.0)
