@@ -39,7 +39,7 @@ def refuses(kind):
 def without_accidents(text):
     """A message without what differs from run to run: folders, ports, names of tables, addresses, checksums, the order of sets."""
     text = re.sub(r"/[^\s'\"]*/pytest-of-[^/\s]+/pytest-\d+/(popen-gw\d+/)?(\w+?)\d*\b", r"/\2", text)
-    text = re.sub(r"\bport \d+", "port …", re.sub(r"_[0-9a-f]{12}\b", "_…", text))
+    text = re.sub(r"\b(port|Col:) \d+", r"\1 …", re.sub(r"_[0-9a-f]{12}\b", "_…", text))
     text = re.sub(r"\{('\w[^{}:]*')\}", lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text)
     return re.sub(r"\b0x[0-9a-f]{6,}|\b[0-9a-f]{8}(?=…)|\b[0-9a-f]{32}\b", "…", text)
 

@@ -912,6 +912,7 @@ def suggestions() -> dict[str, str]:
     found = {}
     for path in SOURCE.rglob("*.py"):
         for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
+            text = re.sub(r"<([\w ]+)>", r"\1", text)  # what a reader counts, which are rows here
             if ADVISES.search(text):
                 found[text] = path.relative_to(SOURCE).parts[0]
     return found
@@ -1014,4 +1015,4 @@ def test_every_suggestion_of_the_source_is_followed_or_known_to_need_what_is_abs
     new = {text for text in suggestions() if not any(is_said(text, each) for each in said)}
     assert sorted(new - absent) == [], "write a row of the table that follows it"
     assert sorted(absent - new) == [], "it is followed now, or gone"
-    assert len(suggestions()) - len(absent) >= 117
+    assert len(suggestions()) - len(absent) >= 119

@@ -129,7 +129,7 @@ def changes_table(reading: Reading, changes: Sequence[Change], marks: Sequence[s
         }
         for change, mark in zip(changes, marks or [""] * len(changes), strict=True)
     ]
-    is_whole = all(change.segment is None for change in changes)
+    is_whole = bool(changes) and all(change.segment is None for change in changes)
     hidden = {"ran"} if is_difference else set()
     if is_whole and not is_difference:
         empty: dict[str, Cell] = dict.fromkeys(rows[0], "")
