@@ -44,16 +44,17 @@ def batches(question: Question) -> Generator[pl.DataFrame, None, None]:
             fetched[str(question.log.cluster)] = names[CLUSTER]
         rows = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
         if not is_of(rows, "duckdb"):
-            return fetched, iter(rows.to_pyarrow_batches(chunk_size=BATCH))
+            return fetched, rows.to_pyarrow_batches(chunk_size=BATCH)
         has_reader = hasattr(type(rows), "to_arrow_reader")  # its name since DuckDB 1.5
-        return fetched, iter(rows.to_arrow_reader(BATCH) if has_reader else rows.fetch_arrow_reader(BATCH))
+        return fetched, rows.to_arrow_reader(BATCH) if has_reader else rows.fetch_arrow_reader(BATCH)
 
     with connection_to(question.log) as client:
         fetched, rows = client(lambda: begun(relation(client.place, question.log.table, question.log.query)))
-        # each by itself: what we do meanwhile takes no database
-        while (batch := client(lambda: next(rows, None))) is not None:
-            piece = pl.DataFrame(pl.from_arrow(batch))
-            yield piece.select(pl.col(name).alias(column) for column, name in fetched.items())
+        with rows:  # whose cursor would stay open if nobody wants the rest
+            # each by itself: what we do meanwhile takes no database
+            while (batch := client(lambda: next(rows, None))) is not None:
+                piece = pl.DataFrame(pl.from_arrow(batch))
+                yield piece.select(pl.col(name).alias(column) for column, name in fetched.items())
 
 
 def complete(native: Native, question: Question) -> tuple[LazyRows, dict[str, str]]:
