@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import narwhals as nw
 import polars as pl
@@ -36,7 +36,7 @@ REMAINDERS = {"sqlite": f"{{}} % {PRIME}"}
 def batches(question: Question) -> Generator[pl.DataFrame, None, None]:
     """The columns we need, in batches, for policies that only run here."""
 
-    def begun(native: Native) -> tuple[dict[str, str], Iterator[Native]]:
+    def begun(native: Native) -> tuple[dict[str, str], Native]:
         frame, names = complete(native, question)
         fetched = {column: names.get(column, column) for column in question.wanted_columns}
         if CLUSTER in names and question.wanted_columns.count(str(question.log.cluster)) == 1:
