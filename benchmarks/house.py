@@ -36,7 +36,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 192,
-    "lines of code": 37_141,
+    "lines of code": 37_143,
     "modules with one importer": 17,
     "private functions with one caller": 298,
     "files that know of keep=": 10,

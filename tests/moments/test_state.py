@@ -508,6 +508,8 @@ CRAFTED = {
     "unknown entry": put(1, "surprise"),
     "unknown entry inside": put(1, *FIRST, "surprise"),
     "unknown part of the question": put(1, "question", "surprise"),
+    "a number for a column of lists": put(7, "question", "slate"),
+    "a text for a discount factor": put("0.9", "question", "discount_factor"),
     "batches as a mapping": put({}, "batches"),
     "a batch of other rows": put(99, "batches", 0, "rows"),
     "a batch of nothing": put({"batch": None, "files": {}, "rows": 50, "dropped": 0}, "batches", 0),

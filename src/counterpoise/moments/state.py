@@ -374,7 +374,9 @@ def _read_question(raw: object) -> dict[str, Any]:
     for part, kind in _PARTS.items():
         if not fits[kind](question[part]):
             raise ValueError(f"{part!r} in its question should be {kind}")
-    if any(type(question.get(part)) not in (str, int, float, type(None)) for part in of_kinds):
+    number = question.get("discount_factor")
+    columns = [question.get(part) for part in of_kinds if part != "discount_factor"]
+    if not all(map(fits[_MAYBE], columns)) or type(number) not in (int, float, type(None)):
         raise ValueError("what its rows stand for should be names of columns")
     question["weight"] = named_today(str(question["weight"]))
     if not _are_texts(question.get("baseline", [])):
