@@ -329,10 +329,11 @@ class Network:
     def _pace(self, training: Training, batch: Batch) -> float:
         """The seconds that a row takes in a step."""
         optimizer, began = adam(training.policy, self.rate, self.decay), 0.0
-        for step in range(WARM + TIMED):
-            if step == WARM:
-                began = time.perf_counter()
-            training.step(batch, optimizer, measure=False)
+        with training.threads(len(batch.action)):
+            for step in range(WARM + TIMED):
+                if step == WARM:
+                    began = time.perf_counter()
+                training.step(batch, optimizer, measure=False)
         return max(time.perf_counter() - began, 1e-9) / TIMED / len(batch.action)
 
     def _start(self, rest: Rest, seed: int) -> Policy:

@@ -280,6 +280,14 @@ def test_networks_and_forests_do_as_much_as_there_is_time_for(one):
     assert LOG.value(found.predict_proba) > LOG.reward.mean()
 
 
+def test_a_network_whose_first_steps_took_all_its_time_ends_with_one_more():
+    """Timing them once outlasted the end on a busy machine, and then nothing stopped the other 300."""
+    rows = searching._open(cp.Log(**ARRAYS), 3, 0).source.memory
+    rest = race.Rest(rows, 4, seconds=1e-9)
+    Network("linear", "beta_ips", hidden=(8,), epochs=300).fit(rest, 0)
+    assert rest.cuts == ["0.1% of its training"]
+
+
 class Stopping(Recording):
     """A contender during whose n-th fit somebody presses Ctrl-C."""
 
