@@ -159,9 +159,9 @@ class Sensitivity(Display):
             name,
             float(gamma),
             (low.value, high.value),
-            Interval(low.reach, high.reach, self.level, self.options.method.name, limits=self._limits(name, VALUE)),
+            Interval(low.reach, high.reach, self.level, self.options.method.name, limits=self._limits[name, VALUE]),
             (least.value, most.value),
-            Interval(least.reach, most.reach, self.level, self.options.method.name, limits=self._limits(name, LIFT)),
+            Interval(least.reach, most.reach, self.level, self.options.method.name, limits=self._limits[name, LIFT]),
         )
 
     @property
@@ -186,7 +186,7 @@ class Sensitivity(Display):
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe the estimates of a target, if the propensities are right."""
         name, estimated = known_target(target, self.targets), self.log.estimated
-        verdict = judge(diagnosis(self._view(name)))
+        verdict = judge(diagnosis(self._views[name]))
         if estimated is not None and verdict.verdict != "not identified":
             verdict = Verdict((resting_on_model(estimated.model), *verdict.caveats))
         return verdict.with_caveats(self.caveats.get(name, ()))
@@ -250,10 +250,15 @@ class Sensitivity(Display):
         error, _ = jackknife_error(np.asarray(which(groups.others).value), groups.n)
         return float(whole.value), float(error)
 
-    def _limits(self, name: str, which: Which) -> tuple[float, float]:
+    @cached_property
+    def _limits(self) -> dict[tuple[str, Which], tuple[float, float]]:
         """What the rewards' bounds leave possible, whatever the propensities are."""
-        estimand, other = ("value", "") if which is VALUE else ("lift", self.against)
-        return limits_of(View(self._view(name).log, (name, other)), estimand, self.options.reward_bounds)
+        estimands, bounds = {VALUE: ("value", ""), LIFT: ("lift", self.against)}, self.options.reward_bounds
+        return {
+            (name, which): limits_of(View(self._views[name].log, (name, other)), estimand, bounds)
+            for name in self.targets
+            for which, (estimand, other) in estimands.items()
+        }
 
     @cached_property
     def _stretches(self) -> dict[tuple[str, Which], tuple[float, float]]:
@@ -275,14 +280,18 @@ class Sensitivity(Display):
     def _plain(self, name: str, which: Which) -> Quantity:
         """What `evaluate` estimates, whose interval reaches as far, in errors."""
         estimator = _LIKE[which]
-        return Quantities(self._view(name), {estimator: ESTIMATORS[estimator]}, self.options).at(estimator)
+        return Quantities(self._views[name], {estimator: ESTIMATORS[estimator]}, self.options).at(estimator)
 
     @cached_property
     def _bins(self) -> dict[str, OddsBins]:
         return {name: OddsBins(self.log, name) for name in self.targets}
 
+    @cached_property
+    def _views(self) -> dict[str, View]:
+        """The log as `evaluate` sees it, without its bins, for every target."""
+        return {name: self._view(name) for name in self.targets}
+
     def _view(self, name: str) -> View:
-        """The log as `evaluate` sees it, without its bins."""
         plain = Bins(replace(self.log.ladder[0], estimated=self.log.estimated))
         same = Cut(len(plain), value=0.0, beyond=0.0, slope=1.0)
         return View(plain.reward(same, name), (name, ""))

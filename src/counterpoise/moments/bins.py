@@ -205,10 +205,7 @@ class OddsBins:
         the reward, which is tried at the end of every bin (Zhao, Small & Bhattacharya 2019, section 4.4).
         """
         first, others = (1.0 / gamma, gamma) if upper else (gamma, 1.0 / gamma)
-        level, slope = (part.sum(axis=1) for part in self._sums[1:])  # over groups
-        n = self._sums[0].sum()
-        total = level.sum(axis=0)
-        below = np.concatenate([np.zeros((1, slope.shape[1])), np.cumsum(slope, axis=0)])
+        n, total, below = self._by_threshold
         sums = total + first * below + others * (below[-1] - below)
         u, s, us = (self._columns.index(name) for name in ("u", "s", "us"))
         weight = n + sums[:, u]
@@ -239,6 +236,16 @@ class OddsBins:
         """The rows, and Σz as level + λ·slope, by bin and group."""
         at_0, at_1, _ = (moments.n[..., None] * moments.mean for moments in self._around)
         return self._around[0].n, at_0, at_1 - at_0
+
+    @cached_property
+    def _by_threshold(self) -> tuple[float, Floats, Floats]:
+        """The rows; the level of Σz in all bins; and its slope in the first of them, for every number of first bins."""
+        n, level, slope = (part.sum(axis=1) for part in self._sums)  # over groups
+        return (
+            float(n.sum()),
+            level.sum(axis=0),
+            np.concatenate([np.zeros((1, slope.shape[1])), np.cumsum(slope, axis=0)]),
+        )
 
     @cached_property
     def _products(self) -> tuple[Floats, Floats, Floats]:
