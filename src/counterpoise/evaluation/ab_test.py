@@ -39,11 +39,10 @@ from counterpoise.engines.registry import columns_of
 from counterpoise.errors import LogError, OptionError, Sentence, verbatim, warn_of_old_name
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
-from counterpoise.evaluation.asking import features_of, groups_of
+from counterpoise.evaluation.asking import ONE, by_value, features_of, groups_of
 from counterpoise.evaluation.checks import RewardMoments, together_by
 from counterpoise.evaluation.estimates import IntervalOptions, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
 from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.reading import Decision
 from counterpoise.evaluation.result import Comparison
@@ -51,7 +50,7 @@ from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.quantity import joint_width, over, stretched
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Column, Data, LogFields, column_name, is_minimized
+from counterpoise.log.parts import Column, Data, LogFields, checked_shares, column_name, is_minimized
 from counterpoise.log.question import ask
 from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import Floats, LogMoments
@@ -439,7 +438,7 @@ def _with_arm(log: Log, arm: Column) -> Log:
         return log.but(logger=column_name("arm", arm, None))
     arrays = log.data.copy()
     column = column_name("arm", arm, arrays)
-    return with_names(log.of(arrays)).but(logger=column)
+    return log.of(dict(arrays)).but(logger=column)
 
 
 def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> dict[str, Label]:
