@@ -622,15 +622,6 @@ def after_choice(
             yield Caveat("baseline-after-choice", text, {"mean": mean, "p": p}, "Leave it out.")
 
 
-def looked_at(looks: int, method: str) -> Caveat:
-    """The caveat for a growing log that was looked at before, where the interval holds for a single look."""
-    text = (
-        f"There were {looks:,} looks so far, and {method} intervals hold for a single one: every further look is one more chance to "
-        "see a lift that is not there."
-    )
-    return Caveat("many-looks", text, {"looks": looks})
-
-
 def carrying_policies(log: LogMoments) -> Iterator[Caveat]:
     """Which logging policy carries each target's value, from moments whose last segment says who wrote a row."""
     for target in log.targets:
@@ -652,6 +643,15 @@ def weight_by_policy(log: LogMoments, target: str) -> dict[str, float]:
     for label, weight in zip(log.segments, stack.n * (1.0 + stack.average("u")), strict=True):
         carried[str(label[-1])] += float(weight)
     return carried
+
+
+def looked_at(looks: int, method: str) -> Caveat:
+    """The caveat for a growing log that was looked at before, where the interval holds for a single look."""
+    text = (
+        f"There were {looks:,} looks so far, and {method} intervals hold for a single one: every further look is one more chance to "
+        "see a lift that is not there."
+    )
+    return Caveat("many-looks", text, {"looks": looks})
 
 
 def miscounted(total: float, error: float, before: int) -> Iterator[Caveat]:
