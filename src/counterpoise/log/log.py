@@ -394,7 +394,8 @@ def _discount(part: str, value: object, arrays: Arrays | None) -> str:
 
 def _propensity(part: str, value: object, arrays: Arrays | None) -> object:
     """The column of the propensities, those of several loggers, or the model that takes its place; arrays join the others."""
-    named: Any = value.column if isinstance(value, Unlogged) else value
+    model: Any = value
+    named = model.column if isinstance(value, Unlogged) else value
     if isinstance(named, Mapping):
         columns = [value, *named.values()]
         if any(isinstance(column, Unlogged) or (isinstance(column, str) and column == MODEL) for column in columns):
@@ -406,7 +407,7 @@ def _propensity(part: str, value: object, arrays: Arrays | None) -> object:
     if named is None or (isinstance(value, str) and value == MODEL):
         return value
     column = column_name(part, named, arrays)
-    return replace(value, column=column) if isinstance(value, Unlogged) else column
+    return replace(model, column=column) if isinstance(value, Unlogged) else column
 
 
 def _baseline(part: str, value: object, arrays: Arrays | None) -> dict[str, How] | None:
