@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 # -- `Result` and `Comparison`: what `evaluate` and `compare` return ---------------------------------------------------
 
 
-BETA_IPS = "beta_ips"
 GAMMAS = (1.0, 1.2, 1.5, 2.0)  # how far odds may be wrong, where nobody says
 
 
@@ -516,7 +515,7 @@ class Result(Display):
                 "nothing says that more than one policy wrote this log.",
                 do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
             )
-        balanced, estimator = self[name, BETA_IPS], {BETA_IPS: ESTIMATORS[BETA_IPS]}
+        balanced, estimator = self[name, "beta_ips"], {"beta_ips": ESTIMATORS["beta_ips"]}
         plain = question.slim("cluster", "key")
         (moments,) = moments_of(weight.by_policy(plain))
         carried = weight_by_policy(moments, name)
@@ -530,13 +529,13 @@ class Result(Display):
         )
         apart = estimates(View(naive, (name, "")), estimator, options)
         each = {
-            logger: apart[name, BETA_IPS, as_label(logger)]
+            logger: apart[name, "beta_ips", as_label(logger)]
             for logger in weight.loggers
             if as_label(logger) in naive.segments
         }
         rows = {
             "balanced": balanced,
-            "naive pooling": apart[name, BETA_IPS, None],
+            "naive pooling": apart[name, "beta_ips", None],
             "inverse variance": _by_inverse_variance(list(each.values()), self.level),
         } | {f"{logger} alone": estimate for logger, estimate in each.items()}
         total = sum(carried.values()) or math.nan
@@ -609,7 +608,7 @@ def _by_inverse_variance(parts: Sequence[Estimate], level: float) -> Estimate:
     mass = sum(part.stderr**-2 for part in known)
     value = sum(part.value * part.stderr**-2 for part in known) / mass if mass else math.nan
     error = mass**-0.5 if mass else math.inf
-    return Estimate(BETA_IPS, value, error, sum(part.n for part in known), (), normal(value, error, level))
+    return Estimate("beta_ips", value, error, sum(part.n for part in known), (), normal(value, error, level))
 
 
 def _tracked(names: Sequence[str], tags: Mapping[str, str]) -> str:
