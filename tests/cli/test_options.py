@@ -20,8 +20,8 @@ from counterpoise.cli.verbs import ESTIMATING
 from counterpoise.errors import OptionError
 from counterpoise.intervals import INTERVALS
 from counterpoise.log.parts import PARTS, help_of
+from counterpoise.weights import WEIGHTS
 from counterpoise.weights.lists import EPISODE_WEIGHTS, LIST_WEIGHTS
-from counterpoise.weights.names import WEIGHTS
 
 COMMANDS = {name: command for name, command in typer.main.get_command(app).commands.items() if not command.hidden}
 

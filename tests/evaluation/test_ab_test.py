@@ -126,7 +126,7 @@ def test_clusters_are_the_unit():
 
 @pytest.mark.parametrize("clustered", [False, True])
 def test_false_alarms_of_the_sample_ratio_are_as_rare_as_said(clustered):
-    from counterpoise.diagnostics.sample_ratio import sample_ratio
+    from counterpoise.evaluation.ab_test import sample_ratio
 
     random, runs = np.random.default_rng(7), 2_000
     sizes = random.poisson(10, size=(runs, 100)) if clustered else np.full((runs, 1), 2_000)

@@ -200,3 +200,15 @@ def test_the_command_line_asks_first(tmp_path):
     assert (refusal.exit_code, "--max-segments 1001" in " ".join(refusal.output.split())) == (2, True)
     found = json.loads(invoke(*asked, "--max-segments", "1001", "--json").stdout)
     assert len(found["verdicts"]) == 1002
+
+
+@pytest.mark.parametrize("cluster", [None, "user"])
+def test_segments_added_up_over_their_last_column_are_those_without_it(cluster):
+    log = a_log(2_000, 5) | {"half": np.arange(2_000) // 1_000}
+    both = cp.evaluate(log, **ASKED, segment=["seg", "half"], cluster=cluster).moments.over_last_segment()
+    alone = cp.evaluate(log, **ASKED, segment="seg", cluster=cluster).moments
+    assert (both.segments, both.segment_columns) == (alone.segments, alone.segment_columns)
+    added, expected = cp.evaluate(both), cp.evaluate(alone)
+    for key, estimate in expected.estimates.items():
+        assert added.estimates[key].value == pytest.approx(estimate.value, rel=1e-9)
+        assert tuple(added.estimates[key].interval) == pytest.approx(tuple(estimate.interval), rel=1e-9)

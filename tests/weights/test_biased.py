@@ -22,8 +22,8 @@ from counterpoise.weights import (
     Shrink,
     Slope,
     Switch,
+    weight_of,
 )
-from counterpoise.weights.names import weight_of
 
 # the papers' formulas, of one row: π, π₀ and the constant
 FORMULAS = {

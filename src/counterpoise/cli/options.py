@@ -26,8 +26,8 @@ from counterpoise.log.parts import PARTS, USUAL, LogFields, guess
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Always, Chosen, name_of
 from counterpoise.log.verbs import LIMITS
+from counterpoise.weights import WEIGHTS, weight_of
 from counterpoise.weights.lists import EPISODE_WEIGHTS, LIST_WEIGHTS
-from counterpoise.weights.names import WEIGHTS, weight_of
 
 if TYPE_CHECKING:
     import polars as pl

@@ -622,6 +622,29 @@ def after_choice(
             yield Caveat("baseline-after-choice", text, {"mean": mean, "p": p}, "Leave it out.")
 
 
+def carrying_policies(log: LogMoments) -> Iterator[Caveat]:
+    """Which logging policy carries each target's value, from moments whose last segment says who wrote a row."""
+    for target in log.targets:
+        carried = weight_by_policy(log, target)
+        most = max(carried, key=carried.__getitem__)
+        rows = log.moments[target, ""].n.sum(axis=1)
+        own = sum(int(n) for label, n in zip(log.segments, rows, strict=True) if str(label[-1]) == most)
+        weight, share = carried[most] / max(sum(carried.values()), 1e-300), own / log.n
+        much = "Most of the weight" if weight > 0.5 else "The largest part of the weight"
+        text = f"{much} comes from logger {most}: {100 * weight:.0f} %, on {100 * share:.0f} % of the <rows>."
+        numbers = {"weight_share": weight, "row_share": share}
+        yield Caveat("carrying-logger", text, numbers, target=target, places=(None,))
+
+
+def weight_by_policy(log: LogMoments, target: str) -> dict[str, float]:
+    """The sum of a target's weights on the rows of each logging policy, which is the last segment of the moments."""
+    stack = log.moments[target, ""].merge(axis=1)
+    carried = dict.fromkeys((str(label[-1]) for label in log.segments), 0.0)
+    for label, weight in zip(log.segments, stack.n * (1.0 + stack.average("u")), strict=True):
+        carried[str(label[-1])] += float(weight)
+    return carried
+
+
 def looked_at(looks: int, method: str) -> Caveat:
     """The caveat for a growing log that was looked at before, where the interval holds for a single look."""
     text = (

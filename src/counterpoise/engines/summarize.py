@@ -196,7 +196,7 @@ def check_segments(
     if question.is_binned or not question.segment:
         return
     columns = question.segment
-    if isinstance(question.weight, Balanced) and columns[-1] == question.weight.logger:
+    if isinstance(question.weight, Balanced) and question.weight.is_by_policy(columns):
         columns = columns[:-1]  # which nobody asked for
     count, limit = len({label[: len(columns)] for label in labels}), question.log.max_segments
     if count > (limit or MOST_SEGMENTS):

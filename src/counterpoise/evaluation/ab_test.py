@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
+from scipy.special import bdtr, chdtrc, fdtrc
 
 from counterpoise.diagnostics import Verdict
-from counterpoise.diagnostics.sample_ratio import SampleRatio, sample_ratio
 from counterpoise.diagnostics.together import Together
 from counterpoise.diagnostics.verdict import which_way
 from counterpoise.display import (
@@ -31,6 +31,7 @@ from counterpoise.display import (
     finite,
     level_of,
     number,
+    p_value,
     percent,
     shortened,
     signed,
@@ -39,11 +40,10 @@ from counterpoise.engines.registry import columns_of
 from counterpoise.errors import LogError, OptionError, Sentence, verbatim, warn_of_old_name
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
-from counterpoise.evaluation.asking import features_of, groups_of
+from counterpoise.evaluation.asking import ONE, by_value, features_of, groups_of
 from counterpoise.evaluation.checks import RewardMoments, together_by
 from counterpoise.evaluation.estimates import IntervalOptions, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.loggers import ONE, by_value, checked_shares, with_names
 from counterpoise.evaluation.ranking import direction
 from counterpoise.evaluation.reading import Decision
 from counterpoise.evaluation.result import Comparison
@@ -51,16 +51,102 @@ from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.quantity import joint_width, over, stretched
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Column, Data, LogFields, column_name, is_minimized
+from counterpoise.log.parts import Column, Data, LogFields, checked_shares, column_name, is_minimized
 from counterpoise.log.question import ask
 from counterpoise.log.verbs import need_only, takes_parts
-from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.arms import names_of_arms, pair_of_arms
-from counterpoise.moments.log_moments import Label
+from counterpoise.moments import Floats, LogMoments, Moments
+from counterpoise.moments.columns import CONTEXT, SQUARE
+from counterpoise.moments.log_moments import Contrast, Label
+from counterpoise.moments.spread import KEPT, NOTHING, Powers, Tail
+from counterpoise.moments.weighed import PLAIN
 from counterpoise.weights import Own
 
 if TYPE_CHECKING:
     import polars as pl
+
+# -- Whether the arms have the shares of rows that they should have ----------------------------------------------------
+
+MISMATCH = 0.001  # a test is looked at many times, and a false alarm costs it
+EXACT = 10_000  # rows, up to which two arms are counted by the binomial distribution itself
+
+
+@dataclass(frozen=True)
+class SampleRatio:
+    """How many rows every arm has, the share it should have, and how likely such counts are by chance.
+
+    A mismatch means that the arms are not what was randomized: a bug in the assignment, bots, or one arm losing more rows than another.
+    Differences between such arms mean nothing until the cause is known. `p` is nan if no shares were planned.
+    """
+
+    rows: Mapping[str, int]
+    planned: Mapping[str, float] | None
+    p: float
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Whether the shares are off by more than chance."""
+        return self.p < MISMATCH
+
+    def __str__(self) -> str:
+        return self.text("row")
+
+    def text(self, unit: str) -> str:
+        """What the shares say, to readers to whom a row is a `unit`."""
+        total = sum(self.rows.values())
+        shares = ", ".join(f"{name} {100 * n / total:.4g} %" for name, n in self.rows.items())
+        if self.planned is None:
+            return f"Shares of the {unit}s: {shares}. The planned shares were not given, so these are not tested."
+        planned = ", ".join(f"{name} {100 * share:.4g} %" for name, share in self.planned.items())
+        said = f"Shares of the {unit}s: {shares}; planned: {planned} (p {p_value(self.p)})"
+        if not self.is_mismatch:
+            return f"{said}: as planned, up to chance."
+        return (
+            f"{said}. SAMPLE RATIO MISMATCH: the arms are not the groups that were randomized. Look for {unit}s that one arm loses, for "
+            "assignments that changed on the way, or for bots; until then, do not believe any difference between the arms."
+        )
+
+
+def sample_ratio(rows: Mapping[str, Floats], planned: Mapping[str, float] | None, *, is_clustered: bool) -> SampleRatio:
+    r"""The test of the arms' shares, from the rows of every arm in each of the groups that clusters were hashed into.
+
+    Two arms and few rows: the binomial distribution itself. Otherwise Pearson's :math:`\sum (n_k - n s_k)^2 / (n s_k)`. Where the rows of a
+    cluster are in the same arm, rows are not independent: then the shares' covariance is the jackknife's over groups, and the test is
+    Hotelling's.
+
+    >>> ratio = sample_ratio({"a": np.array([5_300.0]), "b": np.array([4_700.0])}, {"a": 0.5, "b": 0.5}, is_clustered=False)
+    >>> ratio.is_mismatch, round(ratio.p * 1e9, 1)
+    (True, 2.1)
+
+    References
+    ----------
+    Fabijan et al., "Diagnosing sample ratio mismatch in online controlled experiments", KDD 2019.
+    """
+    counts = {name: int(arm.sum()) for name, arm in rows.items()}
+    if planned is None:
+        return SampleRatio(counts, None, float("nan"))
+    arms, shares = np.stack(list(rows.values())), np.array([planned[name] for name in rows])
+    total = arms.sum(axis=1)
+    n = total.sum()
+    # Hotelling's test of all shares but the last, whose covariance is that of leaving out one group at a time
+    if is_clustered:
+        arms = arms[:, arms.sum(axis=0) > 0]
+        free, groups = len(shares) - 1, arms.shape[1]
+        if groups <= free + 1:
+            return SampleRatio(counts, dict(planned), float("nan"))
+        without = (total[:, None] - arms) / (n - arms.sum(axis=0))
+        apart = without[:free] - without[:free].mean(axis=1, keepdims=True)
+        covariance = (groups - 1) / groups * apart @ apart.T
+        off = (total / n - shares)[:free]
+        statistic = float(off @ np.linalg.pinv(covariance) @ off)
+        p = fdtrc(free, groups - free, statistic * (groups - free) / (free * (groups - 1)))
+    elif len(total) == 2 and n <= EXACT:
+        k, share, m = float(total[0]), float(shares[0]), int(n)
+        below, above = bdtr(k, m, share), 1.0 - (bdtr(k - 1, m, share) if k else 0.0)
+        p = min(2.0 * min(below, above), 1.0)
+    else:
+        p = chdtrc(len(total) - 1, (np.square(total - n * shares) / (n * shares)).sum())
+    return SampleRatio(counts, dict(planned), float(p))
+
 
 # -- What `ab_test` returns: the effect of every arm by each method, the arms' shares, and what all of it rests on -----
 
@@ -439,7 +525,7 @@ def _with_arm(log: Log, arm: Column) -> Log:
         return log.but(logger=column_name("arm", arm, None))
     arrays = log.data.copy()
     column = column_name("arm", arm, arrays)
-    return with_names(log.of(arrays)).but(logger=column)
+    return log.of(dict(arrays)).but(logger=column)
 
 
 def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> dict[str, Label]:
@@ -519,3 +605,75 @@ def _pooled_comparison(
     return compare(
         lean, target=targets, against={rival: columns[rival]}, interval=interval, level=level, progress=progress
     )
+
+
+# -- Arms as policies: from the sums of each arm's own rows to those of the difference between two arms ----------------
+
+
+def pair_of_arms(log: LogMoments, arm: Label, against: Label) -> LogMoments:
+    """The moments of two arms with arms as actions, and their shares of the pair's rows as propensities.
+
+    `log` has the arms as its segments, and rows whose excess is 1. A policy that always takes arm A has the weight 1/p on the rows of A
+    and 0 on those of B, so u is a constant in each arm, and everything follows from the arms' own sums: nothing is read again.
+    """
+    places = [log.segments.index(label) for label in (arm, against)]
+    (stack,) = log.moments.values()
+    sizes = [int(stack[k].n.sum()) for k in places]
+    rows = sum(sizes)
+    weights = [rows / size for size in sizes]
+    first, second = names_of_arms((arm, against))
+    excess: dict[Contrast, tuple[float, float]] = {
+        (first, ""): (weights[0] - 1.0, -1.0),
+        (second, ""): (-1.0, weights[1] - 1.0),
+        (first, second): (weights[0], -weights[1]),
+    }
+    tails = {
+        (name, ""): (Tail(np.full(min(sizes[k], KEPT), weights[k]), rows - sizes[k]),)
+        for k, name in enumerate((first, second))
+    }
+    return replace(
+        log,
+        moments={
+            key: Moments.stack(
+                [Moments.stack([_with_excess(stack[k], u) for k, u in zip(places, us, strict=True)]).merge(0)]
+            )
+            for key, us in excess.items()
+        },
+        tails=tails,
+        excess={
+            key: (sum((Powers(size, u, np.zeros(4)) for size, u in zip(sizes, us, strict=True)), NOTHING),)
+            for key, us in excess.items()
+        },
+        segments=((),),
+        segment_columns=(),
+        reward_min=log.reward_min[places].min(keepdims=True),
+        reward_max=log.reward_max[places].max(keepdims=True),
+        rewards=(log.rewards[places[0]] + log.rewards[places[1]],),
+        weight=PLAIN,
+    )
+
+
+def _with_excess(arm: Moments, u: float) -> Moments:
+    """The moments of rows that all have the excess `u`, from those of rows with the excess 1, where u·s is s and u·φ is φ."""
+    columns = arm.columns
+    scaled, known = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
+    for k, name in enumerate(columns):
+        if name == "s":
+            scaled[k, k] = 1.0
+        elif name == "us":
+            scaled[k, columns.index("s")] = u
+        elif name.startswith(CONTEXT):
+            scaled[k, k] = u
+        else:
+            known[k] = {"u": u, SQUARE: u * u}[name]
+    mean = arm.mean @ scaled.T + known * (np.asarray(arm.n) > 0)[..., None]
+    return Moments(arm.n, mean, scaled @ arm.scatter @ scaled.T, arm.center, columns)
+
+
+def names_of_arms(labels: Sequence[Label]) -> tuple[str, ...]:
+    """What arms are called.
+
+    >>> names_of_arms([("new",), (1,), (True,)])
+    ('new', '1', 'True')
+    """
+    return tuple(str(label[0]) for label in labels)

@@ -13,14 +13,13 @@ import polars as pl
 import polars.selectors as cs
 
 from counterpoise.diagnostics.verdict import check_direction
-from counterpoise.engines.first_look import baseline_features, lists_of
+from counterpoise.engines.first_look import baseline_features, lists_of, quoting
 from counterpoise.engines.registry import columns_of, moments_of, rows
 from counterpoise.engines.sampling import First
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError
 from counterpoise.evaluation.checks import RewardMoments, explanation_of
-from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.baseline import Feature
-from counterpoise.log.kinds import check_rows
+from counterpoise.log.kinds import check_rows, kinds_of
 from counterpoise.log.log import MODEL, Log, check_minimized, check_own_names
 from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, NoWeight, Question, ask
@@ -28,7 +27,7 @@ from counterpoise.log.targets import ActionGroup, Always, Targets, check_fitting
 from counterpoise.log.verbs import need_only
 from counterpoise.moments import LogMoments
 from counterpoise.moments.state import existing
-from counterpoise.weights import Weight, as_weight, list_weight
+from counterpoise.weights import Balanced, Own, Weight, as_weight, list_weight
 
 FIRST = 10_000  # rows that are looked at for an action
 
@@ -90,7 +89,9 @@ def question_of(
     how, target = as_weight(weight, target)
     if isinstance(log.propensity, Mapping):
         check_rows(log, "a log of several policies")
-        log, how = balanced(log, how)
+        how = Balanced.of(log, how)
+        for kind in kinds_of(log):
+            log = kind.of_one_policy(log, quoting(log), _rows_by)
     is_estimated = isinstance(log.propensity, Unlogged) or log.propensity == MODEL
     if is_estimated:
         _check_estimated(log, target, against)
@@ -122,6 +123,24 @@ def question_of(
         if getattr(log, extra) is not None and not (extra == "items" and log.cross_fit):
             raise OptionError(f"`{extra}=` is for a reward model. Pass `model='auto'`, too.")
     return question
+
+
+ONE = "2.0"  # a weight whose excess is 1
+
+
+def by_value(log: Log, column: str, *, groups: int = 1, features: tuple[Feature, ...] = ()) -> tuple[LogMoments, ...]:
+    """The sums of the rewards by the values of a column, with an excess of 1 in every row; in one pass."""
+    plain = log.without("model_reward", "model_value", "control").without_propensities()
+    question = ask(plain, {column: ONE}, weight=Own(), segment=column, groups=groups, features=features)
+    return moments_of(question)
+
+
+def _rows_by(log: Log, column: str) -> dict[str, int]:
+    """How many good rows a log has by the values of a column, in a pass of its own; those of arrays become columns."""
+    columns = log.of(dict(log.data)) if log.is_arrays else log
+    moments = by_value(columns.but(cluster=None, key=(), baseline=None), column)[0]
+    (stack,) = moments.moments.values()
+    return {str(label[0]): int(n) for label, n in zip(moments.segments, stack.n.sum(axis=1), strict=True)}
 
 
 def _check_estimated(log: Log, *targets: Targets) -> None:

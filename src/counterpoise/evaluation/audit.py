@@ -15,9 +15,9 @@ from scipy.special import chdtrc, stdtrit
 from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight, holm
 from counterpoise.display import Block, Cell, Display, Name, Number, PValue, Table, p_value
+from counterpoise.engines.first_look import quoting
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import ColumnError, LogError, OptionError, did_you_mean
-from counterpoise.evaluation.loggers import of_own_logger
 from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.log.expressions import ReadPlan, column, columns
 from counterpoise.log.good import is_believable, is_probability, is_propensity
@@ -442,8 +442,8 @@ def audit_of(question: Question) -> Audit | None:
         or not engine_of(log).has_order
     ):
         return None
-    if isinstance(question.weight, Balanced):  # whose weights need not average to 1 on the days of one logger
-        question = of_own_logger(question)
+    if isinstance(question.weight, Balanced):  # whose weights need not average to 1 on the days of one policy
+        question = question.weight.pooled(question, quoting(log))
         log = question.log
     targets = {target.column: target.name for target in question.targets if not target.is_policy}
     chosen = {choice.column for choice in question.choices}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -62,6 +62,7 @@ from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Questio
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
+from counterpoise.moments.weighed import PLAIN
 from counterpoise.readers.frames import with_policies
 from counterpoise.weights import Balanced
 
@@ -83,10 +84,24 @@ class RewardMoments:
         return self.moments[0].cluster is not None
 
     @property
-    def is_by_logger(self) -> bool:
-        """Whether several loggers wrote the log, and the last segment says which of them."""
-        how, columns = self.moments[0].weight.how, self.moments[0].segment_columns
-        return bool(columns) and how.startswith(f"{Balanced.__name__}(") and how.endswith(f"logger={columns[-1]!r})")
+    def is_by_policy(self) -> bool:
+        """Whether several policies wrote the log, and the last segment says which of them."""
+        return self.moments[0].weight.is_by_policy(self.moments[0].segment_columns)
+
+    def over_policies(self) -> RewardMoments:
+        """The same, added up over the policies that wrote the log: only then do balanced weights average to 1, as any ratio."""
+        if not self.is_by_policy:
+            return self
+        question = self.question
+        return replace(
+            self,
+            moments=tuple(replace(log.over_last_segment(), weight=PLAIN) for log in self.moments),
+            question=None if question is None else replace(question, segment=question.segment[:-1]),
+        )
+
+    def with_caveats(self, more: Iterable[Caveat]) -> RewardMoments:
+        """The same with more to say about the log."""
+        return replace(self, of_rows=(*self.of_rows, *more))
 
     @property
     def looks(self) -> int:
@@ -432,7 +447,7 @@ def _taken(question: Question) -> set[str | None]:
     """The columns whose part rules out that they identify visitors."""
     log = question.log
     alone = log.key if len(log.key) == 1 else ()
-    parts = (log.action, log.list_id, log.list_place, log.done, log.candidates, log.logger, log.propensity)
+    parts = (log.action, log.list_id, log.list_place, log.done, log.candidates, log.propensity)
     targets = (target.column for target in question.targets)
     return {*parts, *log.reward, *alone, *question.segment, *USUAL["action"], *targets}
 
@@ -693,7 +708,7 @@ def _has_own_propensities(question: Question) -> bool:
         question.weight.needs_propensity
         and question.propensity_model is None
         and not question.is_binned
-        and not hasattr(question.weight, "loggers")
+        and not isinstance(question.weight, Balanced)
     )
 
 

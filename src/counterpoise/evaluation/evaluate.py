@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
+from counterpoise.diagnostics.verdict import carrying_policies
 from counterpoise.errors import OptionError
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
@@ -13,7 +14,6 @@ from counterpoise.evaluation.asking import Stored, known_moments, question_of, r
 from counterpoise.evaluation.checks import RewardMoments, with_checks
 from counterpoise.evaluation.choose import check_differences, choose, names_of
 from counterpoise.evaluation.estimates import IntervalOptions, for_looks, options_of
-from counterpoise.evaluation.loggers import by_logger, over_loggers, with_carriers
 from counterpoise.evaluation.ranking import Ranking, ranking_of
 from counterpoise.evaluation.result import GAMMAS, Comparison, Result
 from counterpoise.intervals import Method, check_level
@@ -23,7 +23,7 @@ from counterpoise.log.question import LOGGING, Question
 from counterpoise.log.targets import Targets
 from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import LogMoments
-from counterpoise.weights import Weight
+from counterpoise.weights import Balanced, Weight
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.sensitivity import Sensitivity
@@ -104,11 +104,11 @@ def evaluate(
             log, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings
         )
         choose(names, question.moment_columns, question.groups, method)  # before the log is read
-        whole = _moments(log, question, stored, progress)
+        whole = _moments(question, stored, progress)
     options = for_looks(options, interval, whole.looks)
-    if not whole.is_by_logger:
-        return evaluation_of(whole, options, names)
-    return with_carriers(evaluation_of(over_loggers(whole), options, names), whole.moments[0])
+    if whole.is_by_policy:
+        whole = whole.over_policies().with_caveats(carrying_policies(whole.moments[0]))
+    return evaluation_of(whole, options, names)
 
 
 @takes_parts("compare")
@@ -148,9 +148,9 @@ def compare(
         check_differences(method)
         wants_groups = method.needs_groups
         question = question_of(log, target, weight=weight, against=other, segment=segment, wants_groups=wants_groups)
-        whole, against = _moments(log, question, stored, progress), None
+        whole, against = _moments(question, stored, progress), None
     options = for_looks(options, interval, whole.looks)
-    return comparison_of(over_loggers(whole), options, against)
+    return comparison_of(whole.over_policies(), options, against)
 
 
 @takes_parts("rank")
@@ -291,8 +291,8 @@ def _start(
     return whole, None, made
 
 
-def _moments(log: Log, question: Question, stored: Stored, progress: bool | None) -> RewardMoments:
-    """The moments of a question, by logger where the log has several, with what checks of its rows say."""
-    if log.loggers:
-        question = by_logger(question)
+def _moments(question: Question, stored: Stored, progress: bool | None) -> RewardMoments:
+    """The moments of a question, by policy where several wrote the log, with what checks of its rows say."""
+    if isinstance(question.weight, Balanced):
+        question = question.weight.by_policy(question)
     return with_checks(read(question, stored, progress))

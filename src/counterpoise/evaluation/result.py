@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, cast
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict
+from counterpoise.diagnostics.verdict import weight_by_policy
 from counterpoise.display import (
     ESTIMATE,
     ROWS,
@@ -23,22 +24,27 @@ from counterpoise.display import (
     Display,
     FullAnswer,
     Name,
+    Share,
     Table,
     Worded,
     above,
     checked_unit,
     estimate_cells,
 )
+from counterpoise.engines.first_look import quoting
+from counterpoise.engines.registry import moments_of
 from counterpoise.errors import OptionError, verbatim, warn_of_old_name
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.estimators.estimate import Baseline
 from counterpoise.evaluation.choose import check_differences, foremost, has_context, lift_of, right_for
-from counterpoise.evaluation.estimates import IntervalOptions, Quantities
+from counterpoise.evaluation.estimates import IntervalOptions, Quantities, estimates, options_of
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method
+from counterpoise.intervals.method import normal
 from counterpoise.log.question import Question
 from counterpoise.moments.columns import MODEL
 from counterpoise.moments.log_moments import WHOLE, LogMoments, Segment, as_label, segment_text
+from counterpoise.weights import Balanced
 
 if TYPE_CHECKING:
     import polars as pl
@@ -502,9 +508,49 @@ class Result(Display):
 
         The log is read once more. `weight_share` is the part of all balanced weights that a logger's rows have.
         """
-        from counterpoise.evaluation.loggers import logger_table
-
-        return logger_table(self, self.targets[0] if target is None else target)
+        question, name = self.asked(), self.targets[0] if target is None else target
+        weight = question.weight
+        if not isinstance(weight, Balanced):
+            raise OptionError(
+                "nothing says that more than one policy wrote this log.",
+                do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
+            )
+        balanced, estimator = self[name, "beta_ips"], {"beta_ips": ESTIMATORS["beta_ips"]}
+        plain = question.slim("cluster", "key")
+        (moments,) = moments_of(weight.by_policy(plain))
+        carried = weight_by_policy(moments, name)
+        (naive,) = moments_of(replace(weight.pooled(plain, quoting(plain.log)), segment=(weight.logger,)))
+        (options,) = options_of(
+            self.interval_method,
+            self.level,
+            (self.reward,),
+            is_clustered=moments.cluster is not None,
+            reward_bounds=self.reward_bounds,
+        )
+        apart = estimates(View(naive, (name, "")), estimator, options)
+        each = {
+            logger: apart[name, "beta_ips", as_label(logger)]
+            for logger in weight.loggers
+            if as_label(logger) in naive.segments
+        }
+        rows = {
+            "balanced": balanced,
+            "naive pooling": apart[name, "beta_ips", None],
+            "inverse variance": _by_inverse_variance(list(each.values()), self.level),
+        } | {f"{logger} alone": estimate for logger, estimate in each.items()}
+        total = sum(carried.values()) or math.nan
+        shares = {f"{logger} alone": Share(carried[str(logger)] / total) for logger in each}
+        return Table(
+            [
+                {
+                    "how": how,
+                    **estimate_cells(estimate.value, estimate.stderr, estimate.interval),
+                    "n": estimate.n,
+                    "weight_share": shares.get(how),
+                }
+                for how, estimate in rows.items()
+            ]
+        ).frame()
 
     def report(
         self,
@@ -554,6 +600,15 @@ class Comparison(Result):
 
 def _segment_name(segment: Segment) -> Name:
     return Name(WHOLE if segment is None else segment_text(segment))
+
+
+def _by_inverse_variance(parts: Sequence[Estimate], level: float) -> Estimate:
+    """The mean of estimates by inverse variance; those variances are estimates, and too small for loggers with few large weights."""
+    known = [part for part in parts if part.identified and 0 < part.stderr < math.inf]
+    mass = sum(part.stderr**-2 for part in known)
+    value = sum(part.value * part.stderr**-2 for part in known) / mass if mass else math.nan
+    error = mass**-0.5 if mass else math.inf
+    return Estimate("beta_ips", value, error, sum(part.n for part in known), (), normal(value, error, level))
 
 
 def _tracked(names: Sequence[str], tags: Mapping[str, str]) -> str:

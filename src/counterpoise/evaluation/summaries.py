@@ -12,7 +12,6 @@ from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.checks import RewardMoments
 from counterpoise.evaluation.estimates import options_of
-from counterpoise.evaluation.loggers import over_loggers
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.view import View
 from counterpoise.log.parts import Minimize
@@ -38,7 +37,7 @@ def summaries_of(moments: MomentsOfRewards, rewards: Sequence[str | None]) -> Su
 
 def answers_of(moments: MomentsOfRewards, rewards: Sequence[str | None]) -> tuple[Result, Result | None]:
     """What the moments say about the targets' values; and about differences, if they are those of a comparison."""
-    whole = over_loggers(RewardMoments(tuple(moments), tuple(rewards)))
+    whole = RewardMoments(tuple(moments), tuple(rewards)).over_policies()
     options = options_of(None, 0.95, whole.rewards, is_clustered=whole.is_clustered)
     is_comparison = any(against for _, against in whole.moments[0].moments)
     return evaluation_of(whole, options, ()), comparison_of(whole, options) if is_comparison else None

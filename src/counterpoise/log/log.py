@@ -394,28 +394,20 @@ def _discount(part: str, value: object, arrays: Arrays | None) -> str:
 
 def _propensity(part: str, value: object, arrays: Arrays | None) -> object:
     """The column of the propensities, those of several loggers, or the model that takes its place; arrays join the others."""
-    if isinstance(value, Mapping):
-        return {name: _of_logger(name, column, arrays) for name, column in value.items()}
-    if isinstance(value, Unlogged):
-        model: Any = value
-        if isinstance(model.column, Mapping):
-            raise _no_models_of_loggers()
-        return model if model.column is None else replace(model, column=column_name(part, model.column, arrays))
-    return value if isinstance(value, str) and value == MODEL else column_name(part, value, arrays)
-
-
-def _of_logger(name: object, column: object, arrays: Arrays | None) -> str:
-    """The column of one of several loggers; an array joins the others under a name of its own."""
-    if isinstance(column, Unlogged) or (isinstance(column, str) and column == MODEL):
-        raise _no_models_of_loggers()
-    return column_name(f"propensity of {name}", column, arrays)
-
-
-def _no_models_of_loggers() -> OptionError:
-    return OptionError(
-        "a propensity model is of one policy: of several loggers, the probabilities must have been logged.",
-        do=f"Without them, pass `propensity={MODEL!r}` alone, with the logger among the columns of `context=`.",
-    )
+    model: Any = value
+    named = model.column if isinstance(value, Unlogged) else value
+    if isinstance(named, Mapping):
+        columns = [value, *named.values()]
+        if any(isinstance(column, Unlogged) or (isinstance(column, str) and column == MODEL) for column in columns):
+            raise OptionError(
+                "a propensity model is of one policy: of several loggers, the probabilities must have been logged.",
+                do=f"Without them, pass `propensity={MODEL!r}` alone, with the logger among the columns of `context=`.",
+            )
+        return {name: column_name(f"propensity of {name}", column, arrays) for name, column in named.items()}
+    if named is None or (isinstance(value, str) and value == MODEL):
+        return value
+    column = column_name(part, named, arrays)
+    return replace(model, column=column) if isinstance(value, Unlogged) else column
 
 
 def _baseline(part: str, value: object, arrays: Arrays | None) -> dict[str, How] | None:

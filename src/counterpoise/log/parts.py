@@ -5,6 +5,7 @@ it. That is why the annotations of this module are read while the program runs, 
 """
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -660,6 +661,23 @@ def says_dropped(name: str) -> bool:
 
 def _in_words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def checked_shares(shares: object, names: tuple[str, ...]) -> dict[str, float]:
+    """Shares by name, scaled to add up to 1: 50 and 50 will do.
+
+    >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
+    {'a': 0.75, 'b': 0.25}
+    """
+    by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
+    if set(by_name) != set(map(str, names)):
+        expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
+        raise OptionError(f"`shares=` needs one entry for each of {expected}; found {entries}.")
+    is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
+    if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
+        raise OptionError(f"`shares=` holds something that isn't a positive number: {by_name!r}.")
+    total = sum(by_name.values())
+    return {name: by_name[str(name)] / total for name in names}
 
 
 def which_column(part: str, columns: Sequence[str]) -> NoReturn:

@@ -111,8 +111,7 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
     rules = []
     if question.weight.needs_propensity:
         holds = is_propensity(nw.col(PROPENSITY))
-        loggers = getattr(question.weight, "loggers", ())
-        called, advice = (", ".join(map(str, loggers)), _LOGGERS) if loggers else (str(log.propensity), _PROPENSITY)
+        called, advice = getattr(question.weight, "propensities", (str(log.propensity), _PROPENSITY))
         rules.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
     for name, column in zip(names.rewards, log.reward, strict=True):
         good, advice = is_number(nw.col(name)), _DROP if question.lists is not None else f"{_DROP} {UNKNOWN}"
@@ -320,10 +319,6 @@ _SAME = f"Is the id of the list used again? Make one that is not, such as an exp
 _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "
     f"fix the logger{OR_DROP}"
-)
-_LOGGERS = (
-    "Every logger's probability of the logged action must lie in [0, 1], and that of the logger who wrote the row "
-    f"above 0: fix the log{OR_DROP}"
 )
 _TARGET = (
     "It is the target policy's probability of the logged action (1 or 0 for a deterministic policy): "

@@ -9,8 +9,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from counterpoise.errors import OptionError
-from counterpoise.log.kinds import check_rows, known_parts, refused_parts
-from counterpoise.log.kinds.loggers import check_named_loggers
+from counterpoise.log.kinds import KINDS, check_rows, known_parts, refused_parts
 from counterpoise.log.parts import FITTING, MODELS, PARTS, TRAINED, by_name, with_parts
 
 if TYPE_CHECKING:
@@ -103,8 +102,8 @@ def need_only(log: Log, verb: str) -> None:
         raise OptionError(f"{limits.what} {limits.does}: leave out `{part}=`.", do=instead)
     if log.max_segments is not None and not limits.has_segments:
         raise OptionError(f"{limits.what} makes no segments: leave out `max_segments=`.")
-    if verb != "ab_test":  # which may have no propensities, and whose arms the shares are about
-        check_named_loggers(log)
+    for kind in KINDS:
+        kind.check_verb(log, verb)
 
 
 P = ParamSpec("P")

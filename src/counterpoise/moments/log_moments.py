@@ -25,6 +25,7 @@ WHOLE = "(all)"
 
 # what a log has of every segment, or of every rung
 MomentsPart = TypeVar("MomentsPart", Powers, Tail, Smoothed, "LogMoments")
+Sum = TypeVar("Sum", Tail, Powers, Smoothed)
 
 FORMAT = 2  # of their JSON; any other is refused
 LISTS = 2  # what sums of lists mean: 0.2 left the first unsaid, in which weights are 1 below the end of a list
@@ -202,6 +203,29 @@ class LogMoments:
             per=chosen(self.per, NOTHING) if self.per else (),
             ladder=tuple(rung._align(segments) for rung in self.ladder),
             smoothed={key: chosen(sums, UNSMOOTHED) for key, sums in self.smoothed.items()},
+        )
+
+    def over_last_segment(self) -> LogMoments:
+        """The same moments without their last segment column, added up over its values."""
+        segments = in_order([label[:-1] for label in self.segments])
+        places = [[k for k, own in enumerate(self.segments) if own[:-1] == label] for label in segments]
+
+        def added(parts: Sequence[Sum], nothing: Sum) -> tuple[Sum, ...]:
+            return tuple(sum((parts[k] for k in own), nothing) for own in places)
+
+        return replace(
+            self,
+            moments={
+                key: Moments.stack([stack[own].merge(axis=0) for own in places]) for key, stack in self.moments.items()
+            },
+            tails={key: added(tails, EMPTY) for key, tails in self.tails.items()},
+            excess={key: added(powers, NOTHING) for key, powers in self.excess.items()},
+            smoothed={key: added(sums, UNSMOOTHED) for key, sums in self.smoothed.items()},
+            rewards=added(self.rewards, NOTHING),
+            segments=segments,
+            segment_columns=self.segment_columns[:-1],
+            reward_min=np.array([np.fmin.reduce(self.reward_min[own]) for own in places]),
+            reward_max=np.array([np.fmax.reduce(self.reward_max[own]) for own in places]),
         )
 
     # -- storing them --------------------------------------------------------------------------------------------------

@@ -65,6 +65,10 @@ class Weighed:
         """Whether weights are products down a list, with one at every position."""
         return self.how in ("Cascade()", "PerDecision()")
 
+    def is_by_policy(self, segments: tuple[str, ...]) -> bool:
+        """Whether it is the balanced weight of several policies, and the last of these segments, its last parameter, is who wrote a row."""
+        return bool(segments) and self.how.startswith("Balanced(") and self.how.endswith(f"={segments[-1]!r})")
+
     def __str__(self) -> str:
         return self.how
 

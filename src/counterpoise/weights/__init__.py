@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from counterpoise.errors import warn_of_old_name
+from counterpoise.errors import OptionError, did_you_mean, warn_of_old_name
 from counterpoise.weights.biased import (
     Clip,
     ExponentialSmoothing,
@@ -14,6 +14,8 @@ from counterpoise.weights.biased import (
     Switch,
 )
 from counterpoise.weights.lists import (
+    EPISODE_WEIGHTS,
+    LIST_WEIGHTS,
     Cascade,
     Independent,
     ListWeight,
@@ -23,7 +25,6 @@ from counterpoise.weights.lists import (
     Trajectory,
     list_weight,
 )
-from counterpoise.weights.names import WEIGHTS
 from counterpoise.weights.weight import Balanced, Importance, Own, Weight, as_weight
 
 __all__ = [
@@ -49,7 +50,49 @@ __all__ = [
     "Weight",
     "as_weight",
     "list_weight",
+    "weight_of",
 ]
+
+# -- Weights by their names, as a command line has them: `clip:10`, `shrink:slope`, `harmonic:0.01,0.1` ------------------
+
+WeightClass = type[Clip | Shrink | Switch | Harmonic | ExponentialSmoothing | ImplicitExploration]
+WEIGHTS: dict[str, WeightClass] = {
+    "clip": Clip,
+    "shrink": Shrink,
+    "switch": Switch,
+    "harmonic": Harmonic,
+    "exponential_smoothing": ExponentialSmoothing,
+    "implicit_exploration": ImplicitExploration,
+}
+SLOPE = "slope"
+
+
+def weight_of(text: str) -> Weight:
+    """The weight that a name and its constant stand for; `slope`, or several constants, let the log choose.
+
+    >>> weight_of("clip:10"), weight_of("exponential-smoothing:0.8")
+    (Clip(most=10.0), ExponentialSmoothing(power=0.8))
+    >>> weight_of("shrink:10,1000")
+    Slope(kind=<class 'counterpoise.weights.biased.Shrink'>, constants=(1000.0, 10.0))
+    """
+    name, _, said = text.partition(":")
+    key = name.strip().lower().replace("-", "_")
+    whole = LIST_WEIGHTS | EPISODE_WEIGHTS
+    if key in whole and not said:
+        return whole[key]()
+    if key not in WEIGHTS:
+        known = [*WEIGHTS, *whole]
+        raise OptionError(f"no weight {name!r}; choose from {', '.join(known)}.", suggestion=did_you_mean(key, known))
+    kind = WEIGHTS[key]
+    if said.strip().lower() == SLOPE:
+        return Slope(kind)
+    try:
+        constants = [float(constant) for constant in said.split(",")]
+    except ValueError:
+        raise OptionError(
+            f"the weight {text!r} needs a constant: write {key}:{kind.ladder[5]:g}, or {key}:slope to let the log choose one."
+        ) from None
+    return kind(constants[0]) if len(constants) == 1 else Slope(kind, constants)
 
 
 if not TYPE_CHECKING:

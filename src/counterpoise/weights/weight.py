@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite, nan
 from numbers import Real
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
+from counterpoise.log.kinds.loggers import INVALID, own_sql
 
 if TYPE_CHECKING:
+    from counterpoise.log.log import Log
+    from counterpoise.log.question import Question
     from counterpoise.log.targets import Targets
 
 # -- What weights with a constant share: the check of that constant, and the order of several from the least biased on ---
@@ -189,6 +192,40 @@ class Balanced(Importance):
     "Optimally combining sampling techniques for Monte Carlo rendering", SIGGRAPH 1995.
     """
 
-    loggers: tuple[object, ...]
+    loggers: tuple[str, ...]
     columns: tuple[str, ...]
     logger: str  # the column that says who wrote a row
+
+    @classmethod
+    def of(cls, log: Log, weight: Weight) -> Balanced:
+        """The weight of a log that several policies wrote, of which a verb's `weight` says nothing else."""
+        if type(weight) is not Importance:
+            raise OptionError(
+                f"a log of several loggers has the balanced weight, and not {type(weight).__name__}: leave out `weight=`."
+            )
+        if log.logger is None:
+            raise OptionError("`propensity=` has several loggers.", do="Say which of them wrote a row, with `logger=`.")
+        return cls(tuple(log.loggers), tuple(log.loggers.values()), log.logger)
+
+    @property
+    def propensities(self) -> tuple[str, str]:
+        """What they are called where one of them is invalid, and what to do about it."""
+        return ", ".join(map(str, self.loggers)), INVALID
+
+    def is_by_policy(self, segment: tuple[str, ...]) -> bool:
+        """Whether the last of these segments is the policy that wrote a row."""
+        return segment[-1:] == (self.logger,)
+
+    def by_policy(self, question: Question) -> Question:
+        """The question with the policy that wrote a row as its last segment."""
+        if self.logger in question.segment:
+            raise OptionError(
+                f"`segment={self.logger!r}` is the logger, by which balanced weights do not average to 1.",
+                do="See result.loggers() for each logger's own estimate.",
+            )
+        return replace(question, segment=(*question.segment, self.logger))
+
+    def pooled(self, question: Question, quote: Callable[[str], str]) -> Question:
+        """The question with t/p by the row's own logger, which averages to 1 on the rows of each of them."""
+        own = own_sql(dict(zip(self.loggers, self.columns, strict=True)), self.logger, quote)
+        return replace(question, log=question.log.but(propensity=own), weight=Importance())

@@ -194,10 +194,19 @@ class RowKind:
     def check(self, log: Log) -> None:
         """Check that its parts of a log go together."""
 
+    def check_verb(self, log: Log, verb: str) -> None:
+        """Check that a verb has a use for its parts of a log."""
+
     def refuse(self, what: str, **words: object) -> None:
         """Raise an error, in these words, if its rows do not go with something."""
         if conflict := self.conflicts.get(what):
             raise OptionError(conflict.why.format(**{"who": what} | words), do=conflict.do)
+
+    def of_one_policy(
+        self, log: Log, quote: Callable[[str], str], rows_by: Callable[[Log, str], Mapping[str, int]]
+    ) -> Log:
+        """The log as if a single policy had written it, with SQL as its propensity; `rows_by` counts the rows by a column."""
+        return log
 
     def kept(self, log: Log) -> dict[str, object]:
         """What a state remembers of a question: all days must have the same."""
