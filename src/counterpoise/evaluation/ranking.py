@@ -21,8 +21,9 @@ from counterpoise.evaluation.estimates import IntervalOptions, Quantities
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Evidence, Interval
 from counterpoise.intervals.quantity import Quantity
+from counterpoise.log.columns import PROPENSITY
 from counterpoise.log.kinds import count_form, kinds_in, reduced, stands_for
-from counterpoise.log.question import LOGGING, PROPENSITY, Question
+from counterpoise.log.question import LOGGING, Question
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Segment
 
