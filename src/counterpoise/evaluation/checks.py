@@ -42,7 +42,6 @@ from counterpoise.diagnostics.verdict import (
     CHECK_PROPENSITIES,
     MISSING,
     REREAD,
-    Severity,
     Uneven,
     labeled_shares,
 )
@@ -57,6 +56,7 @@ from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.columns import MODEL_REWARD, PROPENSITY
 from counterpoise.log.expressions import columns, computed, roots_of
 from counterpoise.log.kinds import go_with, reduced
+from counterpoise.log.kinds.kind import Severity
 from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, usual
 from counterpoise.log.question import LOGGING, Question

@@ -198,7 +198,7 @@ def _earned(rows: Moments, baseline: Baseline) -> tuple[float, float]:
 
 def _products(rows: Moments, first: Floats, second: Floats) -> float:
     """The products of two sums of the columns, added up."""
-    return float(first @ rows.scatter @ second) + rows.n * float(first @ rows.mean) * float(second @ rows.mean)
+    return float(first @ rows.scatter @ second + rows.n * (first @ rows.mean) * (second @ rows.mean))
 
 
 # -- The rows that drive a difference ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -346,7 +346,7 @@ class Missing:
             return ()
         log, rows = question.log, self.rows.with_columns(pl.Series(TARGET, self.taken.probability))
         data, p = rows.filter(pl.Series(chosen)), str(log.propensity)
-        numbers = {number.part: named for number, named in question.own_numbers}
+        numbers: dict[str, Any] = {number.part: named for number, named in question.own_numbers}
         known = Log(data, reward=log.reward, propensity=p, cluster=log.cluster, **numbers, drop_bad_rows=True)
         about = ask(known, {self.target: TARGET}, weight=question.weight, groups=question.groups)
         with suppress(CounterpoiseError):  # such as no good row

@@ -14,7 +14,6 @@ import numpy as np
 
 from counterpoise.errors import OptionError
 from counterpoise.log.good import LARGEST, Values, is_amount, is_number, is_probability, is_propensity, is_truth
-from counterpoise.moments.moments import Floats, Moments
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from counterpoise.log.log import Log
     from counterpoise.log.question import Lane, Names, Question
     from counterpoise.moments.log_moments import LogMoments
+    from counterpoise.moments.moments import Floats, Moments, ShorterRows
     from counterpoise.moments.spread import Powers
 
 
@@ -107,7 +107,7 @@ class NumberColumn:
 
 # -- The arithmetic of a row ---------------------------------------------------------------------------------------------
 
-Term = TypeVar("Term", "nw.Expr", Floats)
+Term = TypeVar("Term", "nw.Expr", "Floats")
 
 
 @dataclass(frozen=True)
@@ -122,24 +122,6 @@ class Row(Generic[Term]):
     made: dict[str, Term]
     """Those that are being made: rewards less their centers, and the excess of every lane."""
     propensity: Term | None
-
-
-@dataclass(frozen=True)
-class ShorterRows:
-    """A linear map of longer rows to shorter ones, whose coefficients are already chosen: constant + turn·row, around a new center."""
-
-    turn: Floats
-    constant: Floats
-    center: Floats
-    columns: tuple[str, ...]
-
-    def __call__(self, moments: Moments) -> Moments:
-        """The moments of the shorter rows."""
-        mean = self.constant + (self.turn @ moments.mean[..., None])[..., 0]
-        scatter = self.turn @ moments.scatter @ np.swapaxes(self.turn, -1, -2)
-        squares = np.einsum("...ii->...i", scatter)
-        np.maximum(squares, 0.0, out=squares)  # rounding
-        return Moments(moments.n, mean, scatter, np.broadcast_to(self.center, moments.shape), self.columns)
 
 
 class Places(Protocol):

@@ -21,11 +21,10 @@ from counterpoise.log.kinds.kind import (
     Places,
     Row,
     RowKind,
-    ShorterRows,
     Term,
 )
 from counterpoise.moments.columns import SQUARE
-from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.moments import Floats, Moments, ShorterRows
 from counterpoise.moments.spread import NOTHING
 
 if TYPE_CHECKING:
