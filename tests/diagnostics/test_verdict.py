@@ -20,7 +20,7 @@ def test_the_table_of_codes_in_the_documentation_is_the_registry():
 def test_every_caveat_in_the_source_has_a_registered_code_and_every_code_a_caveat():
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     constants = dict(re.findall(r'^([A-Z_]+) = "([a-z-]+)"', source, re.MULTILINE))
-    written = re.findall(r"(?<!class )Caveat\(\s*(?:\"([a-z-]+)\"|([A-Z_]+))", source)
+    written = re.findall(r"(?<!class )(?:Caveat|Finding)\(\s*(?:\"([a-z-]+)\"|([A-Z_]+))", source)
     codes = {text or constants[name] for text, name in written}
     assert codes == set(CODES)
 
@@ -30,7 +30,7 @@ def test_every_caveat_says_what_to_do_or_its_code_does():
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "src").rglob("*.py")]
     calls = [call for tree in trees for call in ast.walk(tree) if isinstance(call, ast.Call) and call.args]
     for call in calls:
-        if ast.unparse(call.func) == "Caveat":
+        if ast.unparse(call.func) in ("Caveat", "Finding"):
             name = ast.unparse(call.args[0])
             code = CODES[name.strip("'") if name.startswith("'") else getattr(verdict, name)]
             has_do = len(call.args) > 3 or any(keyword.arg == "do" for keyword in call.keywords)

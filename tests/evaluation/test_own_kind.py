@@ -9,6 +9,7 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.log.kinds import KINDS
+from counterpoise.log.kinds.kind import Code, Finding
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 ASKED = {"reward": "click", "propensity": "p", "survival": "weight", "target": ["pi_new", "other"]}
@@ -112,3 +113,14 @@ def test_its_numbers_are_checked_and_its_conflicts_refused(log):
         cp.evaluate(log, **ASKED, keep=0.5)
     with pytest.raises(TypeError, match="survival"):
         cp.evaluate(log, **{**ASKED, "survivol": "weight"})
+
+
+def test_what_it_finds_in_the_sums_is_a_caveat(log, monkeypatch):
+    kind = type(KINDS[-1])
+    monkeypatch.setattr(kind, "codes", {"all-young": Code("caution", "Nothing has come yet.", cure="Wait.")})
+    monkeypatch.setattr(kind, "findings", lambda self, places: iter([Finding("all-young", "No <rows>.", {"n": 1.0})]))
+    verdict = cp.evaluate(log, **ASKED).verdict("pi_new")
+    assert verdict.verdict == "caution"
+    assert [(caveat.reason, caveat.cure) for caveat in verdict.caveats if caveat.code == "all-young"] == [
+        ("No rows.", "Wait.")
+    ]

@@ -287,6 +287,26 @@ def test_what_it_earns_elsewhere_is_what_the_rest_of_the_log_says(kind):
             assert (mine.value, *mine.interval) == pytest.approx((theirs.value, *theirs.interval), rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [{"keep": "share"}, {"per": "size"}, {"proxy": "near", "observed": "labeled", "label_propensity": "share"}],
+    ids=lambda kind: next(iter(kind)),
+)
+def test_rows_of_other_kinds_earn_elsewhere_what_the_rest_of_their_log_says(kind):
+    g = np.random.default_rng(3)
+    log, _ = a_log(place=True)
+    share = g.uniform(0.3, 0.9, log.height)
+    log = log.with_columns(share=share, size=g.uniform(1, 2, log.height), near=log["r"] + g.normal(0, 0.3, log.height))
+    log = log.with_columns(labeled=(g.random(log.height) < share) * 1.0)
+    if "proxy" in kind:  # a reward that nobody knows may be anything
+        log = log.with_columns(r=pl.when(pl.col("labeled") == 1).then(pl.col("r")).otherwise(7.0))
+    known = best_of(evaluate(log, "Chosen", place=True, **kind)).elsewhere
+    alone = best_of(evaluate(log, "Chosen", place=True, where=known.where, **kind))
+    assert known.rows == alone.rows
+    for mine, theirs in ((known.lift, alone.lift), (known.relative, alone.relative)):
+        assert (mine.value, *mine.interval) == pytest.approx((theirs.value, *theirs.interval), rel=1e-9)
+
+
 def test_where_nothing_is_missing_may_be_scattered_or_nowhere():
     """A target that takes d here and there: the rows in which it does not are known, and their truth is in the interval."""
     inside = 0

@@ -22,8 +22,8 @@ from counterpoise.display import as_text
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.estimators import ESTIMATORS, gradient
 from counterpoise.evaluation.showing import evaluation, schema
+from counterpoise.log.columns import PROPENSITY
 from counterpoise.log.groups import folds_of
-from counterpoise.log.question import PROPENSITY
 from counterpoise.models.propensity import sharpen, sharpness_of
 from counterpoise.moments import Moments
 from counterpoise.moments.weighed import Estimated

@@ -20,7 +20,7 @@ from counterpoise.log.expressions import column, sql_name
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.parts import says_dropped
+from counterpoise.log.parts import sampling_advice
 from counterpoise.moments import Floats
 
 FEW = 10  # so few distinct propensities may well be natural, such as 0.1, 0.2, …
@@ -74,30 +74,11 @@ def meaning_of(fall: float, error: float, steps: int) -> str | None:
 
 def about_sampling(values: pl.Series, *, is_sure: bool) -> Caveat | None:
     """What to say of a column that seems to say how rows were sampled, if its values can."""
-    keep = kept_with(values)
-    if keep is None:
+    do = sampling_advice(values)
+    if do is None:
         return None
-    do = f"If it does, pass `keep={keep!r}`; if every <row> was kept, pass `keep=1`."
     text = f"The column {values.name!r} seems to say how <rows> were sampled, and all <rows> count alike."
     return Caveat(UNNAMED, text, {}, do, unusual_severity=None if is_sure else "note")
-
-
-def kept_with(values: pl.Series) -> str | None:
-    """The probability with which rows were kept, if a column can say that: as it stands, of the others, or as its inverse.
-
-    >>> kept_with(pl.Series("pdrop", [0.9, 0.0])), kept_with(pl.Series("weight", [1, 10])), kept_with(pl.Series("weight", [55.5, 0]))
-    ('1 - pdrop', '1.0 / weight', None)
-    """
-    if not values.dtype.is_numeric() or values.null_count() == values.len():
-        return None
-    column = values.name if values.name.isidentifier() else f'"{values.name}"'
-    known = values.drop_nulls().cast(pl.Float64).to_numpy()
-    low, high = float(known.min()), float(known.max())
-    if says_dropped(values.name):
-        return f"1 - {column}" if low >= 0.0 and 0.0 < high < 1.0 else None
-    if low > 0.0 and low < 1.0 and high <= 1.0:
-        return column
-    return f"1.0 / {column}" if low >= 1.0 and high > 1.0 else None
 
 
 # -- Propensities that were counted from simulated draws ---------------------------------------------------------------

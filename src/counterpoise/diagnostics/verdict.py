@@ -10,8 +10,9 @@ from typing import Literal
 from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.display import p_value
 from counterpoise.errors import OptionError, Sentence, verbatim
+from counterpoise.log.kinds import KINDS
+from counterpoise.log.kinds.kind import Code, Severity
 from counterpoise.log.kinds.labeled import FEW_LABELS
-from counterpoise.log.kinds.sampled import is_miscounted
 from counterpoise.log.log import Log
 from counterpoise.log.parts import is_minimized
 from counterpoise.moments.log_moments import Label, LogMoments
@@ -19,8 +20,6 @@ from counterpoise.moments.spread import below
 
 # -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
 
-# of an answer, how good a verdict may still be; of a log, how soon somebody should see to it
-Severity = Literal["note", "caution", "not identified", "look", "fix"]
 VerdictWord = Literal["ok", "caution", "not identified"]
 WORDS: tuple[VerdictWord, ...] = ("ok", "caution", "not identified")
 
@@ -44,22 +43,6 @@ CHECK_PROPENSITIES = (
     "Check what the logger writes: the probability of the action that it took, after every rule, as a share (no percentage, logarithm or "
     "odds); where it explored, ε/K and not ε."
 )
-
-
-@dataclass(frozen=True)
-class Code:
-    """What caveats with one code say: how severe they usually are, why, whether they come from looking at rows, and what cures them.
-
-    Those that only the doctor has are about a log that no question was asked of: `fix` it, `look` into it, or take `note`.
-
-    `cure` is the next step: `ROWS` says that more rows cure it, `EXPLORE` that the logging policy must try what is missing, and an empty
-    one that every caveat of this code brings its own in `do`.
-    """
-
-    severity: Severity
-    why: str
-    takes_rows: bool = False
-    cure: str = ""
 
 
 # Every code there is; docs/certainty.md has them as a table. A code stays the same when its wording changes.
@@ -118,11 +101,7 @@ CODES: Mapping[str, Code] = {
         "caution", "Rows repeat other rows in every column, more often than chance would.", takes_rows=True
     ),
     "dropped-rows": Code("caution", "Rows were dropped as bad, and the rest may not be like them."),
-    "rows-before-sampling": Code(
-        "caution",
-        "The rows do not add up to as many as there were before sampling.",
-        cure="Check `keep=` and `rows_before=` against what sampled the <rows>.",
-    ),
+    **{code: entry for kind in KINDS for code, entry in kind.codes.items()},
     UNNAMED: Code("caution", "A column seems to say how rows were sampled, and nobody named it.", takes_rows=True),
     "baseline-after-choice": Code("caution", "A column of the baseline was not known before the choice."),
     "chosen-weight": Code(
@@ -237,14 +216,20 @@ class Caveat:
             object.__setattr__(self, part, Sentence(getattr(self, part), self.unit))
 
     @property
+    def entry(self) -> Code:
+        """What its code says: by `CODES`, or by a kind of rows of one's own."""
+        own = {code: entry for kind in KINDS for code, entry in kind.codes.items()} if self.code not in CODES else CODES
+        return own[self.code]
+
+    @property
     def severity(self) -> Severity:
         """The best verdict that this caveat allows; of a log, how soon somebody should see to it."""
-        return self.unusual_severity or CODES[self.code].severity
+        return self.unusual_severity or self.entry.severity
 
     @property
     def cure(self) -> str:
         """The next step: what cures caveats of its code, or its own `do`."""
-        return Sentence(CODES[self.code].cure, self.unit) or self.do
+        return Sentence(self.entry.cure, self.unit) or self.do
 
     def __str__(self) -> str:
         return self.reason
@@ -652,20 +637,6 @@ def looked_at(looks: int, method: str) -> Caveat:
         "see a lift that is not there."
     )
     return Caveat("many-looks", text, {"looks": looks})
-
-
-def miscounted(total: float, error: float, before: int) -> Iterator[Caveat]:
-    """Whether sampled rows stand for as many as there were, within chance.
-
-    >>> [caveat.code for caveat in miscounted(59_000.0, 100.0, 60_000)], list(miscounted(59_900.0, 100.0, 60_000))
-    (['rows-before-sampling'], [])
-    """
-    if is_miscounted(total, error, before):
-        text = (
-            f"By `keep=`, the <rows> stand for about {total:,.0f} ± {error:,.0f}, and `rows_before=` says that there were {before:,}: one "
-            "of them is wrong, or <rows> were lost."
-        )
-        yield Caveat("rows-before-sampling", text, {"rows": total, "stderr": error, "rows_before": float(before)})
 
 
 # -- What the labels of a log with a proxy say ----------------------------------------------------------------------------------

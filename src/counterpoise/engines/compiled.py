@@ -19,7 +19,8 @@ import polars as pl
 
 from counterpoise.engines.query import Query
 from counterpoise.engines.summarize import Answer, Largest, OnFrame, Shortcut
-from counterpoise.log.question import PROPENSITY, ROWS, Lane, Names, Question
+from counterpoise.log.columns import PROPENSITY, ROWS
+from counterpoise.log.question import Lane, Names, Question
 from counterpoise.moments import Floats
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report

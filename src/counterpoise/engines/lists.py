@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.engines.query import Frame, Numbers, is_fine, numbers_for
+from counterpoise.log.columns import GROUP, MODEL_REWARD, PROPENSITY
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number
 from counterpoise.log.kinds.kind import Term
@@ -35,12 +36,7 @@ from counterpoise.log.kinds.lists import (
     made_of,
     reward_of,
 )
-from counterpoise.log.question import (
-    GROUP,
-    MODEL_REWARD,
-    PROPENSITY,
-    Question,
-)
+from counterpoise.log.question import Question
 from counterpoise.log.rules import fault_of, is_good, list_rules, rules_of
 from counterpoise.moments import Floats
 

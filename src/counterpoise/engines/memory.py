@@ -26,9 +26,10 @@ from counterpoise.engines.query import (
 from counterpoise.engines.scatter import gram
 from counterpoise.engines.streaming import Streaming, good_rows, grouped, prepare, rows_of_lists
 from counterpoise.engines.summarize import Answer, Largest, OnFrame, Summary, finish, survey
+from counterpoise.log.columns import KEY, PROPENSITY, ROWS
 from counterpoise.log.good import is_believable
 from counterpoise.log.kinds.lists import LENGTH, made_of
-from counterpoise.log.question import KEY, PROPENSITY, ROWS, Lane, Names, Question
+from counterpoise.log.question import Lane, Names, Question
 from counterpoise.log.rules import Problem
 from counterpoise.moments import Floats, LogMoments, Powers
 from counterpoise.moments.spread import KEPT, Smoothed

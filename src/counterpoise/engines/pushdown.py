@@ -27,11 +27,12 @@ from counterpoise.engines.query import (
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature
+from counterpoise.log.columns import GROUP, PROPENSITY, ROWS
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.kinds.lists import LIST
-from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question, part_of
+from counterpoise.log.question import Lane, Names, Question, part_of
 from counterpoise.log.rules import Problem, check_type, is_good, key_of, only_known, rules_of
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import as_label

@@ -319,7 +319,7 @@ class Spark(Elsewhere):
 
     def holds(self, data: object) -> bool:
         """A frame of Spark, classic or Connect."""
-        return not isinstance(data, IN_MEMORY) and spark_frames.is_spark(data)
+        return not isinstance(data, IN_MEMORY) and type(data).__module__.startswith("pyspark.sql")
 
     def over_frame(self, question: Question, work: Callable[[Frame, Mapping[str, str]], T]) -> T:
         """The same, by Spark."""

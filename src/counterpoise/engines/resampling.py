@@ -12,8 +12,9 @@ import polars as pl
 from counterpoise.engines.query import Numbers, Query, aggregate, powers_of, singles_of, squares_of
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.engines.summarize import Answer, assemble
+from counterpoise.log.columns import GROUP, PROPENSITY, ROWS
 from counterpoise.log.groups import with_groups
-from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question
+from counterpoise.log.question import Lane, Names, Question
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label
 

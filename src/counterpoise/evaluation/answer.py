@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
-from counterpoise.diagnostics.verdict import BY_ACTION, MISSING, below_one, looked_at, miscounted, which_way
+from counterpoise.diagnostics.verdict import BY_ACTION, MISSING, below_one, looked_at, which_way
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.checks import RewardMoments
@@ -182,11 +182,11 @@ class Judgment:
         return caveats + ([looked_at(log.looks, method.name)] if log.looks > 1 and not method.is_anytime else [])
 
     @cached_property
-    def miscount(self) -> list[Caveat]:
-        """Whether sampled rows add up to as many as there were, if that is known."""
+    def findings(self) -> list[Caveat]:
+        """What is wrong with the rows of the whole log, as their kinds find."""
         view = self.views[self.contrasts[0]]
-        totals = (kind.total(view) for kind in kinds_in(view.together.columns))
-        return [caveat for total in totals if total is not None for caveat in miscounted(*total)]
+        kinds = kinds_in(view.together.columns)
+        return [Caveat(**vars(finding)) for kind in kinds for finding in kind.findings(view)]
 
     @cached_property
     def doubts(self) -> dict[str, tuple[Mapping[Segment, list[Caveat]], ...]]:
@@ -207,7 +207,7 @@ class Judgment:
         if self.options.reward_bounds is not None:  # there is no need to ask for them
             kept = (replace(caveat, do="") if caveat.code == "equal-rewards" else caveat for caveat in judged.caveats)
             judged = Verdict(tuple(kept))
-        premises = [*self.premises, *(self.miscount if place is None else [])]
+        premises = [*self.premises, *(self.findings if place is None else [])]
         if climbed is not None:
             judged = judged if judged.verdict == NOTHING else climbed.not_identified(contrast, place) or judged
             premises.append(climbed.caveat(contrast))

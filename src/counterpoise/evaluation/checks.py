@@ -42,7 +42,6 @@ from counterpoise.diagnostics.verdict import (
     CHECK_PROPENSITIES,
     MISSING,
     REREAD,
-    Severity,
     Uneven,
     labeled_shares,
 )
@@ -54,11 +53,13 @@ from counterpoise.engines.streaming import good_rows
 from counterpoise.errors import CounterpoiseError, LogError, verbatim
 from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
+from counterpoise.log.columns import MODEL_REWARD, PROPENSITY
 from counterpoise.log.expressions import columns, computed, roots_of
 from counterpoise.log.kinds import go_with, reduced
+from counterpoise.log.kinds.kind import Severity
 from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, usual
-from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Question
+from counterpoise.log.question import LOGGING, Question
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.log_moments import Label

@@ -28,7 +28,7 @@ from counterpoise.diagnostics.findings import (
 )
 from counterpoise.diagnostics.seeming import about_repeats, fall_of, faults_of, find_lists, repeats, tells_apart
 from counterpoise.diagnostics.verdict import COUNTED as COUNTED_PROPENSITIES
-from counterpoise.diagnostics.verdict import SURE, UNNAMED, WHICH_WAY, Severity, which_way
+from counterpoise.diagnostics.verdict import SURE, UNNAMED, WHICH_WAY, which_way
 from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, finite, number, percent
 from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.registry import engine_of
@@ -48,6 +48,7 @@ from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.kinds import chance_kept, go_with, kinds_of
+from counterpoise.log.kinds.kind import Severity
 from counterpoise.log.kinds.lists import CONDITIONAL
 from counterpoise.log.log import Log, as_log, logged_propensity
 from counterpoise.log.parts import (

@@ -37,10 +37,10 @@ from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Anytime, Method, strategy
 from counterpoise.intervals.quantity import MOST_LEVERAGE, Quantity, variance_range
+from counterpoise.log.columns import PROPENSITY
 from counterpoise.log.kinds import check_rows
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Data, LogFields
-from counterpoise.log.question import PROPENSITY
 from counterpoise.log.targets import Targets
 from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import LogMoments, Powers

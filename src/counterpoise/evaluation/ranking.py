@@ -21,10 +21,10 @@ from counterpoise.evaluation.estimates import IntervalOptions, Quantities
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Evidence, Interval
 from counterpoise.intervals.quantity import Quantity
+from counterpoise.log.columns import PROPENSITY
 from counterpoise.log.kinds import count_form, kinds_in, reduced, stands_for
-from counterpoise.log.kinds.sampled import squared_counts
-from counterpoise.log.question import LOGGING, PROPENSITY, Question
-from counterpoise.moments import Moments
+from counterpoise.log.question import LOGGING, Question
+from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Segment
 
 if TYPE_CHECKING:
@@ -152,7 +152,10 @@ def drivers(comparison: Result, target: str | None = None) -> list[Driver]:
         groups = reduced(groups, groups.merge(axis=0).merge(axis=0))
     together = groups.merge(axis=0)
     total = together.n * stands_for(together)  # rows by group, before sampling if they were sampled
-    everything, counted_squares = float(total.sum()), float(squared_counts(together.merge(axis=0)))
+    everyone = together.merge(axis=0)
+    counts = count_form(everyone)
+    counted_squares = float(everyone.n) if counts is None else _products(everyone, counts, counts)
+    everything = float(total.sum())
     parts = []
     for k, segment in enumerate(log.segments):
         rows = groups.merge(axis=1)[k]
@@ -188,12 +191,14 @@ def _earned(rows: Moments, baseline: Baseline) -> tuple[float, float]:
         name: (rows.center if name == "u" else 0.0) - beta for name, beta in betas.items()
     }
     own = rows.form(**form)
-    mean = float(own @ rows.mean)
-    square = float(own @ rows.scatter @ own) + rows.n * mean**2
     counts = count_form(rows)
-    if counts is None:
-        return square, rows.n * mean
-    return square, float(own @ rows.scatter @ counts) + rows.n * mean * float(counts @ rows.mean)
+    cross = rows.n * float(own @ rows.mean) if counts is None else _products(rows, own, counts)
+    return _products(rows, own, own), cross
+
+
+def _products(rows: Moments, first: Floats, second: Floats) -> float:
+    """The products of two sums of the columns, added up."""
+    return float(first @ rows.scatter @ second + rows.n * (first @ rows.mean) * (second @ rows.mean))
 
 
 # -- The rows that drive a difference ---------------------------------------------------------------------------------------

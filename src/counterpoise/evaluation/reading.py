@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from counterpoise.diagnostics import CODES, Caveat, Verdict
+from counterpoise.diagnostics import Caveat, Verdict
 from counterpoise.diagnostics.verdict import (
     CHECK_PROPENSITIES,
     EXPLORE,
@@ -382,14 +382,14 @@ class Reading:
         if any(caveat.code == MISREAD for caveat in caveats):  # which explains weights that are off
             caveats = [each for each in caveats if each.code == MISREAD or not each.cure.startswith(CHECK_PROPENSITIES)]
         if any(caveat.code == MISSING for caveat in caveats):  # which knows what is missing
-            caveats = [each for each in caveats if each.code == MISSING or CODES[each.code].cure != EXPLORE]
+            caveats = [each for each in caveats if each.code == MISSING or each.entry.cure != EXPLORE]
         caveats.sort(key=lambda caveat: -WORDS.index(caveat.severity))
         steps = [
             NextStep("explore", self._exploration_rows, each)
-            if CODES[each.code].cure == EXPLORE
+            if each.entry.cure == EXPLORE
             else NextStep("cure", 0, each)
             for each in caveats
-            if CODES[each.code].cure != ROWS
+            if each.entry.cure != ROWS
         ]
         questions = [NextStep("ask", 0, caveat) for caveat in change.verdict.caveats if caveat.code == WHICH_WAY]
         if steps and decision != "worse":

@@ -45,9 +45,10 @@ from counterpoise.intervals import Interval
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.intervals.quantity import Quantity
+from counterpoise.log.columns import GROUP, PROPENSITY
 from counterpoise.log.groups import with_groups
 from counterpoise.log.parts import is_minimized
-from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question
+from counterpoise.log.question import LOGGING, Question
 from counterpoise.log.verbs import need_only
 from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.bins import DIFFERENCE, OWN_VALUE, Bins, Cut, OddsBins, PairBins

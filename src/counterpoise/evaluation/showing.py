@@ -404,7 +404,6 @@ def _said(result: Result) -> dict[str, object]:
     """What both documents begin with: what was asked, the answer in words, the change by every target in every segment, and sizes."""
     reading = read(result)
     mean, error = reading.logged
-    before, looks = reading.sampled_from, result.moments.looks
     places = [change for target in reading.changes for change in reading.segments(target.target)]
     return {
         "reward": result.reward,
@@ -417,9 +416,7 @@ def _said(result: Result) -> dict[str, object]:
         "logged": {"mean": mean, "stderr": error},
         "changes": [_changed(change) for change in (*reading.changes, *places)],
         "next_steps": [breakable(step) for step in next_steps(reading)],
-        "n": result.n,
-        **({} if before is None else {"rows_before": before}),
-        **({"looks": looks} if looks > 1 else {}),
+        **result.moments.sizes,
     }
 
 

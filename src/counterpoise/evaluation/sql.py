@@ -17,10 +17,11 @@ from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, finished, labels_of, numbers_of
 from counterpoise.errors import CounterpoiseError, LogError, OptionError, first_line, verbatim
 from counterpoise.evaluation.asking import question_of
+from counterpoise.log.columns import GROUP, PROPENSITY, ROWS
 from counterpoise.log.kinds.kind import CHANCE
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, LogFields
-from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Question
+from counterpoise.log.question import Lane, Question
 from counterpoise.log.targets import Targets
 from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import Floats, LogMoments

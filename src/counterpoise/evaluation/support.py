@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -346,9 +346,8 @@ class Missing:
             return ()
         log, rows = question.log, self.rows.with_columns(pl.Series(TARGET, self.taken.probability))
         data, p = rows.filter(pl.Series(chosen)), str(log.propensity)
-        known = Log(
-            data, reward=log.reward, per=log.per, propensity=p, cluster=log.cluster, keep=log.keep, drop_bad_rows=True
-        )
+        numbers: dict[str, Any] = {number.part: named for number, named in question.own_numbers}
+        known = Log(data, reward=log.reward, propensity=p, cluster=log.cluster, **numbers, drop_bad_rows=True)
         about = ask(known, {self.target: TARGET}, weight=question.weight, groups=question.groups)
         with suppress(CounterpoiseError):  # such as no good row
             return moments_of(about, progress=False)

@@ -18,7 +18,6 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics import CODES
 from counterpoise.errors import OptionError, Sentence, TrainingError, verbatim
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
@@ -243,10 +242,7 @@ def evaluate_rows(
     )
     # moments have no rows left to check
     caveats = {
-        caveat.code: caveat
-        for result in results
-        for caveat in result.verdict(name).caveats
-        if CODES[caveat.code].takes_rows
+        caveat.code: caveat for result in results for caveat in result.verdict(name).caveats if caveat.entry.takes_rows
     }
     return replace(whole, verdicts={key: each.with_caveats(caveats.values()) for key, each in whole.verdicts.items()})
 

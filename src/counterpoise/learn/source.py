@@ -25,14 +25,7 @@ from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import NONE, ActionIds, Classes, DistinctIds, as_ids, placed, places
 from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, reading_of
-from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
-from counterpoise.log.good import is_number
-from counterpoise.log.groups import PRIME, folds_of, integer_ids
-from counterpoise.log.kinds import check_rows
-from counterpoise.log.kinds.lists import DISCOUNT, LIST, POSITION, Lists, check_same_context, rows_by_list
-from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS, MODELS, ids_among, is_minimized
-from counterpoise.log.question import (
+from counterpoise.log.columns import (
     ACTION,
     CANDIDATES,
     GROUP,
@@ -40,12 +33,17 @@ from counterpoise.log.question import (
     IS_CANDIDATE,
     MODELED,
     PROPENSITY,
-    Learning,
-    Question,
-    RowWeight,
     context_at,
     is_known_at,
 )
+from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
+from counterpoise.log.good import is_number
+from counterpoise.log.groups import PRIME, folds_of, integer_ids
+from counterpoise.log.kinds import check_rows
+from counterpoise.log.kinds.lists import DISCOUNT, LIST, POSITION, Lists, check_same_context, rows_by_list
+from counterpoise.log.log import Log
+from counterpoise.log.parts import LISTS, MODELS, ids_among, is_minimized
+from counterpoise.log.question import Learning, Question, RowWeight
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
 from counterpoise.models.propensity import fit_propensity_model, propensity_of, with_propensities

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from inspect import cleandoc
 from os import PathLike
-from typing import Annotated, Literal, NoReturn, Protocol, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, Protocol, TypedDict
 
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import ColumnError, OptionError, warn_of_old_name
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
@@ -602,6 +605,31 @@ def sampling_among(columns: Collection[str], taken: Collection[str | None] = ())
     }
 
 
+def sampling_advice(values: "pl.Series") -> str | None:
+    """What to do about a column that may say how rows were sampled: as it stands, of the others, or as its inverse; None if it cannot.
+
+    >>> import polars as pl
+    >>> sampling_advice(pl.Series("pdrop", [0.9, 0.0]))
+    "If it does, pass `keep='1 - pdrop'`; if every <row> was kept, pass `keep=1`."
+    >>> sampling_advice(pl.Series("weight", [1, 10]))
+    "If it does, pass `keep='1.0 / weight'`; if every <row> was kept, pass `keep=1`."
+    >>> sampling_advice(pl.Series("weight", [55.5, 0]))
+    """
+    if not values.dtype.is_numeric() or values.null_count() == values.len():
+        return None
+    column = values.name if values.name.isidentifier() else f'"{values.name}"'
+    numbers = values.drop_nulls().cast(float).to_numpy()
+    low, high = float(numbers.min()), float(numbers.max())
+    keep = None
+    if "drop" in _in_words(values.name):
+        keep = f"1 - {column}" if low >= 0.0 and 0.0 < high < 1.0 else None
+    elif 0.0 < low < 1.0 and high <= 1.0:
+        keep = column
+    elif low >= 1.0 and high > 1.0:
+        keep = f"1.0 / {column}"
+    return None if keep is None else f"If it does, pass `keep={keep!r}`; if every <row> was kept, pass `keep=1`."
+
+
 # words of which less is usually better, and those beside which they say nothing: cost_saving, error_free, weight_loss
 _COST = re.compile(
     r"costs?|expenses?|latency|latencies|delays?|lateness|tardiness|downtime|timeouts?|waits?|churn|churned|attrition|refunds?|refunded|"
@@ -652,11 +680,6 @@ def is_minimized(minimize: Minimize, reward: str | None) -> bool | None:
     if minimize is None:
         return None if reward is not None and sounds_like_cost(reward) else False
     return minimize if isinstance(minimize, bool) else reward in minimize
-
-
-def says_dropped(name: str) -> bool:
-    """Whether the name of such a column says that it is about the rows that were left out."""
-    return "drop" in _in_words(name)
 
 
 def _in_words(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from counterpoise.errors import OptionError, verbatim
 from counterpoise.log.baseline import Feature, check_features
+from counterpoise.log.columns import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY
 from counterpoise.log.kinds import KINDS, kinds_of
 from counterpoise.log.kinds.kind import NumberColumn, RowKind
 from counterpoise.log.kinds.lists import Lists
@@ -34,22 +35,6 @@ if TYPE_CHECKING:
     from counterpoise.log.log import Log
 
 # -- The names of columns inside a query, which are made here and taken apart nowhere ----------------------------------
-
-PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW_NUMBER = "p", "q", "e", "g", "key", "n", "row"
-
-# what a policy learns from: the logged action, its id (−1 if it has none), how many candidates there were and whether it was one of
-# them, and the sum of a reward model's predictions
-ACTION, ID, CANDIDATES, IS_CANDIDATE, MODELED = "action", "id", "candidates", "is candidate", "modeled"
-
-
-def context_at(place: int) -> str:
-    """The name of a column of the context, as it is logged."""
-    return f"context {place}"
-
-
-def is_known_at(place: int) -> str:
-    """The name of the column that says where this context is finite."""
-    return f"{context_at(place)} is known"
 
 
 @dataclass(frozen=True)

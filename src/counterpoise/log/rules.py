@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 import narwhals as nw
 
 from counterpoise.errors import ColumnError, LogError, verbatim
-from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
-from counterpoise.log.kinds.kind import OR_DROP
-from counterpoise.log.kinds.labeled import UNKNOWN
-from counterpoise.log.kinds.lists import AT_END, BITS, DISCOUNT, DONE, DONE_AT, FAULT, GOES_ON, LENGTH, LIST, POSITION
-from counterpoise.log.question import (
+from counterpoise.log.columns import (
     ACTION,
     CANDIDATES,
     GROUP,
@@ -23,15 +19,19 @@ from counterpoise.log.question import (
     MODELED,
     PROPENSITY,
     ROW_NUMBER,
-    Learning,
-    Question,
     context_at,
     is_known_at,
 )
+from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
+from counterpoise.log.kinds.kind import OR_DROP
+from counterpoise.log.kinds.labeled import UNKNOWN
+from counterpoise.log.kinds.lists import AT_END, BITS, DISCOUNT, DONE, DONE_AT, FAULT, GOES_ON, LENGTH, LIST, POSITION
 from counterpoise.log.targets import CHOSEN, Target, argument_of
 
 if TYPE_CHECKING:
     from narwhals.typing import FrameT, IntoDataFrameT
+
+    from counterpoise.log.question import Learning, Question
 
 
 @dataclass(frozen=True)

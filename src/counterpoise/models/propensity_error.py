@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.streaming import good_rows, prepare
+from counterpoise.log.columns import MODEL_REWARD
+from counterpoise.log.columns import PROPENSITY as P
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.groups import integer_ids
-from counterpoise.log.question import MODEL_REWARD, Question
-from counterpoise.log.question import PROPENSITY as P
+from counterpoise.log.question import Question
 from counterpoise.models.design import Codes
 from counterpoise.models.estimators import fit_estimator
 from counterpoise.models.propensity import FOLD, ActionClassifier, FittedPropensity, out_of_fold, sharpen, sharpness_of

@@ -2,7 +2,7 @@
 
 from counterpoise.moments.columns import MODEL, ROW
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.moments import Floats, Moments, ShorterRows
 from counterpoise.moments.spread import Powers, Tail
 
-__all__ = ["MODEL", "ROW", "Floats", "LogMoments", "Moments", "Powers", "Tail"]
+__all__ = ["MODEL", "ROW", "Floats", "LogMoments", "Moments", "Powers", "ShorterRows", "Tail"]

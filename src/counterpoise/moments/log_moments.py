@@ -112,6 +112,13 @@ class LogMoments:
         return self.rows_before or round(float((stack.n * row_kinds().stands_for(stack)).sum()))
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """How many rows there are; how many before sampling if rows were sampled, and how many looks if there were several."""
+        before = self.before_sampling
+        more = {} if before is None else {"rows_before": before}
+        return {"n": self.n, **more, **({"looks": self.looks} if self.looks > 1 else {})}
+
+    @property
     def labels(self) -> int | None:
         """How many of them are labeled, if the reward is known for some rows only."""
         kinds = row_kinds().kinds_in(next(iter(self.moments.values())).columns)

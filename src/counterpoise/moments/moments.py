@@ -401,6 +401,24 @@ class Moments:
         return f"Moments(n={self.n:,}, center={self.center:.6g}, mean: {means})"
 
 
+@dataclass(frozen=True)
+class ShorterRows:
+    """A linear map of longer rows to shorter ones, whose coefficients are already chosen: constant + turn·row, around a new center."""
+
+    turn: Floats
+    constant: Floats
+    center: Floats
+    columns: tuple[str, ...]
+
+    def __call__(self, moments: Moments) -> Moments:
+        """The moments of the shorter rows."""
+        mean = self.constant + (self.turn @ moments.mean[..., None])[..., 0]
+        scatter = self.turn @ moments.scatter @ np.swapaxes(self.turn, -1, -2)
+        squares = np.einsum("...ii->...i", scatter)
+        np.maximum(squares, 0.0, out=squares)  # rounding
+        return Moments(moments.n, mean, scatter, np.broadcast_to(self.center, moments.shape), self.columns)
+
+
 def row_kinds() -> Any:
     """The kinds of rows, whose columns moments add up without knowing them. They are above this room, and so imported by name."""
     return import_module("counterpoise.log.kinds")

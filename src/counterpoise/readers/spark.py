@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def is_spark(data: object) -> bool:
-    """Whether a log is a Spark DataFrame, classic or Connect."""
-    return type(data).__module__.startswith("pyspark.sql")
-
-
 def batches(question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
     """The columns we need, fetched for questions that sums cannot answer: all rows, or some drawn at random."""
     with errors_told():

@@ -18,7 +18,8 @@ from counterpoise.estimators import Estimate, beta_ips
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
 from counterpoise.evaluation.wording import foremost_are
 from counterpoise.intervals.method import normal
-from counterpoise.log.question import PROPENSITY, Question
+from counterpoise.log.columns import PROPENSITY
+from counterpoise.log.question import Question
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.spread import Tail
 from counterpoise.report.glossary import term

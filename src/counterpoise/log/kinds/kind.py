@@ -6,15 +6,14 @@ Readers, rules, engines and moments go through the kinds of a log one after the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from counterpoise.errors import OptionError
 from counterpoise.log.good import LARGEST, Values, is_amount, is_number, is_probability, is_propensity, is_truth
-from counterpoise.moments.moments import Floats, Moments
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from counterpoise.log.log import Log
     from counterpoise.log.question import Lane, Names, Question
     from counterpoise.moments.log_moments import LogMoments
+    from counterpoise.moments.moments import Floats, Moments, ShorterRows
     from counterpoise.moments.spread import Powers
 
 
@@ -37,6 +37,38 @@ class Conflict:
     """
 
     why: str
+    do: str = ""
+
+
+# -- What may be wrong with rows of a kind -------------------------------------------------------------------------------
+
+# of an answer, how good a verdict may still be; of a log, how soon somebody should see to it
+Severity = Literal["note", "caution", "not identified", "look", "fix"]
+
+
+@dataclass(frozen=True)
+class Code:
+    """What caveats with one code say: how severe they usually are, why, whether they come from looking at rows, and what cures them.
+
+    Those that only the doctor has are about a log that no question was asked of: `fix` it, `look` into it, or take `note`.
+
+    `cure` is the next step: `ROWS` says that more rows cure it, `EXPLORE` that the logging policy must try what is missing, and an empty
+    one that every caveat of this code brings its own in `do`.
+    """
+
+    severity: Severity
+    why: str
+    takes_rows: bool = False
+    cure: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with the rows of a log by their sums: the code, text and numbers of a caveat, and what to do."""
+
+    code: str
+    text: str
+    numbers: Mapping[str, float]
     do: str = ""
 
 
@@ -75,7 +107,7 @@ class NumberColumn:
 
 # -- The arithmetic of a row ---------------------------------------------------------------------------------------------
 
-Term = TypeVar("Term", "nw.Expr", Floats)
+Term = TypeVar("Term", "nw.Expr", "Floats")
 
 
 @dataclass(frozen=True)
@@ -90,24 +122,6 @@ class Row(Generic[Term]):
     made: dict[str, Term]
     """Those that are being made: rewards less their centers, and the excess of every lane."""
     propensity: Term | None
-
-
-@dataclass(frozen=True)
-class ShorterRows:
-    """A linear map of longer rows to shorter ones, whose coefficients are already chosen: constant + turn·row, around a new center."""
-
-    turn: Floats
-    constant: Floats
-    center: Floats
-    columns: tuple[str, ...]
-
-    def __call__(self, moments: Moments) -> Moments:
-        """The moments of the shorter rows."""
-        mean = self.constant + (self.turn @ moments.mean[..., None])[..., 0]
-        scatter = self.turn @ moments.scatter @ np.swapaxes(self.turn, -1, -2)
-        squares = np.einsum("...ii->...i", scatter)
-        np.maximum(squares, 0.0, out=squares)  # rounding
-        return Moments(moments.n, mean, scatter, np.broadcast_to(self.center, moments.shape), self.columns)
 
 
 class Places(Protocol):
@@ -160,6 +174,9 @@ class RowKind:
     conflicts: ClassVar[Mapping[str, Conflict]] = {}
     """What its rows do not go with: parts and properties of a log, which are looked at when a log is made, and verbs, models, estimators,
     intervals and checks, which ask."""
+
+    codes: ClassVar[Mapping[str, Code]] = {}
+    """The codes of its findings."""
 
     # -- what a query reads ------------------------------------------------------------------------------------------------
 
@@ -256,9 +273,9 @@ class RowKind:
         """The moments of plain rows, made of longer ones, where it is known how many rows there were."""
         return moments
 
-    def total(self, places: Places) -> tuple[float, float, int] | None:
-        """How many rows those of the whole log stand for, the error of that, and how many there were; None where nobody said so."""
-        return None
+    def findings(self, places: Places) -> Iterator[Finding]:
+        """What is wrong with the rows of the whole log, by their sums."""
+        yield from ()
 
     def share_known(self, moments: Moments) -> Floats:
         """The share of the rows that would do, were their rewards known, as much as those whose reward is."""

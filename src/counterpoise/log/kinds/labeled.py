@@ -19,11 +19,10 @@ from counterpoise.log.kinds.kind import (
     NumberColumn,
     Row,
     RowKind,
-    ShorterRows,
     Term,
 )
 from counterpoise.moments.columns import ROW
-from counterpoise.moments.moments import Floats, Moments, least_squares
+from counterpoise.moments.moments import Floats, Moments, ShorterRows, least_squares
 
 if TYPE_CHECKING:
     import narwhals as nw

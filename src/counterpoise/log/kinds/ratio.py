@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from counterpoise.log.kinds.kind import AMOUNT, Conflict, NumberColumn, Places, Row, RowKind, ShorterRows, Term
+from counterpoise.log.kinds.kind import AMOUNT, Conflict, NumberColumn, Places, Row, RowKind, Term
 from counterpoise.moments.columns import ROW
-from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.moments import Floats, Moments, ShorterRows
 
 if TYPE_CHECKING:
     from counterpoise.log.question import Lane, Names

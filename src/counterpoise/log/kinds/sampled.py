@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, ClassVar
@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from counterpoise.errors import OptionError
-from counterpoise.log.kinds.kind import CHANCE, OR_DROP, Conflict, NumberColumn, Places, Row, RowKind, ShorterRows, Term
+from counterpoise.log.kinds.kind import (
+    CHANCE,
+    OR_DROP,
+    Code,
+    Conflict,
+    Finding,
+    NumberColumn,
+    Places,
+    Row,
+    RowKind,
+    Term,
+)
 from counterpoise.moments.columns import SQUARE
-from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.moments import Floats, Moments, ShorterRows
 from counterpoise.moments.spread import NOTHING
 
 if TYPE_CHECKING:
@@ -71,6 +82,14 @@ class Sampled(RowKind):
         ),
         "estimator='cross_fit'": Conflict(
             "cross_fit does not work with sampled rows yet, which `keep=` says these are.", "Use beta_ips."
+        ),
+    }
+
+    codes: ClassVar[Mapping[str, Code]] = {
+        "rows-before-sampling": Code(
+            "caution",
+            "The rows do not add up to as many as there were before sampling.",
+            cure="Check `keep=` and `rows_before=` against what sampled the <rows>.",
         ),
     }
 
@@ -183,8 +202,8 @@ class Sampled(RowKind):
         """
         first = longer[0]
         h = float(first.average(INVERSE))
-        error, total = float(sampling_error(first)), float(first.n * h)
-        if error**2 <= 1e-9 * squared_counts(first) or is_miscounted(total, error, rows):
+        error, total = _sampling_error(first), float(first.n * h)
+        if error**2 <= 1e-9 * _squared_counts(first) or _is_miscounted(total, error, rows):
             return moments
         turn = self.shorter(first).turn
         with_counts = turn @ first.scatter[:, longer.columns.index(INVERSE)]  # Σh²(z − z̄)/h̄
@@ -193,16 +212,21 @@ class Sampled(RowKind):
         scatter[0] -= np.outer(with_counts, with_counts) / error**2
         return Moments(moments.n, mean, scatter, moments.center, moments.columns)
 
-    def total(self, places: Places) -> tuple[float, float, int] | None:
-        """Σ1/k, whose error comes from the clusters where rows come in those."""
-        if places.log.rows_before is None:
-            return None
-        rows = places.together[0]
-        error = float(sampling_error(rows))
+    def findings(self, places: Places) -> Iterator[Finding]:
+        """Whether Σ1/k is as many as there were, within chance; its error comes from the clusters where rows come in those."""
+        before, rows = places.log.rows_before, places.together[0]
+        if before is None:
+            return
+        total, error = float(rows.n * rows.average(INVERSE)), _sampling_error(rows)
         if places.is_clustered:
             sizes = (places.groups.n * places.groups.average(INVERSE))[0]
             error = math.sqrt(len(sizes) * float(np.var(sizes, ddof=1)))
-        return float(rows.n * rows.average(INVERSE)), error, places.log.rows_before
+        if _is_miscounted(total, error, before):
+            text = (
+                f"By `keep=`, the <rows> stand for about {total:,.0f} ± {error:,.0f}, and `rows_before=` says that there were "
+                f"{before:,}: one of them is wrong, or <rows> were lost."
+            )
+            yield Finding("rows-before-sampling", text, {"rows": total, "stderr": error, "rows_before": float(before)})
 
     def worth(self, moments: Moments) -> Floats:
         """How many rows would do as much, were all kept with the same probability."""
@@ -273,20 +297,21 @@ def _evenness(rows: Moments, form: Floats) -> Floats:
     return np.divide(np.square(mean), square, out=np.zeros(mean.shape), where=square > 0)
 
 
-def squared_counts(moments: Moments) -> Floats:
+def _squared_counts(moments: Moments) -> float:
     """The sum of the squares of how many rows each row stands for."""
-    if INVERSE not in moments.columns:
-        return np.asarray(moments.n, dtype=np.float64)
     place = moments.columns.index(INVERSE)
-    return np.asarray(moments.scatter[..., place, place] + moments.n * np.square(moments.mean[..., place]))
+    return float(moments.scatter[place, place] + moments.n * np.square(moments.mean[place]))
 
 
-def sampling_error(moments: Moments) -> Floats:
+def _sampling_error(moments: Moments) -> float:
     r"""The error of Σ1/k as the number of rows before sampling, if they were kept one by one: :math:`\sqrt{\sum_i h_i (h_i - 1)}`."""
-    total = moments.n * (moments.average(INVERSE) if INVERSE in moments.columns else 1.0)
-    return np.asarray(np.sqrt(np.maximum(squared_counts(moments) - total, 0.0)))
+    return math.sqrt(max(_squared_counts(moments) - float(moments.n * moments.average(INVERSE)), 0.0))
 
 
-def is_miscounted(total: float, error: float, rows: int) -> bool:
-    """Whether sampled rows stand for a total that is further from the number of rows there were than chance allows."""
+def _is_miscounted(total: float, error: float, rows: int) -> bool:
+    """Whether sampled rows stand for a total that is further from the number of rows there were than chance allows.
+
+    >>> _is_miscounted(59_000.0, 100.0, 60_000), _is_miscounted(59_900.0, 100.0, 60_000)
+    (True, False)
+    """
     return abs(total - rows) > FAR * error + 0.5
