@@ -39,7 +39,7 @@ def over_good_rows(
     Rows come in the log's order if it has one; `number` names a column for their number in it, and `cluster` one for the integer ids
     of their clusters.
     """
-    if question.lists is not None:
+    if question.sequences is not None:
         raise OptionError(
             "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
         )
