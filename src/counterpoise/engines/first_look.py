@@ -81,16 +81,9 @@ def sequences_of(log: Log) -> Sequences | None:
             do=f"Look at the {kind.its_top}: `where={top!r}`.",
         )
     sequences = Sequences(
-        kind,
-        str(log.list_id),
-        place,
-        str(log.list_meaning),
-        log.discount,
-        int(low),
-        int(high),
-        float(log.discount_factor or 1.0),
-        log.done,
-    )
+        kind, str(log.list_id), place, str(log.list_meaning), log.discount, int(low), int(high),
+        float(log.discount_factor or 1.0), log.done,
+    )  # fmt: skip
     if sequences.depth > 1:
         _check_rewards(log, sequences)
     return sequences

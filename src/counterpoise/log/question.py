@@ -638,17 +638,9 @@ def ask(
     if arrays is not None:
         log = log.of(arrays)
     return Question(
-        log,
-        targets,
-        weight,
-        contrasts,
-        segments,
-        groups,
-        values,
-        smoothings=smoothings,
-        features=features,
-        sequences=sequences,
-    )
+        log, targets, weight, contrasts, segments, groups, values,
+        smoothings=smoothings, features=features, sequences=sequences,
+    )  # fmt: skip
 
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:

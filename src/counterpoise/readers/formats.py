@@ -18,7 +18,6 @@ from counterpoise.log.kinds import LISTS
 from counterpoise.log.kinds.lists import CONDITIONAL
 from counterpoise.log.log import Log
 from counterpoise.log.parts import PARTS, Paths, ids_among
-from counterpoise.log.targets import argument_of
 from counterpoise.readers import files
 from counterpoise.readers.json_records import (
     BARE,
@@ -94,11 +93,7 @@ def check(log: Log) -> None:
             do="Fix the logger, or leave such lines out with `drop_bad_rows=True`.",
         )
     if LISTS.id_part in rows.parts and not LISTS.is_of(log):
-        *first, last = (argument_of(part, str(rows.parts[part])) for part in LISTS.parts if part in rows.parts)
-        raise LogError(
-            "this log has lists, with one row per position, and their rows are not independent.",
-            do=f"Say so with {', '.join(first)} and {last}, or read it with `cp.read`.",
-        )
+        raise LogError(LISTS.unnamed.why, do=LISTS.unnamed.do)
     if "keep" in rows.parts and getattr(log, "keep", None) is None:
         do = "Pass `keep='keep'`." if "keep" in PARTS else "Only logs without it can be evaluated."
         raise LogError(

@@ -92,6 +92,6 @@ class Episodes(ListRows):
         advice = f"An episode that goes on after its end is two: give each an id of its own{OR_DROP}"
         return [*rules, Rule("done", sequences.done, expected, at_end, LIST, advice, unit=self.unit)]
 
-    def of_whole(self, sequences: Sequences) -> dict[str, str]:
+    def of_whole(self, log: Log) -> dict[str, str]:
         """The length of an episode, and whether it was cut off."""
-        return {LENGTH: STEPS} | ({CUT_OFF: CUT} if sequences.done is not None else {})
+        return {LENGTH: STEPS} | ({CUT_OFF: CUT} if log.done is not None else {})

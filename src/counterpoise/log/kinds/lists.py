@@ -152,7 +152,7 @@ def reward_of(target: str, reward: int, rank: int) -> str:
 def made_of(names: Names, targets: Sequence[str] | None = None) -> list[str]:
     """The columns that a list has besides its numbers, for all targets or some of them."""
     question, rewards = names.question, range(len(names.rewards))
-    columns = [] if question.sequences is None else list(question.sequences.kind.of_whole(question.sequences))
+    columns = [] if question.sequences is None else [*question.sequences.kind.of_whole(question.log)]
     for target in names.targets if targets is None else targets:
         columns += [gain_of(target, j) for j in rewards]
         columns += [excess_of(target, k) for k in question.ranks]
@@ -180,6 +180,9 @@ def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Con
         **{verb: refused(verb) for verb in ("ab_test", "distribution", "sensitivity", "sql")},
         **dict.fromkeys((*verbs, "learn_policy", "PolicyLearner", "a log of several policies"), refused()),
         **dict.fromkeys(("a propensity model", "a reward model that is fitted here"), refused()),
+        "single rows": Conflict(
+            "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
+        ),
         "exploration": Conflict(
             "`actions=` asks what exploring would save, which is not known for lists and episodes yet: leave it out."
         ),
@@ -214,6 +217,10 @@ class ListRows(RowKind):
     places = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
 
     told_by = "Pass `slate=`, `position=` and `propensity_of=`."
+    unnamed = Conflict(  # where another tool's files have them, whose columns we name
+        "this log has lists, with one row per position, and their rows are not independent.",
+        "Say so with `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
+    )
     number_them = "Do not leave out the rows at the top of a list: everything below depends on what is there."
     its_top = "top of the lists"
     whole_weights = "standard or pseudo_inverse"
@@ -295,15 +302,14 @@ class ListRows(RowKind):
         expected = f"run {first}, {first + 1}, … {self.along} every {self.unit}, with none missing or twice"
         return [Rule(self.place_part, sequences.place, expected, holds, LIST, self.keep_whole, unit=self.unit)]
 
-    def of_whole(self, sequences: Sequences) -> dict[str, str]:
+    def of_whole(self, log: Log) -> dict[str, str]:
         """The columns of a list that no target changes, by those of moments."""
         return {}
 
     def lane(self, lane: Lane, names: Names) -> Lane:
         """What a list is made into, in place of products: u·s, the model's, and what every position has."""
         question, j, own = names.question, lane.reward, lane.target
-        made = {} if question.sequences is None else self.of_whole(question.sequences)
-        whole = {moment: column for column, moment in made.items()}
+        whole = {moment: column for column, moment in self.of_whole(question.log).items()}
         columns = {name: lane.columns[name] for name in ROW}
         if lane.contrast[1]:
             whole.pop(CUT, None)
