@@ -219,7 +219,8 @@ def numbers(name, result):
     for key, one in result.estimates.items():
         found[f"{name} {key}"] = [one.value, one.stderr, *one.interval, one.n]
     for key, one in result.all_diagnostics.items():
-        found[f"{name} diagnostics {key}"] = [-1.0 if x is None else float(x) for x in vars(one).values()]
+        values = (x for x in vars(one).values() if not isinstance(x, str))
+        found[f"{name} diagnostics {key} by {one.unit}"] = [-1.0 if x is None else float(x) for x in values]
     return found
 
 

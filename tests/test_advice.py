@@ -764,6 +764,17 @@ OTHERS = {
         {"episode": "list", "step": "place", "weight": cp.weights.Clip(10)},
         {"weight": cp.weights.PerDecision()},
     ),
+    "a weight of episodes for rows": Advice(
+        "Pass episode= and step=",
+        {"weight": cp.weights.PerDecision()},
+        {"episode": "list", "step": "place"},
+    ),
+    "a weight of lists for rows": Advice(
+        "Pass slate=, position= and propensity_of=",
+        LISTS | dict.fromkeys(("slate", "position", "propensity_of")) | {"weight": cp.weights.Cascade()},
+        {name: LISTS[name] for name in ("slate", "position", "propensity_of")},
+        log=lists,
+    ),
     "what was logged": Advice(
         r"Pass y=",
         {"y": {"action": shop()["a"], "reward": shop()["r"]}},
@@ -992,7 +1003,6 @@ ABSENT = {
         "Pass `norms='last_layer'`.",
         "Pass `policy=PlackettLuce(…, slots=…)`.",
         "Pass `policy=TwoTower` or a function that takes item_features, or leave out `items=`.",
-        "Pass `slate=`, `position=` and `propensity_of=`.",
         "Pass a `batch_size=`, or load the log into memory first.",
         "Pass another `weight=`.",
         "Pass fewer `folds=`, or a log with more rows or clusters.",

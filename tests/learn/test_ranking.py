@@ -21,8 +21,8 @@ from counterpoise.learn import (
     RankingLearner,
     objectives,
 )
+from counterpoise.learn.ranking import ListSource
 from counterpoise.learn.rows import Split
-from counterpoise.learn.source import Source
 from counterpoise.learn.steps import LoggedLists
 from counterpoise.moments import Moments
 from counterpoise.readers import frames
@@ -70,7 +70,7 @@ def parameters_of(found):
 @pytest.mark.parametrize("discount", [None, "dcg"])
 def test_held_out_lists_are_measured_as_evaluate_measures_them(weight, parts, discount):
     log, policy = ragged(drawn(400)[1]), a_policy()
-    source = Source(cp.Log(log, **parts, discount=discount), fills_gaps=False, weight=weight)
+    source = ListSource(cp.Log(log, **parts, discount=discount), weight, Split(0.0, 0))
     lists, _ = source.look(0)
     parts_of_it = [lists.take(slice(0, 150)), lists.take(slice(150, None))]
     logged = LoggedLists(policy, weight, source.shares)
@@ -136,7 +136,7 @@ def test_the_learned_ranker_beats_logging_by_the_verdict_and_in_truth():
 def test_lists_that_judge_neither_train_nor_choose():
     log = drawn(1_500)[1].with_columns(user=pl.col("list") // 3)
     parts = BY_GIVEN | {"cluster": "user"}
-    source = Source(cp.Log(log, **parts), fills_gaps=False, weight=cp.weights.Cascade(), kept_apart=Split(0.1, 2**31))
+    source = ListSource(cp.Log(log, **parts), cp.weights.Cascade(), Split(0.1, 2**31))
     source.look(0)
     judged = np.unique(source.apart["user"])
     assert 0.05 < len(judged) / 500 < 0.15

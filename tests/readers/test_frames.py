@@ -43,7 +43,8 @@ QUESTION = {
 
 
 def as_numbers(diagnostics):
-    return {name: value for name, value in vars(diagnostics).items() if value is not None}
+    named = {name: value for name, value in vars(diagnostics).items() if value is not None}
+    return named | {"unit": ("row", "list", "episode").index(diagnostics.unit)}
 
 
 def numbers(result):

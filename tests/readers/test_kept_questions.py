@@ -204,7 +204,7 @@ def test_no_part_of_a_log_or_a_question_is_left_out():
     held = {  # what the parts of a question are made of
         "log": "reward", "targets": "target", "weight": "weight", "contrasts": "target", "segment": "segment", "groups": "groups",
         "model_value": "model_value", "smoothings": "interval", "features": "baseline", "model": "model",
-        "propensity_model": "propensity", "lists": "slate",
+        "propensity_model": "propensity", "sequences": "slate",
         "is_binned": None, "is_about_rows": None, "learning": None,  # of questions inside, which no state answers
     }  # fmt: skip
     assert set(held) == {one.name for one in fields(Question)}

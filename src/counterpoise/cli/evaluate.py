@@ -179,7 +179,9 @@ def _exit(typed: Typed, result: Result) -> None:
 
 def _heaviest(result: Comparison, rows: int) -> Display | None:
     """The rows that drive the difference of the best target; None if nobody asked, or if the log has no rows to show."""
-    is_of_lists = result.question is not None and result.question.lists is not None  # of which no single row decides
+    is_of_lists = (
+        result.question is not None and result.question.sequences is not None
+    )  # of which no single row decides
     if rows == 0 or is_of_lists:
         return None
     judged = (policy for policy in cp.rank(result) if result.verdict(policy.target).verdict != "not identified")

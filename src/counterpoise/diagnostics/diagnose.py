@@ -191,7 +191,7 @@ class Diagnostics(Display):
     higher with them, and `dropped_p` is how often rows dropped at random are as unlike the others; `unknown_share` is the share
     of all rows whose reward is unknown. `length_shift` is by about how many positions lists would be longer if the target chose,
     and `length_p` is how often it is this far from 0 if lengths were fixed before the choice; running products allow for either.
-    `cut_off` is how many episodes have no end, if the log says where they end.
+    `unit` is what `n` counts: rows, lists or episodes; `cut_off` is how many of these have no end, if the log says where they end.
     """
 
     n: int
@@ -222,14 +222,8 @@ class Diagnostics(Display):
     unknown_share: float = 0.0
     length_shift: float = 0.0
     length_p: float = 1.0
-    of_lists: bool = False  # whether lists are counted instead of rows: everything here is a number or a boolean
-    of_episodes: bool = False
+    unit: str = "row"  # what is counted
     cut_off: int = 0
-
-    @property
-    def unit(self) -> str:
-        """What is counted."""
-        return "list" if self.of_lists else "episode" if self.of_episodes else "row"
 
     def cells(self) -> dict[str, Cell]:
         """The weights as a row of a table."""
@@ -342,8 +336,7 @@ def diagnose(rows: WeightedRows, *, clusters: Clusters | None = None, lost: Lost
         duplicates=lost.duplicates,
         unknown_share=lost.unknown_share,
         mean_is_one=rows.mean_is_one,
-        of_lists=rows.unit == "list",
-        of_episodes=rows.unit == "episode",
+        unit=rows.unit,
         cut_off=round(moments.average(CUT) * n) if CUT in moments.columns else 0,
         cluster_groups=clusters.groups if clusters else None,
         effective_clusters=clusters.effective if clusters else None,

@@ -28,29 +28,15 @@ FEW = 10  # so few distinct propensities may well be natural, such as 0.1, 0.2, 
 
 # -- Rows that are the positions of lists, or the steps of episodes ----------------------------------------------------
 
-_LISTS = (
-    "Rows can stand on their own only if their propensity is the item's chance of that position, whatever is above it. If it is the "
-    "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as lists: name both columns as "
-    "slate and position, and say with propensity_of which of the two it is. See “Rankings” in the documentation."
-)
-_EPISODES = (
-    "Rows can stand on their own only if no choice changes what comes after it. If one does, the answer will be wrong and no check "
-    "will show it. Evaluate them as episodes: name both columns as episode and step. See “Sessions and episodes” in the documentation."
-)
-
 
 def about_lists(seeming: SeemingLists, rows: int) -> Caveat:
-    """What to do about rows that look like the slots of lists, or the steps of episodes; a note where no column tells those apart."""
-    unit, place, parts, right = (
-        ("list", "a position in a list", "slots", _LISTS)
-        if seeming.shows_several
-        else ("episode", "a step of episodes", "steps", _EPISODES)
-    )
-    position, of = seeming.position, seeming.list
+    """What to do about rows that look like those of lists or episodes; a note where no column tells which belong together."""
+    kind, position, of = seeming.kind, seeming.position, seeming.list
+    (place, parts), unit = kind.looks_like, kind.unit
     if of is None:
-        text = f"{position!r} looks like {place}, but no column says which rows belong to the same {unit}. {right}"
+        text = f"{position!r} looks like {place}, but no column says which rows belong to the same {unit}. {kind.if_so}"
         return Caveat("lists-as-rows", text, unusual_severity="note")
-    text = f"{position!r} numbers the rows of each {of!r}, so they look like the {parts} of {seeming.lists:,} {unit}s. {right}"
+    text = f"{position!r} numbers the rows of each {of!r}, so they look like the {parts} of {seeming.lists:,} {unit}s. {kind.if_so}"
     return Caveat("lists-as-rows", text, {"lists": float(seeming.lists), "rows": rows})
 
 

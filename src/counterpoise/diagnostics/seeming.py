@@ -13,16 +13,10 @@ from scipy.special import bdtrc, pdtr
 
 from counterpoise.diagnostics.verdict import Caveat
 from counterpoise.log.expressions import column, columns
+from counterpoise.log.kinds import IN_ORDER, LISTS
+from counterpoise.log.kinds.lists import ListRows
 from counterpoise.readers.files import collect
 
-_POSITION = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
-_STEP = re.compile(r"t|(.*_)?(step|turn|move|stage|time_?step)(_(id|index|number|no|nr))?")
-_EPISODE = re.compile(
-    r"(.*_)?(episode|session|trajectory|conversation|dialog|dialogue|game|rollout)(_?(id|key|uuid|hash))?"
-)
-_LIST = re.compile(
-    r"(.*_)?(list|slate|ranking|carousel|feed|query|search|request|impression|session|page|page_?view)(_?(id|key|uuid|hash))?"
-)
 LONGEST = 1000  # slots; a column that counts further is not a position
 PAIRS = 24  # of columns to look at, those with telling names first
 
@@ -36,10 +30,10 @@ class SeemingLists:
     lists: int = 0
 
     @property
-    def shows_several(self) -> bool:
-        """Whether several items are shown at once, unless their names say that rows are the steps of episodes."""
-        is_episode = self.list is not None and _EPISODE.fullmatch(_plain(self.list)) is not None
-        return not says_step(self.position) or not (is_episode or self.list is None)
+    def kind(self) -> ListRows:
+        """What its rows are: the positions of lists, unless the names of the columns say something else."""
+        place, of = _plain(self.position), None if self.list is None else _plain(self.list)
+        return next((kind for kind in reversed(IN_ORDER) if kind.sounds_like(place, of)), LISTS)
 
 
 def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | None]) -> SeemingLists | None:
@@ -134,13 +128,8 @@ def shows_once(frame: pl.LazyFrame, of: str, item: str) -> bool:
 
 
 def says_position(name: str) -> bool:
-    """Whether a column's name says that it is a place in a list, or a step of an episode."""
-    return _POSITION.fullmatch(_plain(name)) is not None or says_step(name)
-
-
-def says_step(name: str) -> bool:
-    """Whether a column's name says that it is a step of an episode."""
-    return _STEP.fullmatch(_plain(name)) is not None
+    """Whether a column's name says that it is a row's place among those that belong together."""
+    return any(kind.places.fullmatch(_plain(name)) for kind in IN_ORDER)
 
 
 def says_action(name: str) -> bool:
@@ -156,8 +145,8 @@ def says_action(name: str) -> bool:
 
 
 def says_list(name: str) -> bool:
-    """Whether a column's name says that it tells which list or episode a row belongs to."""
-    return _LIST.fullmatch(_plain(name)) is not None or _EPISODE.fullmatch(_plain(name)) is not None
+    """Whether a column's name says that it tells which rows belong together."""
+    return any(kind.ids.fullmatch(_plain(name)) for kind in IN_ORDER)
 
 
 def _plain(name: str) -> str:

@@ -1,4 +1,4 @@
-"""A first look at a log, before it is added up: how its rewards spread, how deep its lists are, how its columns are quoted."""
+"""A first look at a log, before it is added up: how its rewards spread, how many places its rows have, how its columns are quoted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from counterpoise.engines.streaming import prepare
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
-from counterpoise.log.kinds.lists import DEEPEST, EPISODE, Lists
+from counterpoise.log.kinds import IN_ORDER
+from counterpoise.log.kinds.lists import DEEPEST, Sequences
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
@@ -46,77 +47,65 @@ def first_look(question: Question) -> Look:
     return Look(rewards.filter(is_number(rewards)).to_numpy(), sql)
 
 
-# -- What the positions of a log's lists are: where they begin and end, and whether rewards seem to be theirs ----------
+# -- Where the places of rows that count together begin and end, and whether rewards seem to be theirs -----------------
 
 
-POSITION_ROWS = 2000  # 40 of the longest lists, twice `ENOUGH`
+PLACED_ROWS = 2000  # 40 of the longest lists, twice `ENOUGH`
 ENOUGH = 20  # lists with the same reward on all rows before it looks like a reward of the whole list
 
 
-def lists_of(log: Log) -> Lists:
-    """The lists or episodes of a log, whose positions are looked at."""
-    position = str(log.list_place)
-    place, unit = ("position", "list") if log.episode is None else ("step", EPISODE)
-    number = (
-        "Do not leave out the rows at the top of a list: everything below depends on what is there."
-        if log.episode is None
-        else "Number the steps of each episode: its first row is 1, the next one 2, and so on."
-    )
-    looked_at = Question(log.only().but(reward=position), (), Own())  # as rewards are
-    dtype = engine_of(log).take(looked_at, First(1)).schema[position]
+def sequences_of(log: Log) -> Sequences | None:
+    """Which rows of a log count together, and in which order, whose places are looked at; None where rows stand on their own."""
+    kind = next((kind for kind in IN_ORDER if kind.is_of(log)), None)
+    if kind is None:
+        return None
+    place, part = str(log.list_place), kind.place_part
+    looked_at = Question(log.only().but(reward=place), (), Own())  # as rewards are
+    dtype = engine_of(log).take(looked_at, First(1)).schema[place]
     if dtype.is_temporal() or dtype in (pl.String, pl.Categorical, pl.Enum):
         raise ColumnError(
-            f"{place} {position!r} must count from 0 or 1 in whole numbers, and holds {dtype}.", do=number
+            f"{part} {place!r} must count from 0 or 1 in whole numbers, and holds {dtype}.", do=kind.number_them
         )
     low, high = engine_of(log).ends(looked_at)
     if low is None or high is None:
-        raise LogError(f"the log has no rows with a {place}: {position!r} is null everywhere.")
+        raise LogError(f"the log has no rows with a {part}: {place!r} is null everywhere.")
     if low not in (0.0, 1.0) or high % 1 != 0:
         raise LogError(
-            f"{place} {position!r} must count from 0 or 1 in whole numbers; it goes from {low:g} to {high:g}.",
-            do=number,
+            f"{part} {place!r} must count from 0 or 1 in whole numbers; it goes from {low:g} to {high:g}.",
+            do=kind.number_them,
         )
     if high - low >= DEEPEST:
-        top = f"{position} <= {DEEPEST + int(low) - 1}"
+        top = f"{place} <= {DEEPEST + int(low) - 1}"
         raise OptionError(
-            f"the longest {unit} has {high - low + 1:,.0f} {place}s, and at most {DEEPEST} can be evaluated.",
-            do=f"Look at the {'top of the lists' if log.episode is None else 'first steps'}: `where={top!r}`.",
+            f"the longest {kind.unit} has {high - low + 1:,.0f} {part}s, and at most {DEEPEST} can be evaluated.",
+            do=f"Look at the {kind.its_top}: `where={top!r}`.",
         )
-    lists = Lists(
-        str(log.list_id),
-        position,
-        str(log.list_meaning),
-        log.discount,
-        int(low),
-        int(high),
-        unit,
-        float(log.discount_factor or 1.0),
-        log.done,
-    )
-    if lists.depth > 1:
-        _check_rewards(log, lists)
-    return lists
+    sequences = Sequences(
+        kind, str(log.list_id), place, str(log.list_meaning), log.discount, int(low), int(high),
+        float(log.discount_factor or 1.0), log.done,
+    )  # fmt: skip
+    if sequences.depth > 1:
+        _check_rewards(log, sequences)
+    return sequences
 
 
-def _check_rewards(log: Log, lists: Lists) -> None:
-    """Refuse a reward of the whole list that is repeated on each of its rows, and would be counted once per row."""
-    lean = Question(log.only().but(reward=log.reward[0]), (), Own(), segment=(lists.slate,))
-    rows = engine_of(log).take(lean, First(POSITION_ROWS))
-    r, slate = log.reward[0], lists.slate
-    if r == slate or not rows.height:
+def _check_rewards(log: Log, sequences: Sequences) -> None:
+    """Refuse a reward of the whole that is repeated on each of its rows, and would be counted once per row."""
+    lean = Question(log.only().but(reward=log.reward[0]), (), Own(), segment=(sequences.id,))
+    rows = engine_of(log).take(lean, First(PLACED_ROWS))
+    r, of, kind = log.reward[0], sequences.id, sequences.kind
+    if r == of or not rows.height:
         return
-    values = rows.select(pl.col(slate), r=pl.col(r).cast(pl.Float64, strict=False))
-    ends = values.group_by(slate).agg(low=pl.col("r").min(), high=pl.col("r").max(), n=pl.len()).filter(pl.col("n") > 1)
+    values = rows.select(pl.col(of), r=pl.col(r).cast(pl.Float64, strict=False))
+    ends = values.group_by(of).agg(low=pl.col("r").min(), high=pl.col("r").max(), n=pl.len()).filter(pl.col("n") > 1)
     same = ends.filter((pl.col("low") == pl.col("high")) & (pl.col("low") != 0))
-    # one reward for every step of every episode counts how long it lasts
-    counts_steps = lists.is_of_episodes and same.get_column("low").n_unique() == 1
-    if same.height >= ENOUGH and ends.filter(pl.col("low") != pl.col("high")).is_empty() and not counts_steps:
-        once = f"CASE WHEN {lists.position} = {lists.first} THEN {r} ELSE 0 END"
+    counts_rows = kind.counts_rows and same.get_column("low").n_unique() == 1
+    if same.height >= ENOUGH and ends.filter(pl.col("low") != pl.col("high")).is_empty() and not counts_rows:
+        once = f"CASE WHEN {sequences.place} = {sequences.first} THEN {r} ELSE 0 END"
         raise LogError(
-            f"reward {r!r} is the same on all rows of every {lists.unit}, so it seems to be a reward of the whole {lists.unit}, which "
-            f"would be counted once for each {lists.place_part}.",
-            do=f"Count it once: `reward={once!r}`, with a weight of the whole {lists.unit} "
-            f"({'trajectory' if lists.is_of_episodes else 'standard or pseudo_inverse'}).",
+            f"reward {r!r} is the same on all rows of every {kind.unit}, so it seems to be a reward of the whole {kind.unit}, which "
+            f"would be counted once for each {kind.place_part}.",
+            do=f"Count it once: `reward={once!r}`, with a weight of the whole {kind.unit} ({kind.whole_weights}).",
         )
 
 

@@ -29,7 +29,7 @@ from counterpoise.log.kinds.lists import (
     LENGTH,
     LIST,
     POSITION,
-    Lists,
+    Sequences,
     excess_of,
     gain_of,
     length_of,
@@ -37,7 +37,7 @@ from counterpoise.log.kinds.lists import (
     reward_of,
 )
 from counterpoise.log.question import Question
-from counterpoise.log.rules import fault_of, is_good, list_rules, rules_of
+from counterpoise.log.rules import fault_of, is_good, made_rules, rules_of
 from counterpoise.moments import Floats
 
 # -- One row per list: what lists in long form are made into before anything is added up, by a query that every engine has ---
@@ -65,7 +65,7 @@ def collapse(
     for columns in _steps(question, chosen, nw.col):
         by_list = by_list.with_columns(**columns)
     by_list = fence(by_list)
-    is_whole = nw.all_horizontal(*(rule.holds for rule in list_rules(question, chosen)), ignore_nulls=False)
+    is_whole = nw.all_horizontal(*(rule.holds for rule in made_rules(question, chosen)), ignore_nulls=False)
     values = [name for name, t in zip(names.values, names.targets, strict=False) if t in chosen]
     numbers = [*names.rewards, *chosen, *values, *made_of(names, chosen)]
     # numbered faults stay, for finding out what is wrong
@@ -84,7 +84,7 @@ def _with_marks(rows: Frame, question: Question, targets: Sequence[str]) -> Fram
 
 def _by_rank(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The rows with what they add to their list, at every position or to the whole."""
-    names, lists = question.names, cast(Lists, question.lists)
+    names, lists = question.names, cast(Sequences, question.sequences)
     rank, p = nw.col(POSITION) - (lists.first - 1.0), nw.col(PROPENSITY)
     counts = nw.col(DISCOUNT) if lists.discount_column is not None else _counts(rank, lists)
     first = {t: (nw.col(t) - p) / p for t in targets} | {DISCOUNT: counts, RANK: rank}
@@ -110,7 +110,7 @@ def _apart(question: Question, targets: Sequence[str]) -> list[str]:
 
 def _sum_lists(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The sums of every list, and the ends of what must be the same on all of its rows."""
-    names, lists = question.names, cast(Lists, question.lists)
+    names, lists = question.names, cast(Sequences, question.sequences)
     marks = [fault_of(rule, question) for rule in rules_of(question.of_rows, targets)]
     pivot = _apart(question, targets)
     ended = [] if lists.done is None else [DONE, DONE_AT]
@@ -141,7 +141,7 @@ def _steps(question: Question, targets: Sequence[str], get: Callable[[str], Term
 
     All at once, the text of a statement would double with every position.
     """
-    names, weight, lists = question.names, question.weight, cast(Lists, question.lists)
+    names, weight, lists = question.names, question.weight, cast(Sequences, question.sequences)
     if not targets:
         return
     if not weight.is_running and not weight.by_position:
@@ -179,7 +179,7 @@ def _by_position(question: Question, targets: Sequence[str], get: Callable[[str]
 
     Below the end of a list, where u is 0, a running product stays what it was, so that its mean is 1 wherever lists end.
     """
-    lists, made = cast(Lists, question.lists), dict[str, Term]()
+    lists, made = cast(Sequences, question.sequences), dict[str, Term]()
     for t in targets:
         excess = {k: get(excess_of(t, k)) for k in range(1, lists.depth + 1)}
         made[t] = _sum([excess[k] * share for k, share in lists.shares.items()])
@@ -197,7 +197,7 @@ def _with_model(question: Question, targets: Sequence[str], get: Callable[[str],
     For independent positions that is Σ d_k [w_k (r_k − q_k) + v_k]. Down the cascade it is Σ [w_{1:k} (d_k r_k − q_k) + w_{1:k−1} v_k],
     where q_k and v_k speak of all the rewards from k on, so that v_1 alone is the model's value of the list.
     """
-    depth, reward = cast(Lists, question.lists).depth, question.names.rewards[0]
+    depth, reward = cast(Sequences, question.sequences).depth, question.names.rewards[0]
     is_running = question.weight.is_running
     made: dict[str, Term] = {}
     for v, t in _values(question, targets):
@@ -234,7 +234,7 @@ def _sum(terms: Sequence[Term]) -> Term:
 # -- What a row adds to its list, in every engine's query -----------------------------------------------------------------
 
 
-def _counts(rank: nw.Expr, lists: Lists) -> nw.Expr:
+def _counts(rank: nw.Expr, lists: Sequences) -> nw.Expr:
     """How much rewards count at each rank if no column says so."""
     if lists.discount is None and lists.discount_factor == 1.0:
         return rank * 0.0 + 1.0
@@ -266,7 +266,7 @@ class OutOfOrderError(Exception):
 
 def suits(question: Question) -> bool:
     """Whether lists need only what is done here."""
-    lists = question.lists
+    lists = question.sequences
     return lists is not None and not question.segment and not question.model_value and lists.discount_column is None
 
 
@@ -293,7 +293,7 @@ def in_pieces(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFram
 
 def _one_by_one(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:
     """One row per list, from batches of rows under internal names; the last list of a batch may go on in the next."""
-    lists = cast(Lists, question.lists)
+    lists = cast(Sequences, question.sequences)
     starts: list[pl.Series] = []
     held = pl.DataFrame()
     for batch in batches:
@@ -315,7 +315,7 @@ def _one_by_one(batches: Iterable[pl.DataFrame], question: Question) -> Iterator
             raise OutOfOrderError
 
 
-def _lists(rows: pl.DataFrame, question: Question, lists: Lists, starts: list[pl.Series]) -> pl.DataFrame:
+def _lists(rows: pl.DataFrame, question: Question, lists: Sequences, starts: list[pl.Series]) -> pl.DataFrame:
     """The lists of some rows, which begin and end with whole lists."""
     ids = rows.get_column(LIST)
     if ids.null_count():
@@ -366,7 +366,7 @@ def _same(group: pl.Series, first: Ints, is_new: NDArray[np.bool_]) -> pl.Series
     return group.gather(first)
 
 
-def _made(rows: Numbers, question: Question, lists: Lists, length: Ints, spot: Ints | None) -> dict[str, Floats]:
+def _made(rows: Numbers, question: Question, lists: Sequences, length: Ints, spot: Ints | None) -> dict[str, Floats]:
     """The columns of lists that `collapse` makes, from those of their rows; `spot` says where rows go in positions × lists."""
     names, p = question.names, rows[PROPENSITY]
     ranks = range(1, lists.depth + 1)

@@ -24,7 +24,7 @@ from counterpoise.engines.query import (
     weighted_rewards,
 )
 from counterpoise.engines.scatter import gram
-from counterpoise.engines.streaming import Streaming, good_rows, grouped, prepare, rows_of_lists
+from counterpoise.engines.streaming import Streaming, good_rows, grouped, prepare, rows_in_order
 from counterpoise.engines.summarize import Answer, Largest, OnFrame, Summary, finish, survey
 from counterpoise.log.columns import KEY, PROPENSITY, ROWS
 from counterpoise.log.good import is_believable
@@ -43,7 +43,7 @@ LISTS = 200_000  # the sums of their many columns are a product of matrices
 
 def suits(frame: pl.DataFrame, question: Question) -> bool:
     """Whether there are so few rows, and the question is so plain, that NumPy is the fastest way."""
-    return frame.height <= (LONGEST if question.lists is None else LISTS) and is_plain(question)
+    return frame.height <= (LONGEST if question.sequences is None else LISTS) and is_plain(question)
 
 
 def is_plain(question: Question) -> bool:
@@ -60,7 +60,7 @@ class Short(OnFrame):
         if names.apart:
             return self.inner.aggregate(query)
         frame = good_rows(self.frame, question) if query.only_good else self.frame
-        made = made_of(names) if question.makes_lists else ()
+        made = made_of(names) if question.makes_rows else ()
         columns = {
             name: frame.get_column(name).to_numpy().astype(np.float64, copy=False)
             for name in (*question.numbers, *made)
@@ -201,9 +201,9 @@ def summarize_batches(
 ) -> tuple[LogMoments, ...]:
     """The moments of all batches together, whose rows may come in another order next time."""
     whole = Batches(question, has_order=has_order)
-    if question.makes_lists:
+    if question.makes_rows:
         rows = pl.concat(batches)  # the rows of a list may be in several
-        moments = summarize_in_order(lambda: iter([rows_of_lists(rows.lazy(), question).collect()]), question)
+        moments = summarize_in_order(lambda: iter([rows_in_order(rows.lazy(), question).collect()]), question)
         if moments is not None:
             return moments
         batches = [rows]

@@ -145,8 +145,8 @@ class PushedDown:
         """The columns under internal names, for some targets."""
         part = self._part(targets)
         frame, names = self.select(part)
-        if self.question.makes_lists:
-            return prepare_lists(frame, self.question, names, targets, lambda rows: self.fence(rows, part))
+        if self.question.makes_rows:
+            return prepare_made(frame, self.question, names, targets, lambda rows: self.fence(rows, part))
         return self.fence(prepare_there(frame, self.question, names, targets), part)
 
     def _good(self, targets: Sequence[str]) -> Frame:
@@ -355,23 +355,23 @@ def _label(frame: Frame, column: str) -> nw.Expr:
     return nw.when(~value.is_nan()).then(value) if may_be_nan else value
 
 
-def prepare_lists(
+def prepare_made(
     frame: Frame,
     question: Question,
     names: Mapping[str, str],
     targets: Sequence[str] | None = None,
     fence: Callable[[Frame], Frame] = lambda rows: rows,
 ) -> Frame:
-    """The lists of a log under internal names, for all targets or some of them."""
+    """What is made of several rows each, under internal names, for all targets or some of them."""
     log, schema = question.log, frame.collect_schema()
-    slate = names.get(str(log.list_id), str(log.list_id))
-    more = [_label(frame, slate).alias(LIST)]
+    whole = str(log.list_id)
+    more = [_label(frame, names.get(whole, whole)).alias(LIST)]
     if question.groups > 1:
-        ids = _ids(log.cluster or str(log.list_id), schema, names)
+        ids = _ids(log.cluster or whole, schema, names)
         more.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))
     rows = frame.select(*_internal_columns(question.of_rows, frame, names, targets), *more)
-    lists = collapse(fence(rows), question, targets, fence)
-    return with_groups(lists, question.groups) if question.groups > 1 else lists
+    made = collapse(fence(rows), question, targets, fence)
+    return with_groups(made, question.groups) if question.groups > 1 else made
 
 
 def _is_one(feature: Feature, names: Mapping[str, str]) -> nw.Expr:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from counterpoise.log.columns import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number
-from counterpoise.log.kinds.kind import CHANCE, NUMBER, SHARE, Range, Row, Term
+from counterpoise.log.kinds.kind import CHANCE, NUMBER, SHARE, Range, Row, Rule, Term
 from counterpoise.log.question import Lane, Names, Question
-from counterpoise.log.rules import Problem, Rule, is_good
+from counterpoise.log.rules import Problem, is_good
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
 from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed

@@ -27,7 +27,7 @@ from counterpoise.engines.sampling import (
     some_of,
     together,
 )
-from counterpoise.engines.streaming import Streaming, prepare_lazily, rows_of_lists
+from counterpoise.engines.streaming import Streaming, prepare_lazily, rows_in_order
 from counterpoise.engines.summarize import summarize
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line, verbatim
 from counterpoise.log.expressions import column as exactly
@@ -412,8 +412,8 @@ def _collect(frame: pl.LazyFrame) -> pl.DataFrame:
 def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> tuple[LogMoments, ...]:
     if question.needs_python:
         return summarize_batches(frames.completed(scan, question, report), question)
-    if question.makes_lists:
-        rows = rows_of_lists(frames.selected(scan, question), question)
+    if question.makes_rows:
+        rows = rows_in_order(frames.selected(scan, question), question)
         batches = partial(rows.collect_batches, chunk_size=LISTED, engine="streaming", maintain_order=True)
         moments = summarize_in_order(batches, question, report)
         if moments is not None:

@@ -11,9 +11,9 @@ import polars as pl
 from counterpoise.engines.registry import columns_of, engine_of, rows
 from counterpoise.engines.sampling import First
 from counterpoise.engines.streaming import good_rows, prepare
-from counterpoise.errors import OptionError
 from counterpoise.log.expressions import only
 from counterpoise.log.groups import integer_ids
+from counterpoise.log.kinds import check_kinds
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.readers import frames
@@ -39,10 +39,7 @@ def over_good_rows(
     Rows come in the log's order if it has one; `number` names a column for their number in it, and `cluster` one for the integer ids
     of their clusters.
     """
-    if question.lists is not None:
-        raise OptionError(
-            "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
-        )
+    check_kinds(question.kinds, "single rows")
     # columns that rule out no row are not read
     clusters = [] if question.log.cluster is None else ["cluster"]
     bare = question.slim("models", "controls", *clusters)

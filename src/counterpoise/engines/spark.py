@@ -32,7 +32,7 @@ BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
 def moments_of(question: Question) -> tuple[LogMoments, ...]:
     """The moments of a Spark DataFrame; no row ever leaves the executors, only sums and the largest weights."""
     with errors_told():
-        if question.needs_python and question.lists is not None:
+        if question.needs_python and question.sequences is not None:
             raise OptionError(
                 "the rows of a list may be in several partitions of Spark, where policies run: write the target's probabilities to a "
                 "column."

@@ -35,8 +35,8 @@ PolarsColumn = TypeVar("PolarsColumn", pl.Series, pl.Expr)
 
 def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataFrame:
     """A batch under internal names: numbers as float64 (or float32, widened when used), segments, groups, keys."""
-    if question.makes_lists:
-        # a list has rows anywhere in the batch, which is all there is of the log
+    if question.makes_rows:
+        # whose rows are anywhere in the batch, which is all there is of the log
         prepared: pl.DataFrame = prepare_lazily(batch.lazy(), question).collect(engine="streaming")
         return prepared
     for name in question.hashed:
@@ -53,9 +53,9 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
 
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The same for a lazy frame."""
-    if question.makes_lists:
-        lists: pl.LazyFrame = collapse(nw.from_native(rows_of_lists(frame, question)), question).to_native()
-        return grouped(lists, question)
+    if question.makes_rows:
+        made: pl.LazyFrame = collapse(nw.from_native(rows_in_order(frame, question)), question).to_native()
+        return grouped(made, question)
     frame = frame.with_columns(
         exactly(name)
         .cast(pl.String)
@@ -77,14 +77,14 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     return grouped(prepared, question)
 
 
-def rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
-    """The rows that lists are made of, under internal names, with the ids of their lists and clusters."""
-    schema, slate = frame.collect_schema(), str(question.log.list_id)
+def rows_in_order(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
+    """The rows that others are made of, under internal names, with the ids of what they belong to and of clusters."""
+    schema, whole = frame.collect_schema(), str(question.log.list_id)
     chosen = list(_columns(exactly, schema, question.of_rows))
-    of = exactly(slate).alias(LIST)
-    chosen.append(of.fill_nan(None) if schema[slate].is_float() else of)
+    of = exactly(whole).alias(LIST)
+    chosen.append(of.fill_nan(None) if schema[whole].is_float() else of)
     if question.groups > 1:
-        ids = exactly(question.log.cluster or slate)
+        ids = exactly(question.log.cluster or whole)
         chosen.append(ids.map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True).alias(GROUP))
     return frame.select(chosen)
 
@@ -274,7 +274,7 @@ class Streaming:
         """Which rules are broken, how often, and where first: two more passes, neither of which keeps rows."""
         rules = rules_of(self.question)
         if (
-            self.question.makes_lists
+            self.question.makes_rows
         ):  # which come in another order in every pass: an id is taken in the pass that counts
             return broken_rules(nw.from_native(self.frame), rules, _collect)
         bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}

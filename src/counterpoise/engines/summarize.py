@@ -134,7 +134,7 @@ def summarize(engine: Engine, question: Question) -> tuple[LogMoments, ...]:
 
 def survey(engine: Engine, question: Question) -> Summary:
     """One pass over clean rows; more if some are bad, or if rewards lie far from where they began."""
-    is_apart = len(question.log.reward) > 1 and question.lists is None
+    is_apart = len(question.log.reward) > 1 and question.sequences is None
     names = Names(question, apart=engine.skips_bad_rows and is_apart)
     query = Query(names, engine.centers(only_good=False))
     answer = engine.aggregate(query)

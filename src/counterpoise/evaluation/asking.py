@@ -13,7 +13,7 @@ import polars as pl
 import polars.selectors as cs
 
 from counterpoise.diagnostics.verdict import check_direction
-from counterpoise.engines.first_look import baseline_features, lists_of, quoting
+from counterpoise.engines.first_look import baseline_features, quoting, sequences_of
 from counterpoise.engines.registry import columns_of, moments_of, rows
 from counterpoise.engines.sampling import First
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError
@@ -104,7 +104,7 @@ def question_of(
         groups=groups_of(log, wanted=wants_groups),
         smoothings=smoothings,
         features=features_of(log, how),
-        lists=None if log.list_id is None else lists_of(log),
+        sequences=sequences_of(log),
     )
     check_own_names(log, *(name for _, name in question.columns))
     if log.cross_fit:

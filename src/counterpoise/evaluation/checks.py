@@ -169,7 +169,7 @@ def _checks_of(question: Question) -> Iterator[Callable[[Sample, RewardMoments],
         yield lambda sample, whole: missing_actions(sample.question, whole)
     if question.log.proxy is not None:
         yield labels_by_action
-    if question.lists is not None:
+    if question.sequences is not None:
         yield propensity_meaning
         return
     if not question.log.is_arrays and not question.is_binned:
@@ -516,7 +516,7 @@ def lists_as_rows(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
         lists = find_lists(looked_at.lazy(), looked_at.schema, ())
         if lists is None or lists.list is None:
             continue
-        if lists.shows_several:
+        if lists.kind.shows_several:
             fall, error, steps = fall_of(frame.lazy(), lists.position, str(log.propensity))
             stands_alone = meaning_of(fall, error, steps) == MARGINAL
             if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
@@ -527,12 +527,12 @@ def lists_as_rows(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
 
 def propensity_meaning(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
     """Whether the propensities of lists mean what they are said to mean: the doctor's check, on the first rows."""
-    question, lists, log = sample.question, sample.question.lists, sample.question.log
-    if lists is None or not lists.shows_several or question.is_binned or question.propensity_model is not None:
+    question, lists, log = sample.question, sample.question.sequences, sample.question.log
+    if lists is None or not lists.kind.shows_several or question.is_binned or question.propensity_model is not None:
         return
     item = log.action or usual("action", sample.columns)
     frame = sample.first(FIRST, [] if item is None else [item]).lazy()
-    fall, error, steps = fall_of(frame, lists.position, str(log.propensity))
+    fall, error, steps = fall_of(frame, lists.place, str(log.propensity))
     meaning = meaning_of(fall, error, steps)
     if meaning in (None, lists.propensity_of):
         return

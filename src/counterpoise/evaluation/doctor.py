@@ -30,7 +30,7 @@ from counterpoise.diagnostics.seeming import about_repeats, fall_of, faults_of, 
 from counterpoise.diagnostics.verdict import COUNTED as COUNTED_PROPENSITIES
 from counterpoise.diagnostics.verdict import SURE, UNNAMED, WHICH_WAY, which_way
 from counterpoise.display import ROWS, Block, Display, Judged, Name, Table, above, finite, number, percent
-from counterpoise.engines.first_look import lists_of
+from counterpoise.engines.first_look import sequences_of
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import rows_of
 from counterpoise.engines.streaming import Streaming, prepare_lazily
@@ -485,7 +485,7 @@ class Patient:
             groups = 1 if lean.cluster is None else GROUPS
             with suppress(LogError, OptionError):  # positions that are not positions, which other findings explain
                 weight = list_weight(None, log)
-                question = replace(question, weight=weight, lists=lists_of(lean), groups=groups)
+                question = replace(question, weight=weight, sequences=sequences_of(lean), groups=groups)
         if not rules_of(question):
             return []
         problems = Streaming(prepare_lazily(self.with_chances, question), question).problems()
@@ -636,7 +636,7 @@ def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
         lists = find_lists(sample, patient.schema, taken)
         if lists is None:
             return
-        position, of, shows_several = lists.position, lists.list, lists.shows_several
+        position, of, shows_several = lists.position, lists.list, lists.kind.shows_several
         caveat = about_lists(lists, min(patient.rows, COUNTED))
         yield replace(caveat, unusual_severity="note" if of is None else "look", about=position)
     if of is None:

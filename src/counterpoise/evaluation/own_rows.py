@@ -61,7 +61,7 @@ def check_training_rows(question: Question, whole: RewardMoments) -> Iterator[Ca
             numbers = {"share": overlap.share, "share_of_training": overlap.share_of_sketch}
             yield Caveat(OWN_ROWS, text, numbers, do, target=name)
     if log.trained_on is None:
-        if question.lists is None and log.context:
+        if question.sequences is None and log.context:
             yield from _seeming(question, [target for target in others if not is_ranker(target.source)], whole)
     elif log.trained_on is not False:
         overlap = _overlap_with(question, log.trained_on)

@@ -69,7 +69,7 @@ def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Caveat
     targets = [target for target in question.targets if target.tells_actions]
     weight = question.weight
     is_plain = weight.mean_is_one and weight.needs_propensity and not isinstance(weight, Balanced)
-    if not targets or not is_plain or question.lists is not None or question.propensity_model is not None:
+    if not targets or not is_plain or question.sequences is not None or question.propensity_model is not None:
         return
     cluster = [] if question.log.cluster is None else [question.log.cluster]
     total = max(whole.rows + whole.moments[0].dropped, 1)

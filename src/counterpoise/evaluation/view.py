@@ -9,7 +9,7 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from counterpoise.estimators.lists import longer_lists
+from counterpoise.estimators.weighted import longer_lists
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.log.kinds import kinds_in, per_row, reduced, share_known, stands_for
 from counterpoise.log.kinds.kind import RowKind

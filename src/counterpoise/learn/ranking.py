@@ -6,14 +6,18 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Self, Unpack
 
+import narwhals as nw
 import numpy as np
+import polars as pl
 import torch
 
 from counterpoise.diagnostics.verdict import check_direction
-from counterpoise.errors import LogError, OptionError
+from counterpoise.engines.first_look import sequences_of
+from counterpoise.engines.lists import collapse
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.actions import places
+from counterpoise.learn.actions import NONE, places
 from counterpoise.learn.hand_out import Attempt, hand_out
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.options import (
@@ -30,14 +34,18 @@ from counterpoise.learn.options import (
 from counterpoise.learn.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.policies import default_policy
 from counterpoise.learn.policy import delegated
-from counterpoise.learn.rows import Split
+from counterpoise.learn.rows import Digits, Rows, Split
 from counterpoise.learn.source import Inspection, Source, inspect
 from counterpoise.learn.steps import LoggedLists
 from counterpoise.learn.training import IMITATION, train
+from counterpoise.log.kinds import LISTS, check_rows
+from counterpoise.log.kinds.lists import DISCOUNT, LIST, POSITION, check_same_context, rows_by_list
 from counterpoise.log.log import Log, as_log
-from counterpoise.log.parts import Data, LogFields
+from counterpoise.log.parts import MODELS, Data, LogFields
+from counterpoise.log.question import Learning, Question
 from counterpoise.log.verbs import need_only, takes_parts
-from counterpoise.weights.lists import ListWeight, list_weight
+from counterpoise.moments import Floats
+from counterpoise.weights import ListWeight, PseudoInverse, Weight, list_weight
 
 # Options that lists don't have, each with the value that leaves it off and, where that is not the advice, what to do instead.
 REFUSED: dict[str, tuple[object, str | None]] = {
@@ -74,6 +82,99 @@ def check_options(options: Options) -> None:
             "with lists, λ is not tuned: pass one number as `banditnet_lambda=`.",
             do="It is subtracted from the reward at every position.",
         )
+
+
+class ListSource(Source):
+    """The rows of a log of lists, each of which stands for a list, all in memory.
+
+    Items, rewards (discounted, as they count) and propensities are lists × positions, with −1, 0 and 1 below the end of a list, and
+    `shares` is how much each position counts in a list's mean weight. The lists that are `kept_apart` are not among them, but their rows
+    are in `apart`.
+    """
+
+    shares: Floats
+
+    def __init__(self, log: Log, weight: Weight, kept_apart: Split) -> None:
+        self.weight, self.kept_apart, self.apart = weight, kept_apart, pl.DataFrame()
+        super().__init__(log, fills_gaps=False, in_memory=True)
+        if self.reading.encoding is not None or self.reading.names is not None or log.candidates is not None:
+            raise ColumnError(
+                "a ranking policy learns from contexts and items that are numbers, and some columns have others.",
+                do="Number the items from 0, and name expressions that make numbers of the context.",
+            )
+
+    def log_apart(self) -> Log:
+        """The lists that are kept apart, as a log of their own: computed columns are there under the text of their expressions."""
+        log = self.log
+        return Log(
+            self.apart, reward=log.reward, minimize=self.minimize, propensity=log.propensity, action=log.action, context=log.context,
+            cluster=log.cluster, slate=log.slate, position=log.position, propensity_of=log.propensity_of,
+            discount=log.discount, groups=log.groups, reward_bounds=log.reward_bounds,
+        )  # fmt: skip
+
+    def _asked(self) -> Question:
+        if self.log.has_estimated_propensities:
+            check_rows(self.log, "a propensity model")
+        if isinstance(self.weight, PseudoInverse):
+            raise OptionError(
+                "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots "
+                "independently.",
+                do="Pass another `weight=`.",
+            )
+        log, sequences = self.log.without("key", "baseline", *MODELS), sequences_of(self.log)
+        groups = 1 if log.cluster is None else 2  # which makes the rules look at clusters
+        return Question(log, (), self.weight, groups=groups, sequences=sequences, learning=Learning())
+
+    def _tensors(self, frame: pl.DataFrame, digits: dict[str, Digits] | None = None) -> tuple[Rows, pl.DataFrame]:
+        rows, checked = super()._tensors(frame, digits)
+        of = frame.get_column(str(self.log.slate)).alias(LIST)
+        return rows, checked.with_columns(of.fill_nan(None) if of.dtype.is_float() else of)
+
+    def _judged(self, checked: pl.DataFrame) -> tuple[pl.DataFrame, int | None]:
+        return collapse(nw.from_native(checked.lazy()), self.question).to_native().sort(LIST).collect(), None
+
+    def _trained_on(
+        self, rows: Rows, frame: pl.DataFrame, checked: pl.DataFrame, judged: pl.DataFrame
+    ) -> tuple[Rows, pl.DataFrame]:
+        lists, good = self.question.sequences, judged.get_column("good")
+        if lists is None or not good.any() or not (good.all() or self.log.drop_bad_rows):
+            return rows.take(slice(0, 0)), frame.clear()
+        of_rows = checked.select(LIST).join(judged, on=LIST, how="left", nulls_equal=True, maintain_order="left")
+        is_kept = of_rows.get_column("good").to_numpy()
+        self._check_single(rows, frame, is_kept)
+        # which rows each good list has, lists × positions, in the order of the lists' ids
+        kept = np.flatnonzero(is_kept)
+        ids, position = (checked.get_column(name).to_numpy()[kept] for name in (LIST, POSITION))
+        number = np.unique(ids, return_inverse=True)[1].astype(np.int64)
+        placed = rows_by_list(number, (position - lists.first).astype(np.int64))
+        index = np.where(placed >= 0, kept[placed], NONE)
+        check_same_context(rows.context.numpy(), index)
+        # apart by the hash of their cluster, or of their number
+        if self.names.cluster is None:
+            apart = self.kept_apart.held_out(0, len(index))
+        else:
+            cluster = frame.get_column(self.names.cluster)
+            distinct = cluster.drop_nulls().unique().sort().to_numpy()
+            of_list = np.searchsorted(distinct, cluster.to_numpy()[index[:, 0]])
+            apart = self.kept_apart.held_out(0, len(distinct))[of_list]
+        self.apart, index = frame[index[apart][index[apart] >= 0]], index[~apart]
+        there = index >= 0
+        reward, propensity = (
+            torch.as_tensor(np.where(there, part.numpy()[index], other).astype(np.float32))
+            for part, other in ((rows.reward, 0.0), (rows.propensity, 1.0))
+        )
+        shown = replace(lists, last=lists.first + index.shape[1] - 1)
+        counts = np.array([shown.counts(k) for k in range(1, shown.depth + 1)])
+        if shown.discount_column is not None:
+            counts = checked.get_column(DISCOUNT).to_numpy()[index]
+        self.shares = np.array(list(shown.shares.values()))
+        trained = Rows(
+            rows.context[index[:, 0]],
+            torch.as_tensor(np.where(there, rows.action.numpy()[index], NONE)),
+            reward * torch.as_tensor(np.where(there, counts, 0.0).astype(np.float32)),
+            propensity,
+        )
+        return trained, frame[index[there]]
 
 
 LEARNED = "learned"  # what the policy is called in `result_`
@@ -155,13 +256,13 @@ class RankingLearner(PolicyLearner):
         if lists.list_id is None:
             raise OptionError(
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
-                do="Pass `slate=`, `position=` and `propensity_of=`.",
+                do=LISTS.told_by,
             )
         need_only(lists, "RankingLearner")
         check_direction(lists)
         apart = Split(options.holdout, options.seed + 2**31)
         weight = list_weight(weight, lists)
-        source = Source(lists, fills_gaps=False, weight=weight, kept_apart=apart)
+        source = ListSource(lists, weight, apart)
         inspection = inspect(source, None, options.split)
         self._know(source, inspection, named=not lists.is_arrays)
         with torch.random.fork_rng(devices=[]):

@@ -17,11 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from counterpoise.diagnostics.findings import leaks
-from counterpoise.engines.first_look import lists_of
-from counterpoise.engines.lists import collapse
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.engines.streaming import prepare
-from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
+from counterpoise.errors import LogError, OptionError, verbatim
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import NONE, ActionIds, Classes, DistinctIds, as_ids, placed, places
 from counterpoise.learn.rows import Digits, Rows, Split, TrainingColumns, reading_of
@@ -39,12 +37,11 @@ from counterpoise.log.columns import (
 from counterpoise.log.expressions import ReadPlan, columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, folds_of, integer_ids
-from counterpoise.log.kinds import check_rows
-from counterpoise.log.kinds.lists import DISCOUNT, LIST, POSITION, Lists, check_same_context, rows_by_list
+from counterpoise.log.kinds.kind import Rule
 from counterpoise.log.log import Log
-from counterpoise.log.parts import LISTS, MODELS, ids_among, is_minimized
+from counterpoise.log.parts import LISTS, ids_among, is_minimized
 from counterpoise.log.question import Learning, Question, RowWeight
-from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
+from counterpoise.log.rules import Problem, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
 from counterpoise.models.propensity import fit_propensity_model, propensity_of, with_propensities
 from counterpoise.models.reward import Predict, as_reward, fit_numbers
@@ -52,7 +49,6 @@ from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
 from counterpoise.readers.formats import check, is_foreign
 from counterpoise.readers.policies import complete
-from counterpoise.weights.lists import ListWeight, PseudoInverse
 
 CHUNK = 2**18  # rows of a file in memory at a time
 NUMBER = "counterpoise row"  # the column of a row's number in the log
@@ -71,13 +67,7 @@ class Source:
     marked instead of refused; with `centers_rewards`, rewards that differ too little for single precision have `lowest` taken
     away from them; with `in_memory`, files are read into memory, too. Where less is better, rewards have the other sign, so that
     whoever learns makes them large; `sign` says so.
-
-    With a `weight` for lists, a row stands for a list, and all are in memory; lists that are `kept_apart` are not among them, but their
-    rows are in `apart`. Items, rewards (discounted, as they count) and propensities are lists × positions, with −1, 0 and 1 below the
-    end of a list, and `shares` is how much each position counts in a list's mean weight.
     """
-
-    shares: Floats
 
     def __init__(
         self,
@@ -89,11 +79,7 @@ class Source:
         fills_gaps: bool = True,
         centers_rewards: bool = False,
         in_memory: bool = False,
-        weight: ListWeight | None = None,
-        kept_apart: Split | None = None,
     ) -> None:
-        self.weight, self.kept_apart, self.apart = weight, kept_apart, pl.DataFrame()
-        self.lists: Lists | None = None
         self.names = TrainingColumns.of(log)
         if isinstance(log.data, Mapping) and any(isinstance(part, Tensor) for part in log.data.values()):
             arrays = {
@@ -126,7 +112,7 @@ class Source:
         if isinstance(engine, Files):
             check(log)
         is_plain = isinstance(engine, Files) and not is_foreign(log)
-        is_chunked = is_plain and not in_memory and weight is None and are_parquet(log.data)
+        is_chunked = is_plain and not in_memory and are_parquet(log.data)
         self.files = ParquetFiles(log.data) if is_chunked else None
         self.id_columns = self._ids_among(engine)
         self.question = self._asked()
@@ -137,28 +123,9 @@ class Source:
         nested = (name for name in self.names.context if isinstance(first.schema[name], pl.List | pl.Array))
         learning = Learning(self.reading.names is not None, tuple(nested), model_rewards is not None)
         self.question = replace(self.question, learning=learning)
-        is_encoded = self.reading.encoding is not None or self.reading.names is not None
-        if weight is not None and (is_encoded or log.candidates is not None):
-            raise ColumnError(
-                "a ranking policy learns from contexts and items that are numbers, and some columns have others.",
-                do="Number the items from 0, and name expressions that make numbers of the context.",
-            )
 
     def _asked(self) -> Question:
         """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is evaluated."""
-        if self.weight is not None:  # lists, which are taken as a whole
-            self.log.need("slate", "position")
-            if self.log.has_estimated_propensities:
-                check_rows(self.log, "a propensity model")
-            if isinstance(self.weight, PseudoInverse):
-                raise OptionError(
-                    "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots "
-                    "independently.",
-                    do="Pass another `weight=`.",
-                )
-            log, self.lists = self.log.without("key", "baseline", *MODELS), lists_of(self.log)
-            groups = 1 if log.cluster is None else 2  # which makes the rules look at clusters
-            return Question(log, (), self.weight, groups=groups, lists=self.lists, learning=Learning())
         log = self.log.without("model", "items", "value_samples", "model_value", "baseline", *LISTS)
         ids = () if self.files is not None else tuple(self.id_columns)
         question = Question(log.without("key"), (), RowWeight(), segment=ids, learning=Learning())
@@ -218,15 +185,6 @@ class Source:
             parts.append(frame.filter(pl.Series(random.random(frame.height) < share)))
         return self.log.of(pl.concat(parts)).but(where=None)
 
-    def log_apart(self) -> Log:
-        """The lists that are kept apart, as a log of their own: computed columns are there under the text of their expressions."""
-        log = self.log
-        return Log(
-            self.apart, reward=log.reward, minimize=self.minimize, propensity=log.propensity, action=log.action, context=log.context,
-            cluster=log.cluster, slate=log.slate, position=log.position, propensity_of=log.propensity_of,
-            discount=log.discount, groups=log.groups, reward_bounds=log.reward_bounds,
-        )  # fmt: skip
-
     def _center(self) -> None:
         """Subtract the lowest reward from all, if rewards differ too little for single precision."""
         digits = Digits()
@@ -257,21 +215,13 @@ class Source:
         self._first[start] = self.total
         frame = self._estimated(self._part(start), start)
         rows, checked = self._tensors(frame, self._digits)
-        units, number = nw.from_native(checked, eager_only=True), self.number_of(self.total)
-        if self.lists is not None:
-            lists = collapse(nw.from_native(checked.lazy()), self.question).to_native().sort(LIST).collect()
-            units, number = nw.from_native(lists, eager_only=True), None
-        good = self._good(units)
-        problems = [] if good.all() else find_problems(units, self.question, number)
+        judged, number = self._judged(checked)
+        good = self._good(judged)
+        problems = [] if good.all() else find_problems(nw.from_native(judged, eager_only=True), self.question, number)
         self.total += len(good)
         if self.log.drop_bad_rows:
             self.dropped += int((~good).sum())
-        if self.lists is None:
-            kept, frame = self._kept(rows, frame, good)
-        elif (problems and not self.log.drop_bad_rows) or not good.any():
-            return rows.take(slice(0, 0)), problems
-        else:
-            kept, frame = self._as_lists(self.lists, rows, frame, checked, lists.select(LIST, good=pl.Series(good)))
+        kept, frame = self._trained_on(rows, frame, checked, judged.with_columns(good=pl.Series(good)))
         self._remember(frame)
         self._before[start] = self.rows
         self.rows += len(kept)
@@ -281,46 +231,15 @@ class Source:
             self._digests[start] = kept.digest()
         return kept, problems
 
-    def _as_lists(
-        self, lists: Lists, rows: Rows, frame: pl.DataFrame, checked: pl.DataFrame, good: pl.DataFrame
+    def _judged(self, checked: pl.DataFrame) -> tuple[pl.DataFrame, int | None]:
+        """What the rules are about, and the number of the first row, if rows have numbers."""
+        return checked, self.number_of(self.total)
+
+    def _trained_on(
+        self, rows: Rows, frame: pl.DataFrame, checked: pl.DataFrame, judged: pl.DataFrame
     ) -> tuple[Rows, pl.DataFrame]:
-        """Rows as lists to train on, and the rows of their frame; those of lists that are kept apart stay in `apart`."""
-        of_rows = checked.select(LIST).join(good, on=LIST, how="left", nulls_equal=True, maintain_order="left")
-        is_kept = of_rows.get_column("good").to_numpy()
-        self._check_single(rows, frame, is_kept)
-        # which rows each good list has, lists × positions, in the order of the lists' ids
-        kept = np.flatnonzero(is_kept)
-        ids, position = (checked.get_column(name).to_numpy()[kept] for name in (LIST, POSITION))
-        number = np.unique(ids, return_inverse=True)[1].astype(np.int64)
-        placed = rows_by_list(number, (position - lists.first).astype(np.int64))
-        index = np.where(placed >= 0, kept[placed], NONE)
-        check_same_context(rows.context.numpy(), index)
-        if self.kept_apart is not None:  # by the hash of their cluster, or of their number
-            if self.names.cluster is None:
-                apart = self.kept_apart.held_out(0, len(index))
-            else:
-                cluster = frame.get_column(self.names.cluster)
-                distinct = cluster.drop_nulls().unique().sort().to_numpy()
-                of_list = np.searchsorted(distinct, cluster.to_numpy()[index[:, 0]])
-                apart = self.kept_apart.held_out(0, len(distinct))[of_list]
-            self.apart, index = frame[index[apart][index[apart] >= 0]], index[~apart]
-        there = index >= 0
-        reward, propensity = (
-            torch.as_tensor(np.where(there, part.numpy()[index], other).astype(np.float32))
-            for part, other in ((rows.reward, 0.0), (rows.propensity, 1.0))
-        )
-        shown = replace(lists, last=lists.first + index.shape[1] - 1)
-        counts = np.array([shown.counts(k) for k in range(1, shown.depth + 1)])
-        if shown.discount_column is not None:
-            counts = checked.get_column(DISCOUNT).to_numpy()[index]
-        self.shares = np.array(list(shown.shares.values()))
-        trained = Rows(
-            rows.context[index[:, 0]],
-            torch.as_tensor(np.where(there, rows.action.numpy()[index], NONE)),
-            reward * torch.as_tensor(np.where(there, counts, 0.0).astype(np.float32)),
-            propensity,
-        )
-        return trained, frame[index[there]]
+        """The rows to train on, and their columns."""
+        return self._kept(rows, frame, judged.get_column("good").to_numpy())
 
     def number_of(self, row: int) -> int | None:
         """The number of a row, if rows have numbers."""
@@ -353,9 +272,6 @@ class Source:
                 pl.Series(CANDIDATES, (candidates >= 0).sum(axis=1)),
                 pl.Series(IS_CANDIDATE, (candidates == action[:, None]).any(axis=1)),
             ]
-        if self.question.lists is not None:
-            slate = frame.get_column(self.question.lists.slate).alias(LIST)
-            more.append(slate.fill_nan(None) if slate.dtype.is_float() else slate)
         if names.cluster is not None:
             more.append(integer_ids(frame.get_column(names.cluster)).alias(GROUP))
             unit = more[-1].fill_null(0).to_numpy() % PRIME  # 0 for one that is missing, whose row is bad anyway
@@ -406,8 +322,9 @@ class Source:
             )
         return table if self.log.where is None else table[index]
 
-    def _good(self, units: nw.DataFrame[pl.DataFrame]) -> Good:
-        """Which rows, or lists, break no rule."""
+    def _good(self, judged: pl.DataFrame) -> Good:
+        """Which of them break no rule."""
+        units = nw.from_native(judged, eager_only=True)
         return units.select(good=is_good(self.question)).get_column("good").fill_null(False).to_numpy()
 
     def _kept(self, rows: Rows, frame: pl.DataFrame, good: Good) -> tuple[Rows, pl.DataFrame]:
@@ -483,7 +400,7 @@ class Source:
         """The rows of a chunk of files and their columns, read once more; other columns with another plan."""
         frame = self._estimated(self._part(start, read=read), start)
         rows, checked = self._tensors(frame)
-        kept, frame = self._kept(rows, frame, self._good(nw.from_native(checked, eager_only=True)))
+        kept, frame = self._kept(rows, frame, self._good(checked))
         # only files that were touched are compared by content, which costs a tenth of the reading
         if self.files is not None and not self.files.are_untouched() and kept.digest() != self._digests[start]:
             raise self.files.changed()

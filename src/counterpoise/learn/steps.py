@@ -41,7 +41,7 @@ from counterpoise.log.kinds.lists import excess_at, reward_at
 from counterpoise.log.targets import is_ranker
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import ROW
-from counterpoise.weights.lists import ListWeight
+from counterpoise.weights import Weight
 
 if TYPE_CHECKING:
     from counterpoise.learn.source import Inspection
@@ -388,7 +388,7 @@ class WeighedLists:
     products: Tensor
 
 
-def list_weights(logits: Tensor, items: Tensor, propensity: Tensor, weight: ListWeight) -> WeighedLists:
+def list_weights(logits: Tensor, items: Tensor, propensity: Tensor, weight: Weight) -> WeighedLists:
     """The weights of lists of places in `logits`, whose propensities (1 below the end of a list) mean what the weight needs."""
     if not weight.is_running:
         target, slope = at_slots(logits, items)
@@ -464,7 +464,7 @@ class LoggedLists(LoggedActions):
     def __init__(
         self,
         policy: PlackettLuce,
-        weight: ListWeight,
+        weight: Weight,
         shares: Floats = ONE_SLOT,
         settings: dict[str, object] | None = None,
     ) -> None:

@@ -32,8 +32,8 @@ from counterpoise.readers.progress import progress_line
 from counterpoise.threads import threads
 
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
-# A step is dozens of operations, each of which waits for all of its threads. Of steps of 2^24 to 2^28 multiplications, one thread made 3 to 60
-# times as many as two did on a busy machine, and from 2^32 on no fewer (512 and 1,024 units, batches of 256 to 4,096).
+# A step is dozens of operations, each of which waits for all of its threads. Of steps of 2^24 to 2^28 multiplications, one thread made
+# 3 to 60 times as many as two did on a busy machine, and from 2^32 on no fewer (512 and 1,024 units, batches of 256 to 4,096).
 WAITS = 2**8
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU
 CheckpointPath = str | PathLike[str] | None

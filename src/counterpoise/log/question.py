@@ -13,7 +13,7 @@ from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.columns import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY
 from counterpoise.log.kinds import KINDS, kinds_of
 from counterpoise.log.kinds.kind import NumberColumn, RowKind
-from counterpoise.log.kinds.lists import Lists
+from counterpoise.log.kinds.lists import Sequences
 from counterpoise.log.parts import MODELS, TRAINED, Arrays, Columns, column_names, is_minimized
 from counterpoise.log.targets import (
     CHOSEN,
@@ -312,9 +312,9 @@ class Question:
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
     model: ModelStep | None = None  # which adds a reward model's columns: see `counterpoise.models.reward`
     propensity_model: PropensityStep | None = None  # which adds propensities: see `counterpoise.models.propensity`
-    # if rows are positions: everything is then about lists, which engines make from rows
-    lists: Lists | None = None
-    is_about_rows: bool = False  # the rows of those lists, before they are made
+    # if rows count together: everything is then about what engines make of them
+    sequences: Sequences | None = None
+    is_about_rows: bool = False  # the rows that those are made of
     learning: Learning | None = None
 
     def __post_init__(self) -> None:
@@ -337,11 +337,11 @@ class Question:
                 raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
-        if self.smoothings and getattr(self.weight, "by_position", False):
+        if self.smoothings and self.weight.by_position:
             raise OptionError(
                 "the log_smoothing interval needs one weight per list, and this one has a weight per position."
             )
-        if self.lists is not None and self.model_value and not self.is_about_rows and not self.weight.by_position:
+        if self.makes_rows and self.model_value and not self.weight.by_position:
             raise OptionError(
                 "a reward model by position works with a weight by position, independent or cascade: leave it out, or choose one of them."
             )
@@ -417,7 +417,7 @@ class Question:
         targets = [target.column for target in self.targets]
         values = [self.model_value[name] for name in self.target_names] if names.values else []
         parts = _of_part("reward", names.rewards, log.reward)
-        if self.makes_lists:
+        if self.makes_rows:
             return parts | _of_part("weight", names.targets, targets) | _of_part("model_value", names.values, values)
         if self.weight.needs_propensity:
             parts[PROPENSITY] = ("propensity", str(log.propensity))
@@ -426,14 +426,14 @@ class Question:
         if log.model_reward is not None:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
             parts |= _of_part("model_value", names.values, values)
-        parts |= {} if self.lists is None else self.lists.numbers
+        parts |= {} if self.sequences is None else self.sequences.numbers
         parts |= _of_part("control", names.controls, self.control)
         return parts | _of_part("baseline", names.features, [feature.column for feature in self.features])
 
     @cached_property
     def kinds(self) -> tuple[RowKind, ...]:
         """The kinds of its rows, of which there are none if they are plain; rows that others are yet to be made of are."""
-        return tuple(kind for kind in kinds_of(self.log) if self.makes_lists or not kind.is_made)
+        return tuple(kind for kind in kinds_of(self.log) if self.makes_rows or not kind.is_made)
 
     @cached_property
     def own_numbers(self) -> list[tuple[NumberColumn, str]]:
@@ -453,29 +453,30 @@ class Question:
         return next((kind.kept_with for kind in self.kinds if kind.kept_with), None)
 
     @property
-    def makes_lists(self) -> bool:
-        """Whether rows must be made into lists first."""
-        return self.lists is not None and not self.is_about_rows
+    def makes_rows(self) -> bool:
+        """Whether a row is first made of several of the log's."""
+        return self.sequences is not None and not self.is_about_rows
 
     @cached_property
     def of_rows(self) -> Question:
-        """The question about the rows that lists are made of, whose weights are those of single rows."""
+        """The question about the rows that others are made of, whose weights are those of single rows."""
         return replace(self, weight=RowWeight(), is_about_rows=True, contrasts=(), groups=1, smoothings=())
 
     @property
     def ranks(self) -> range:
         """The positions with a weight of their own, counted from 1."""
-        return range(1, 1 + self.lists.depth) if self.lists is not None and self.weight.by_position else range(0)
+        sequences = self.sequences
+        return range(1, 1 + sequences.depth) if sequences is not None and self.weight.by_position else range(0)
 
     @property
     def keeps_lengths(self) -> bool:
         """Whether to test that the choice does not decide the lengths of lists; running products allow for it."""
-        return self.makes_lists and not self.weight.is_running
+        return self.makes_rows and not self.weight.is_running
 
     @property
     def number_columns(self) -> set[str]:
         """The columns of the log that must contain numbers; a baseline's categories need not."""
-        if self.makes_lists:
+        if self.makes_rows:
             return self.of_rows.number_columns
         features = zip(self.names.features, self.features, strict=True)
         labels = {name for name, feature in features if not feature.is_number}
@@ -496,8 +497,8 @@ class Question:
             yield "cluster", log.cluster
         for column in log.key:
             yield "key", column
-        if self.lists is not None:
-            yield self.lists.id_part, self.lists.slate
+        if self.sequences is not None:
+            yield self.sequences.kind.id_part, self.sequences.id
         for column in dict.fromkeys(feature.column for feature in self.features if not feature.is_number):
             yield "baseline", column
         if log.action is not None and (self.choices or self.needs_python or self.learning is not None):
@@ -528,7 +529,7 @@ class Question:
     @property
     def columns(self) -> list[tuple[str, str]]:
         """(part, column) for every column to read."""
-        if self.makes_lists:
+        if self.makes_rows:
             return self.of_rows.columns
         made = {target.column for target in (*self.choices, *self.policies)}
         if self.model is not None:
@@ -588,10 +589,10 @@ def ask(
     groups: int = 1,
     smoothings: tuple[float, ...] = (),
     features: tuple[Feature, ...] = (),
-    lists: Lists | None = None,
+    sequences: Sequences | None = None,
 ) -> Question:
     """The question about a log; if there are only arrays, they become its columns."""
-    log.need("reward", *(["propensity"] if weight.needs_propensity or lists else []))
+    log.need("reward", *(["propensity"] if weight.needs_propensity or sequences else []))
     arrays = log.data.copy() if log.is_arrays else None
     targets = targets_of(target, log, arrays)
     log = as_remembered(log, targets)
@@ -606,7 +607,8 @@ def ask(
             log = as_remembered(log, targets)
             contrasts += ((rival.name, ""),)
         contrasts += tuple((name, rival.name) for name in rivals)
-    if lists is not None and lists.shows_several and any(isinstance(policy.source, Always) for policy in targets):
+    shows_several = sequences is not None and sequences.kind.shows_several
+    if shows_several and any(isinstance(policy.source, Always) for policy in targets):
         raise OptionError(
             "a list shows several items, and `Always` takes one and the same.",
             do="Name the target's probabilities of what was shown, with `target=`.",
@@ -621,8 +623,9 @@ def ask(
     if arrays is not None:
         log = log.of(arrays)
     return Question(
-        log, targets, weight, contrasts, segments, groups, values, smoothings=smoothings, features=features, lists=lists
-    )
+        log, targets, weight, contrasts, segments, groups, values,
+        smoothings=smoothings, features=features, sequences=sequences,
+    )  # fmt: skip
 
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from operator import add
+from typing import TYPE_CHECKING
 
 import narwhals as nw
 
@@ -23,30 +24,15 @@ from counterpoise.log.columns import (
     is_known_at,
 )
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
-from counterpoise.log.kinds.kind import OR_DROP
+from counterpoise.log.kinds.kind import OR_DROP, Rule
 from counterpoise.log.kinds.labeled import UNKNOWN
-from counterpoise.log.kinds.lists import AT_END, BITS, DISCOUNT, DONE, DONE_AT, FAULT, GOES_ON, LENGTH, LIST, POSITION
+from counterpoise.log.kinds.lists import FAULT, LENGTH, LIST
 from counterpoise.log.targets import CHOSEN, Target, argument_of
 
 if TYPE_CHECKING:
     from narwhals.typing import FrameT, IntoDataFrameT
 
     from counterpoise.log.question import Learning, Question
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A rule for rows, which is false for null and NaN on every engine, so it does not matter how an engine treats either."""
-
-    part: str
-    column: str
-    expected: str
-    holds: nw.Expr
-    shows: str
-    advice: str
-    target: str | None = None  # the internal name of the one target it is about
-    unit: str = "row"  # or what rows are made into, which is then judged, and shows its id
-    if_whole: str = ""  # what else may be wrong where the first value is a whole number above 1
 
 
 @dataclass(frozen=True)
@@ -105,16 +91,16 @@ def check_type(part: str, column: str, dtype: nw.dtypes.DType) -> None:
 
 def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
     """The rules that every row (or list) must obey, for all targets or for some of them, by their internal names."""
-    if question.makes_lists:
-        return list_rules(question, targets)
-    log, names = question.log, question.names
+    if question.makes_rows:
+        return made_rules(question, targets)
+    log, names, sequences = question.log, question.names, question.sequences
     rules = []
     if question.weight.needs_propensity:
         holds = is_propensity(nw.col(PROPENSITY))
         called, advice = getattr(question.weight, "propensities", (str(log.propensity), _PROPENSITY))
         rules.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
     for name, column in zip(names.rewards, log.reward, strict=True):
-        good, advice = is_number(nw.col(name)), _DROP if question.lists is not None else f"{_DROP} {UNKNOWN}"
+        good, advice = is_number(nw.col(name)), _DROP if sequences is not None else f"{_DROP} {UNKNOWN}"
         for kind in question.kinds:
             good, advice = kind.of_reward(good, advice)
         rules.append(Rule("reward", column, FINITE, good, name, advice))
@@ -132,7 +118,7 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
         rules.append(Rule(number.part, column, number.range.expected, holds, number.name, number.advice))
     if log.cluster is not None:
         rules.append(Rule("cluster", log.cluster, "be given", ~nw.col(GROUP).is_null(), GROUP, _DROP))
-    rules += _rules_of_positions(question) if question.lists is not None else []
+    rules += sequences.kind.rules_of_rows(sequences) if sequences is not None else []
     rules += [] if question.learning is None else _rules_of_learning(question, question.learning)
     return [rule for rule in rules if targets is None or rule.target is None or rule.target in targets]
 
@@ -158,60 +144,29 @@ def _rules_of_learning(question: Question, learning: Learning) -> list[Rule]:
     return rules
 
 
-def _rules_of_positions(question: Question) -> list[Rule]:
-    """What a row must say about its list."""
-    lists, position = question.lists, nw.col(POSITION)
-    if lists is None:
-        return []
-    whole = (position >= lists.first) & (position <= lists.last) & (position % 1 == 0)
-    counts, done = nw.col(DISCOUNT), nw.col(DONE)
-    holds = {
-        POSITION: ("be a whole number", whole),
-        DONE: ("be 0 or 1", (done == 0.0) | (done == 1.0)),
-        DISCOUNT: ("be positive", (counts > 0) & is_number(counts)),
-    }
-    rules = [Rule(lists.id_part, lists.slate, "be given", ~nw.col(LIST).is_null(), LIST, _DROP)]
-    return rules + [Rule(part, column, *holds[name], name, _DROP) for name, (part, column) in lists.numbers.items()]
-
-
 def fault_of(rule: Rule, question: Question) -> str:
     """The column that counts how often the rows of a list break a rule."""
     return f"{FAULT}{[key_of(row_rule) for row_rule in rules_of(question.of_rows)].index(key_of(rule))}"
 
 
-def list_rules(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
-    """The rules that every list must obey: those of its rows, whole positions, and one cluster and segment."""
-    names, lists = question.names, question.lists
-    if lists is None:
+def made_rules(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
+    """The rules for what is made of several rows: those of its rows, its own, and one cluster and segment."""
+    names, sequences = question.names, question.sequences
+    if sequences is None:
         return []
-    of_rows = rules_of(question.of_rows, targets)
+    of_rows, kind = rules_of(question.of_rows, targets), sequences.kind
     broken = [nw.col(fault_of(rule, question)) for rule in of_rows]
     rules = [
-        replace(rule, holds=count == 0, shows=LIST, unit=lists.unit)
-        for rule, count in zip(of_rows, broken, strict=True)
+        replace(rule, holds=count == 0, shows=LIST, unit=kind.unit) for rule, count in zip(of_rows, broken, strict=True)
     ]
-    bad = broken[0]
-    for count in broken[1:]:
-        bad = bad + count
-    complete = nw.lit(-1.0)
-    for n in range(1, lists.depth + 1):
-        complete = nw.when(nw.col(LENGTH) == n).then(nw.lit(2.0**n - 1.0)).otherwise(complete)
-    # judged only where every row has a position
-    holds = (nw.col(BITS) == complete) | (bad > 0)
-    of_list: dict[str, Any] = {"shows": LIST, "unit": lists.unit}
-    expected = f"run {lists.first}, {lists.first + 1}, … {lists.along} every {lists.unit}, with none missing or twice"
-    rules.append(Rule(lists.place_part, lists.position, expected, holds, advice=lists.advice, **of_list))
-    if lists.done is not None:
-        at_end = (nw.col(DONE_AT) == nw.col(DONE) * nw.col(LENGTH)) | (bad > 0)
-        rules.append(Rule("done", lists.done, AT_END, at_end, advice=GOES_ON, **of_list))
+    rules += kind.rules(sequences, reduce(add, broken))
     same = [("segment", column, name) for column, name in zip(question.segment, names.segments, strict=True)]
     same += [("cluster", str(question.log.cluster), GROUP)] if question.log.cluster is not None else []
     for part, column, name in same:
         low, high, count = (nw.col(f"{name}_{end}") for end in ("low", "high", "count"))
         holds = (count == 0) | ((count == nw.col(LENGTH)) & (low == high))
-        expected = f"be the same on all rows of {lists.one_of_them}"
-        advice = _SAME.replace("list", lists.unit)
-        rules.append(Rule(part, column, expected, holds, advice=advice, **of_list))
+        expected = f"be the same on all rows of {kind.one_of_them}"
+        rules.append(Rule(part, column, expected, holds, LIST, _SAME.replace("list", kind.unit), unit=kind.unit))
     return rules
 
 
@@ -248,7 +203,7 @@ def _believable(t: nw.Expr, called: str, name: str | None = None) -> Rule:
 
 def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr:
     """All rules at once; with several rewards, each has its own good rows, so no reward rules out a row."""
-    apart = len(question.log.reward) > 1 and question.lists is None
+    apart = len(question.log.reward) > 1 and question.sequences is None
     held = [rule.holds for rule in rules_of(question, targets) if not (apart and rule.part == "reward")]
     return nw.all_horizontal(*held, ignore_nulls=False)
 
@@ -262,7 +217,7 @@ def only_good(frame: FrameT, question: Question) -> FrameT:
     """The rows that break no rule; if there are several rewards, the bad ones are blanked."""
     kept = frame.filter(is_good(question))
     rewards = question.names.rewards
-    if len(rewards) == 1 or question.lists is not None:
+    if len(rewards) == 1 or question.sequences is not None:
         return kept
     return kept.with_columns(*(nw.when(is_number(nw.col(name))).then(nw.col(name)).alias(name) for name in rewards))
 

@@ -151,6 +151,6 @@ def fence(rows: LazyRows, question: Question) -> LazyRows:
     the subquery has a limit. The price is that PostgreSQL then works with one process, so short questions go without it.
     """
     is_long = (
-        len(question.numbers) > 4 or question.lists is not None or question.groups > 1 or bool(question.smoothings)
+        len(question.numbers) > 4 or question.sequences is not None or question.groups > 1 or bool(question.smoothings)
     )
     return rows.head(2**62) if is_long and database_of(rows.to_native()) in ("postgres", "sqlite") else rows

@@ -14,6 +14,8 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, RecordWarning, did_you_mean, first_line
+from counterpoise.log.kinds import LISTS
+from counterpoise.log.kinds.lists import CONDITIONAL
 from counterpoise.log.log import Log
 from counterpoise.log.parts import PARTS, Paths, ids_among
 from counterpoise.readers import files
@@ -90,11 +92,8 @@ def check(log: Log) -> None:
             f"{bad.lines:,} of {rows.lines:,} lines cannot be read; the first is {bad.first}: {bad.why}.",
             do="Fix the logger, or leave such lines out with `drop_bad_rows=True`.",
         )
-    if "slate" in rows.parts and log.slate is None:
-        raise LogError(
-            "this log has lists, with one row per position, and their rows are not independent.",
-            do="Say so with `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
-        )
+    if LISTS.id_part in rows.parts and not LISTS.is_of(log):
+        raise LogError(LISTS.unnamed.why, do=LISTS.unnamed.do)
     if "keep" in rows.parts and getattr(log, "keep", None) is None:
         do = "Pass `keep='keep'`." if "keep" in PARTS else "Only logs without it can be evaluated."
         raise LogError(
@@ -229,8 +228,8 @@ def _by_position(decisions: pl.DataFrame) -> pl.DataFrame:
     """Lists spread over one row per position: actions counted from 1, and the reward of a whole list on its first row."""
     lists = pl.col("outcomes")
     numbered = decisions.with_columns(
-        slate=pl.coalesce(pl.col("event_id"), pl.format("line {}", "line")),
-        position=pl.lit(1, pl.Int64),
+        pl.coalesce(pl.col("event_id"), pl.format("line {}", "line")).alias(LISTS.id_part),
+        pl.lit(1, pl.Int64).alias(LISTS.place_part),
         outcomes=pl.when(lists.list.len() > 0).then(lists),
     ).with_columns(is_list=lists.is_not_null())
     if not numbered.get_column("is_list").any():
@@ -250,7 +249,7 @@ def _by_position(decisions: pl.DataFrame) -> pl.DataFrame:
         "n_candidates": candidates.list.len().cast(pl.Int64),
     }
     columns = {name: pl.when(is_listed).then(value).otherwise(pl.col(name)) for name, value in spread.items()}
-    return rows.with_columns(**columns, position=place).drop("outcomes")
+    return rows.with_columns(place.alias(LISTS.place_part), **columns).drop("outcomes")
 
 
 def _vowpal_wabbit(paths: Sequence[Path]) -> ForeignRows:
@@ -261,7 +260,7 @@ def _vowpal_wabbit(paths: Sequence[Path]) -> ForeignRows:
     if context := [name for name in names if name.startswith("context_")]:
         parts["context"] = context
     if has_lists:
-        parts |= {"slate": "slate", "position": "position", "propensity_of": "item_given_above"}
+        parts |= {part: part for part in (LISTS.id_part, LISTS.place_part)} | {"propensity_of": CONDITIONAL}
     if has_keep:
         parts["keep"] = "keep"
     return ForeignRows(frame, parts, records.tallies.get(MALFORMED), records.lines)

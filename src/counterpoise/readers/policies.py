@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.log.expressions import columns, of_64_bits
+from counterpoise.log.kinds import LISTS
 from counterpoise.log.kinds.lists import check_same_context, rows_by_list
 from counterpoise.log.question import Question
 from counterpoise.log.targets import ActionGroup, CrossFitted, Probabilities, Ranker, is_ranker
@@ -106,20 +107,17 @@ def check_probabilities(
 
 def _of_ranker(policy: Ranker, frame: pl.DataFrame, question: Question) -> Floats:
     """The probabilities of the rows of lists, of the kind that the log's propensities are; nan for rows without a place in a list."""
-    lists = question.lists
+    lists = question.sequences
     if lists is None:
-        raise OptionError(
-            "this policy ranks items, and nothing says which rows are a list.",
-            do="Pass `slate=`, `position=` and `propensity_of=`.",
-        )
+        raise OptionError("this policy ranks items, and nothing says which rows are a list.", do=LISTS.told_by)
     probability = np.full(frame.height, np.nan)
-    rank = frame.get_column(lists.position).cast(pl.Float64, strict=False) - lists.first
-    is_placed = frame.get_column(lists.slate).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)
+    rank = frame.get_column(lists.place).cast(pl.Float64, strict=False) - lists.first
+    is_placed = frame.get_column(lists.id).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)
     kept = np.flatnonzero(is_placed.fill_null(False).to_numpy())
     if not len(kept):
         return probability
     shown = frame[kept]
-    number = shown.get_column(lists.slate).rank("dense").cast(pl.Int64).to_numpy() - 1
+    number = shown.get_column(lists.id).rank("dense").cast(pl.Int64).to_numpy() - 1
     rows = rows_by_list(number, rank.gather(kept).cast(pl.Int64).to_numpy())
     rows = rows[rows[:, 0] >= 0]  # a list without a top row is bad, so no policy needs to see it
     check_context(getattr(policy, "context_", ()) or question.log.context, question.log.context)

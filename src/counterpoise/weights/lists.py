@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
-from counterpoise.log.kinds.lists import CONDITIONAL, EPISODE, MARGINAL
+from counterpoise.log.kinds import EPISODES, IN_ORDER, LISTS
+from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.log import Log
 from counterpoise.weights.weight import Weight
 
@@ -19,9 +20,7 @@ class ListWeight(Weight):
     needs_propensity = False
     part = "weight"
     propensity_of: ClassVar[str]  # what propensities it is made of
-    by_position: ClassVar[bool] = False  # whether every position has a weight, and a baseline, of its own
-    unit: ClassVar[str] = "list"
-    is_running: ClassVar[bool] = False  # whether weights are products over the positions above
+    unit = LISTS.unit
 
     def weight(self, target: Values, propensity: Values) -> Values:
         """The weight of the list as a whole; of weights by position, their mean in the list, each counted as its reward is."""
@@ -118,7 +117,7 @@ class PerDecision(Cascade):
     Precup, Sutton & Singh, "Eligibility traces for off-policy policy evaluation", ICML 2000.
     """
 
-    unit = EPISODE
+    unit = EPISODES.unit
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class Trajectory(Standard):
     False
     """
 
-    unit = EPISODE
+    unit = EPISODES.unit
 
 
 @dataclass(frozen=True)
@@ -181,12 +180,11 @@ def list_weight(weight: object, log: Log) -> Any:
                 do="Pass `weight=PerDecision()` or `weight=Trajectory()`, or leave it out.",
             )
         return weight
-    if propensity_of is None or (isinstance(weight, ListWeight) and weight.unit == EPISODE):
+    if propensity_of is None or (isinstance(weight, ListWeight) and weight.unit == EPISODES.unit):
         if isinstance(weight, ListWeight):
-            said = "`episode=` and `step=`" if weight.unit == EPISODE else "`slate=`, `position=` and `propensity_of=`"
             raise OptionError(
                 f"{type(weight).__name__} is a weight of {weight.unit}s, and nothing says which rows are one.",
-                do=f"Pass {said}.",
+                do=next(kind.told_by for kind in IN_ORDER if kind.unit == weight.unit),
             )
         return weight
     if weight is None:

@@ -63,6 +63,9 @@ class Weight(Protocol):
     may_be_negative: ClassVar[bool] = False
     needs_propensity: ClassVar[bool] = True
     part: ClassVar[str] = "target"  # what a target's column holds: "target", a probability, or "weight"
+    unit: ClassVar[str] = "row"  # what has one
+    by_position: ClassVar[bool] = False  # whether every place in it has a weight, and a baseline, of its own
+    is_running: ClassVar[bool] = False  # whether weights are products over the places before
 
     @abstractmethod
     def weight(self, target: Values, propensity: Values) -> Values:

@@ -22,7 +22,9 @@ from counterpoise.log.kinds.sampled import Sampled
 from counterpoise.log.parts import PARTS, Part
 from counterpoise.moments.moments import Floats, Moments
 
-KINDS: list[RowKind] = [OfLoggers(), ListRows(), Episodes(), RatioOfSums(), Labeled(), Sampled()]
+LISTS, EPISODES = ListRows(), Episodes()
+IN_ORDER: tuple[ListRows, ...] = (LISTS, EPISODES)  # whose rows count together, each at its place
+KINDS: list[RowKind] = [OfLoggers(), *IN_ORDER, RatioOfSums(), Labeled(), Sampled()]
 
 
 def kinds_of(log: Any) -> tuple[RowKind, ...]:

@@ -105,6 +105,21 @@ class NumberColumn:
     advice: str = f"Fix the logger{OR_DROP}"
 
 
+@dataclass(frozen=True)
+class Rule:
+    """A rule for rows, which is false for null and NaN on every engine, so it does not matter how an engine treats either."""
+
+    part: str
+    column: str
+    expected: str
+    holds: nw.Expr
+    shows: str
+    advice: str
+    target: str | None = None  # the internal name of the one target it is about
+    unit: str = "row"  # or what rows are made into, which is then judged, and shows its id
+    if_whole: str = ""  # what else may be wrong where the first value is a whole number above 1
+
+
 # -- The arithmetic of a row ---------------------------------------------------------------------------------------------
 
 Term = TypeVar("Term", "nw.Expr", "Floats")

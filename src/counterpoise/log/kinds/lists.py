@@ -5,8 +5,9 @@ An episode is a list, too: its steps are the positions, and propensities are giv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log2
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,17 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import LogError, OptionError
-from counterpoise.log.kinds.kind import OR_DROP, Conflict, Row, RowKind, Term
-from counterpoise.moments.columns import CUT, EXCESS, REWARD, ROW, STEPS
+from counterpoise.log.good import is_number
+from counterpoise.log.kinds.kind import OR_DROP, Conflict, Row, RowKind, Rule, Term
+from counterpoise.moments.columns import CUT, EXCESS, REWARD, ROW
 from counterpoise.moments.columns import LENGTH as WEIGHTED_LENGTH
 
 if TYPE_CHECKING:
+    import narwhals as nw
+
     from counterpoise.log.log import Log
     from counterpoise.log.question import Lane, Names
 
 MARGINAL, CONDITIONAL = "item_at_position", "item_given_above"
 DCG = "dcg"
-EPISODE = "episode"
 DEEPEST = 50  # positions; the sums of powers of two that show missing ones are exact up to here
 
 # internal names: the list of a row, its position, what its reward counts, and the faults of a list
@@ -32,77 +35,30 @@ LIST, POSITION, DISCOUNT, LENGTH, BITS, FAULT = "list", "position", "discount", 
 DONE, DONE_AT, CUT_OFF = "done", "done_at", "cut_off"  # of an episode: whether and where it ended, or that it did not
 
 
-_WHOLE = (
-    "A condition that leaves out single rows does that, and so does a list that is there twice: "
-    f"leave out whole lists, or all rows below a position{OR_DROP}"
-)
-_WHOLE_EPISODES = (
-    "A condition that leaves out single rows does that, and so does an episode that is there twice: leave out whole episodes, or all "
-    f"rows after a step{OR_DROP}"
-)
-GOES_ON = f"An episode that goes on after its end is two: give each an id of its own{OR_DROP}"
-AT_END = "be 1 at the last step of an episode alone"
-
-
 @dataclass(frozen=True)
-class Lists:
-    """Which rows make a list, what their propensities mean, and what the reward at each position counts.
+class Sequences:
+    """Rows that count together, in an order: which those are, what their propensities mean, and what the reward at each place counts.
 
-    >>> Lists("query", "rank", MARGINAL, DCG, first=0, last=2).depth
+    >>> Sequences(ListRows(), "query", "rank", MARGINAL, DCG, first=0, last=2).depth
     3
     """
 
-    slate: str
-    position: str
+    kind: ListRows = field(compare=False)
+    id: str
+    place: str
     propensity_of: str
     discount: str | None = None
     first: int = 1
     last: int = 1
-    unit: str = "list"
     discount_factor: float = 1.0
     done: str | None = None
 
     @property
-    def is_of_episodes(self) -> bool:
-        """Whether lists are episodes, and positions their steps."""
-        return self.unit == EPISODE
-
-    @property
-    def shows_several(self) -> bool:
-        """Whether several items are shown at once; an episode takes one action after the other."""
-        return not self.is_of_episodes
-
-    @property
-    def one_of_them(self) -> str:
-        """A list, in words."""
-        return "an episode" if self.is_of_episodes else "a list"
-
-    @property
-    def along(self) -> str:
-        """Which way places are counted, in words."""
-        return "in" if self.is_of_episodes else "down"
-
-    @property
-    def advice(self) -> str:
-        """What to do where places are missing, or there twice."""
-        return _WHOLE_EPISODES if self.is_of_episodes else _WHOLE
-
-    @property
     def numbers(self) -> dict[str, tuple[str, str]]:
         """Internal name → (part, column) for what its rows have besides weights and rewards."""
-        parts = {POSITION: (self.place_part, self.position)}
+        parts = {POSITION: (self.kind.place_part, self.place)}
         parts |= {} if self.done is None else {DONE: ("done", self.done)}
         return parts | ({} if self.discount_column is None else {DISCOUNT: ("discount", self.discount_column)})
-
-    @property
-    def id_part(self) -> str:
-        """The part of the log that says which rows belong together."""
-        return "episode" if self.is_of_episodes else "slate"
-
-    @property
-    def place_part(self) -> str:
-        """The part of the log that has a row's place."""
-        return "step" if self.is_of_episodes else "position"
 
     @property
     def depth(self) -> int:
@@ -117,7 +73,9 @@ class Lists:
     def counts(self, rank: int) -> float:
         """What the reward at a rank, from 1 on, counts where no column says it.
 
-        >>> Lists("query", "rank", MARGINAL, DCG).counts(3), Lists("game", "move", CONDITIONAL, discount_factor=0.5).counts(3)
+        >>> lists = Sequences(ListRows(), "query", "rank", MARGINAL, DCG)
+        >>> episodes = Sequences(ListRows(), "game", "move", CONDITIONAL, discount_factor=0.5)
+        >>> lists.counts(3), episodes.counts(3)
         (0.5, 0.25)
         """
         return 1.0 / log2(rank + 1.0) if self.discount == DCG else self.discount_factor ** (rank - 1)
@@ -126,7 +84,7 @@ class Lists:
     def shares(self) -> dict[int, float]:
         """How much each rank counts in a list's mean weight: the same in every list, wherever it ends, so that the mean is 1.
 
-        >>> Lists("query", "rank", MARGINAL, first=0, last=1).shares
+        >>> Sequences(ListRows(), "query", "rank", MARGINAL, first=0, last=1).shares
         {1: 0.5, 2: 0.5}
         """
         counts = {k: self.counts(k) for k in range(1, self.depth + 1)}
@@ -194,7 +152,7 @@ def reward_of(target: str, reward: int, rank: int) -> str:
 def made_of(names: Names, targets: Sequence[str] | None = None) -> list[str]:
     """The columns that a list has besides its numbers, for all targets or some of them."""
     question, rewards = names.question, range(len(names.rewards))
-    columns = list(of_whole_lists(names))
+    columns = [] if question.sequences is None else [*question.sequences.kind.of_whole(question.log)]
     for target in names.targets if targets is None else targets:
         columns += [gain_of(target, j) for j in rewards]
         columns += [excess_of(target, k) for k in question.ranks]
@@ -204,12 +162,7 @@ def made_of(names: Names, targets: Sequence[str] | None = None) -> list[str]:
     return columns
 
 
-def of_whole_lists(names: Names) -> dict[str, str]:
-    """The columns of a list that no target changes, by those of moments: of an episode, its length and whether it was cut off."""
-    lists = names.question.lists
-    if lists is None or not lists.is_of_episodes:
-        return {}
-    return {LENGTH: STEPS} | ({CUT_OFF: CUT} if lists.done is not None else {})
+_DROP = f"Fix the logger{OR_DROP}"
 
 
 def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Conflict]:
@@ -227,6 +180,9 @@ def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Con
         **{verb: refused(verb) for verb in ("ab_test", "distribution", "sensitivity", "sql")},
         **dict.fromkeys((*verbs, "learn_policy", "PolicyLearner", "a log of several policies"), refused()),
         **dict.fromkeys(("a propensity model", "a reward model that is fitted here"), refused()),
+        "single rows": Conflict(
+            "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
+        ),
         "exploration": Conflict(
             "`actions=` asks what exploring would save, which is not known for lists and episodes yet: leave it out."
         ),
@@ -245,6 +201,55 @@ class ListRows(RowKind):
     )
     columns: tuple[str, ...] = (WEIGHTED_LENGTH,)
     is_made = True
+
+    # -- what its rows are called, and what is said of them ------------------------------------------------------------------
+
+    unit = "list"
+    one_of_them = "a list"
+    along = "down"  # which way places are counted
+    shows_several = True  # items at once
+    counts_rows = False  # whether one and the same reward on every row may be meant: it counts them
+
+    # columns that sound like the id and the place
+    ids = re.compile(
+        r"(.*_)?(list|slate|ranking|carousel|feed|query|search|request|impression|session|page|page_?view)(_?(id|key|uuid|hash))?"
+    )
+    places = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
+
+    told_by = "Pass `slate=`, `position=` and `propensity_of=`."
+    unnamed = Conflict(  # where another tool's files have them, whose columns we name
+        "this log has lists, with one row per position, and their rows are not independent.",
+        "Say so with `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
+    )
+    number_them = "Do not leave out the rows at the top of a list: everything below depends on what is there."
+    its_top = "top of the lists"
+    whole_weights = "standard or pseudo_inverse"
+    keep_whole = (
+        "A condition that leaves out single rows does that, and so does a list that is there twice: "
+        f"leave out whole lists, or all rows below a position{OR_DROP}"
+    )
+    looks_like = ("a position in a list", "slots")
+    if_so = (
+        "Rows can stand on their own only if their propensity is the item's chance of that position, whatever is above it. If it is the "
+        "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as lists: name both columns as "
+        "slate and position, and say with propensity_of which of the two it is. See “Rankings” in the documentation."
+    )
+
+    @property
+    def id_part(self) -> str:
+        """The part of the log that says which rows belong together."""
+        return self.parts[0]
+
+    @property
+    def place_part(self) -> str:
+        """The part of the log that has a row's place."""
+        return self.parts[1]
+
+    def sounds_like(self, place: str, of: str | None) -> bool:
+        """Whether the names of two columns, if there is one for the id, are as those of its rows often are."""
+        return self.places.fullmatch(place) is not None and (of is None or self.ids.fullmatch(of) is not None)
+
+    # -- its rows, and what is made of them ----------------------------------------------------------------------------------
 
     def check(self, log: Log) -> None:
         """Check that a list has an order, and that its propensities have a meaning."""
@@ -271,10 +276,40 @@ class ListRows(RowKind):
         """All parts, since what is not there has a meaning, too."""
         return {part: getattr(log, part) for part in self.parts}
 
+    def rules_of_rows(self, sequences: Sequences) -> list[Rule]:
+        """What a row must say about its place."""
+        import narwhals as nw  # the command line imports kinds for their names alone
+
+        place, counts, done = nw.col(POSITION), nw.col(DISCOUNT), nw.col(DONE)
+        is_place = (place >= sequences.first) & (place <= sequences.last) & (place % 1 == 0)
+        holds = {
+            POSITION: ("be a whole number", is_place),
+            DONE: ("be 0 or 1", (done == 0.0) | (done == 1.0)),
+            DISCOUNT: ("be positive", (counts > 0) & is_number(counts)),
+        }
+        rules = [Rule(self.id_part, sequences.id, "be given", ~nw.col(LIST).is_null(), LIST, _DROP)]
+        named = sequences.numbers.items()
+        return rules + [Rule(part, column, *holds[name], name, _DROP) for name, (part, column) in named]
+
+    def rules(self, sequences: Sequences, bad: nw.Expr) -> list[Rule]:
+        """What a list must be like as a whole, judged only where none of its rows is `bad`, so that all have a place."""
+        import narwhals as nw
+
+        complete = nw.lit(-1.0)
+        for n in range(1, sequences.depth + 1):
+            complete = nw.when(nw.col(LENGTH) == n).then(nw.lit(2.0**n - 1.0)).otherwise(complete)
+        holds, first = (nw.col(BITS) == complete) | (bad > 0), sequences.first
+        expected = f"run {first}, {first + 1}, … {self.along} every {self.unit}, with none missing or twice"
+        return [Rule(self.place_part, sequences.place, expected, holds, LIST, self.keep_whole, unit=self.unit)]
+
+    def of_whole(self, log: Log) -> dict[str, str]:
+        """The columns of a list that no target changes, by those of moments."""
+        return {}
+
     def lane(self, lane: Lane, names: Names) -> Lane:
         """What a list is made into, in place of products: u·s, the model's, and what every position has."""
         question, j, own = names.question, lane.reward, lane.target
-        whole = {moment: column for column, moment in of_whole_lists(names).items()}
+        whole = {moment: column for column, moment in self.of_whole(question.log).items()}
         columns = {name: lane.columns[name] for name in ROW}
         if lane.contrast[1]:
             whole.pop(CUT, None)
