@@ -183,7 +183,7 @@ def test_a_data_engineer_runs_a_daily_job_that_alarms_and_asks_a_database(tmp_pa
     write(range(21, 25), more=0.3)  # something else changed on the site
     assert "12,000 visits" in done("evaluate", "--only-new")
     alarm = done("watch", "state.json", *asked, "--html", "watch.html", code=3)
-    assert "mean reward of what ran rose" in alarm
+    assert "mean reward of the logging policy rose" in alarm
     assert "2026-11-21" in alarm
     assert "2 alarms in the 10 days after the reference" in words(tmp_path / "watch.html")
 

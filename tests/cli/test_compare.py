@@ -63,7 +63,7 @@ def test_the_headline_is_about_the_best_target_that_the_log_can_judge(log, tmp_p
     bad, blind = json.loads(invoke(*asked, "--json").stdout)["differences"]
     assert (bad["target"], blind["target"], blind["difference"]) == ("pi_bad", "pi_blind", None)
     found = invoke(*asked).stdout
-    assert "\npi_bad, the only one of 2 that this log can judge: −" in found
+    assert "\npi_bad, the only one of 2 that this log can evaluate: −" in found
     assert "what moves the difference of pi_bad" in found
 
 

@@ -199,7 +199,7 @@ def test_what_is_not_surely_better_is_said_so(tmp_path, few_steps):
     frame.write_parquet(tmp_path / "log.parquet")
     asked = ["learn", tmp_path / "log.parquet", "--context", "x", "--out", tmp_path / "policy", "--force"]
     for more, says in (
-        (["--minutes", 1e-6], "Nothing was surely better than the policy that ran, so this policy imitates it."),
+        (["--minutes", 1e-6], "Nothing was reliably better than the logging policy, so this policy imitates it."),
         (
             ["--objective", "ips", "--epochs", 1, "--batch-size", 100],
             "What was learned is not surely better than the policy that ran, so",

@@ -182,7 +182,7 @@ def test_watch_exits_3_if_an_alert_is_so(watched):
     for alerts, code in (([], 0), (["changed"], 3), (["lift < 0"], 0), (["lift < 0", "value > 0"], 3)):
         done = invoke("watch", watched, *(word for alert in alerts for word in ("--alert", alert)))
         assert done.exit_code == code
-        assert "mean reward of what ran rose from" in done.stdout
+        assert "mean reward of the logging policy rose from" in done.stdout
         assert "2026-11-20" in done.stdout
 
 

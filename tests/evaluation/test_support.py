@@ -325,7 +325,7 @@ def test_the_rest_is_named_so_that_it_can_be_asked_about():
         assert again.n == (log["country"] != "DE").sum()
         assert again.verdict().verdict == "ok"
         (step,) = wording.next_steps(read(result))
-        assert step.startswith("Let what runs try 'd' where ")
+        assert step.startswith("Have the logging policy explore 'd' where ")
         assert f"where={caveat.rest!r}" in step
     age = log.with_columns(age=pl.when(pl.col("country") == "DE").then(70).otherwise(20) + pl.col("x"))
     result = cp.evaluate(age, target={"new": cp.Chosen("chosen")}, **PARTS | {"context": "age"})

@@ -173,7 +173,7 @@ def test_the_first_screen_says_the_same():
     assert part(page, '<p class="asked">(.*?)</p>') == bare(str(wording.asked(reading)))
     cards = [bare(card) for card in re.findall('<div class="card">(.*?)</div>', page, flags=re.S)]
     assert cards[0].startswith("Decision▲ Better than what ran.")
-    assert cards[1].startswith("Can we trust it?✓ ok No problems found")
+    assert cards[1].startswith("The verdict✓ ok No problems found")
     assert all(bare(step) in cards[2] for step in wording.next_steps(reading))
     assert part(page, 'name="description" content="(.*?)"') == bare(
         str(wording.sentence(reading))

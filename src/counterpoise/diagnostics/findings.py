@@ -78,7 +78,7 @@ def about_sampling(values: pl.Series, *, is_sure: bool) -> Caveat | None:
     if keep is None:
         return None
     do = f"If it does, pass `keep={keep!r}`; if every <row> was kept, pass `keep=1`."
-    text = f"The column {values.name!r} seems to say how <rows> were sampled, and all <rows> count alike."
+    text = f"The column {values.name!r} looks like the rate at which <rows> were sampled, and all <rows> count alike."
     return Caveat(UNNAMED, text, {}, do, unusual_severity=None if is_sure else "note")
 
 

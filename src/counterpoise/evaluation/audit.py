@@ -292,7 +292,7 @@ class Audit(Display):
             yield ""
             silent = self.looks - len(telling)
             few = f" For {silent:,} parts, too few rows carry the weights to tell." if silent else ""
-            yield f"Mean weights of {len(telling):,} parts of the log, the most doubtful first; each should be 1.{few}"
+            yield f"Mean weights of {len(telling):,} parts of the log, the furthest from 1 first; each should be 1.{few}"
         if telling:
             yield Table([check.cells() for check in sorted(telling, key=lambda check: check.p)[:PARTS_SHOWN]])
             if len(telling) > PARTS_SHOWN:

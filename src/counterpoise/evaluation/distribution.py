@@ -214,7 +214,7 @@ class Statistic:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Distribution(Display):
-    """The distribution of the reward under every target, and under the policy that wrote the log, ``"logging"``.
+    """The distribution of the reward under every target, and under the logging policy, ``"logging"``.
 
     `bins` has the moments of the rows between the `thresholds`, and `tails` how slowly the lowest and the highest rewards fall off, as a
     look at up to 100,000 rows shows it.
@@ -234,7 +234,7 @@ class Distribution(Display):
 
     @property
     def dropped_rows(self) -> int:
-        """How many bad rows were left out."""
+        """How many invalid rows were dropped."""
         return self.bins.log.dropped
 
     @property
@@ -244,7 +244,7 @@ class Distribution(Display):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The targets, and the policy that wrote the log."""
+        """The targets, and the logging policy."""
         return tuple(dict.fromkeys((*self.targets, LOGGING)))
 
     def quantile(self, q: float, target: str | None = None) -> Statistic:

@@ -531,8 +531,8 @@ def leaking_context(patient: Patient) -> Iterator[Caveat]:
         return
     for name, share in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context).items():
         text = (
-            f"the context column {name!r} tells {share:.0%} of the reward's variance, on rows it was not learned "
-            "from: it was probably written after the choice."
+            f"the context column {name!r} tells {share:.0%} of the reward's variance on held-out rows: it was probably written after the "
+            "choice."
         )
         do = "Leave it out of `context=`, or a model that uses it is worth nothing on new rows."
         yield Caveat("context-tells-reward", text, {"share": share}, do, about=name)
@@ -566,7 +566,7 @@ def odd_propensities(patient: Patient) -> Iterator[Caveat]:
         return
     lowest, distinct, decimals = propensities.lowest, propensities.distinct, propensities.decimals
     if lowest == propensities.highest == 1.0:
-        text = f"{column!r} is always 1, and a policy that never varies says nothing about any other."
+        text = f"{column!r} is always 1, and a policy that never varies shows nothing about any other."
         do = "If yours does explore, log its true probabilities; if not, let it explore first."
         yield Caveat("single-action", text, do=do, about=column)
     if propensities.counted is not None:
@@ -617,7 +617,7 @@ def broken_rules(patient: Patient) -> Iterator[Caveat]:
     """Rows that `evaluate` would refuse, in its words, and the usual cause."""
     causes = {
         "propensity": "The usual causes are percentages, logarithms, 0 for “unknown”, and the probability of some other action.",
-        "reward": "If no reward means 0, write 0; if a reward is not known yet, leave its row out until it is.",
+        "reward": "If no reward means 0, write 0; if a reward is not known yet, drop its row until it is.",
     }
     for problem in patient.problems:
         cause = "" if problem.rule.unit != "row" else causes.get(problem.rule.part, "")
@@ -683,8 +683,8 @@ def other_rewards(patient: Patient) -> Iterator[Caveat]:
     """Rewards beyond the first, which were not examined."""
     rewards = patient.log.reward
     if len(rewards) > 1:
-        text = f"this is about {rewards[0]!r}, one of {len(rewards)} rewards."
-        yield Caveat("other-rewards", text, do="Ask about the others one at a time.", about="reward")
+        text = f"only {rewards[0]!r} was examined, one of {len(rewards)} rewards."
+        yield Caveat("other-rewards", text, do="Examine the others one at a time.", about="reward")
 
 
 def targets_without_rows(patient: Patient) -> Iterator[Caveat]:
@@ -692,8 +692,8 @@ def targets_without_rows(patient: Patient) -> Iterator[Caveat]:
     judged = {overlap.target for overlap in patient.overlaps}
     blind = [name for name in patient.usable if name not in judged]
     if blind:
-        text = f"every row has an impossible value, so nothing is left to see of {', '.join(blind)}."
-        yield Caveat("no-valid-rows", text, do="Fix the rows first.", about="rows")
+        text = f"every row is invalid, so there are no diagnostics of {', '.join(blind)}."
+        yield Caveat("no-valid-rows", text, do="Fix these rows first.", about="rows")
 
 
 def repeated_rows(patient: Patient) -> Iterator[Caveat]:

@@ -132,7 +132,7 @@ def compare(
 
     The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. Whatever the two policies share
     cancels out, so the difference is often far more certain than either value. `against` is another target, the name of one of
-    the targets, or (by default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
+    the targets, or (by default) ``"logging"``, the logging policy. The other arguments are those of `evaluate`.
 
     Examples
     --------

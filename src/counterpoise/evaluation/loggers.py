@@ -55,7 +55,9 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
             f"a log of several loggers has the balanced weight, and not {type(weight).__name__}: leave out `weight=`."
         )
     if log.logger is None:
-        raise OptionError("`propensity=` has several loggers.", do="Say which of them wrote a row, with `logger=`.")
+        raise OptionError(
+            "`propensity=` has several loggers.", do="Name the column with each row's logger with `logger=`."
+        )
     loggers, logger, quote = log.loggers, str(log.logger), quoting(log)
     names = tuple(loggers)
     shares = _shares(with_names(log), names) if log.shares is None else checked_shares(log.shares, names)
@@ -247,7 +249,7 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
     weight = question.weight
     if not isinstance(weight, Balanced):
         raise OptionError(
-            "nothing says that more than one policy wrote this log.",
+            "this log has no `logger=`, and so a single logging policy.",
             do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
         )
     balanced = result[target, BETA_IPS]

@@ -49,7 +49,7 @@ class Ranked:
 
 
 def direction(*, is_above: bool, minimize: bool | None) -> Direction:
-    """What a difference that is surely above or below 0 means: it is better or worse, if anybody knows which way is up.
+    """What a difference whose interval excludes 0 means: it is better or worse, if anybody knows which way is up.
 
     >>> [direction(is_above=True, minimize=minimize) for minimize in (False, True, None)]
     ['better', 'worse', 'higher']
@@ -79,7 +79,7 @@ class Ranking(Display, list[Ranked]):
         """The candidates as a table."""
         yield self.cells()
         if any(policy.decision in ("higher", "lower") for policy in self):
-            yield Sentence("Nobody said which is better: pass `minimize=True` if less is, else `minimize=False`.")
+            yield Sentence("To learn which is better, pass `minimize=True` if less is, else `minimize=False`.")
 
 
 @dataclass(frozen=True)

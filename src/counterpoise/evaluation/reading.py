@@ -294,7 +294,7 @@ class Reading:
         return tuple(sorted((changes[target] for target in self.result.targets), key=place))
 
     def segments(self, target: str | None = None) -> tuple[Change, ...]:
-        """The change in every segment, against what ran there: dates in order, others from the least change to the most.
+        """The change in every segment, against the logging policy there: dates in order, others from the least change to the most.
 
         The intervals hold for all segments of the target at once.
         """

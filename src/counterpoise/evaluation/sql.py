@@ -124,7 +124,7 @@ def from_sums(
         raise LogError(
             f"{total - n:,} of {total:,} rows have impossible values (propensity{others} outside (0, 1], "
             "target outside [0, 1], no finite reward).",
-            do="Fix the logger, or leave them out with `drop_bad_rows=True`.",
+            do="Fix the logger, or drop them with `drop_bad_rows=True`.",
         )
     numbers, labels = numbers_of(good, names), labels_of(good, names)
     if not is_well_centered(numbers, labels, names):

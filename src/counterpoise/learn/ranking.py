@@ -93,7 +93,7 @@ class RankingLearner(PolicyLearner):
     - `holdout` is the share of the lists that evaluates the policy. Of the others, the same share chooses the epoch (the one whose interval
       has the largest lower end), and the rest trains. Lists of the same `cluster` stay together, and
       `folds` makes no difference.
-    - `fallback` is ``"warn"`` or ``"raise"``: what to do about a ranker that is not surely better than what ran.
+    - `fallback` is ``"warn"`` or ``"raise"``: what to do about a ranker that is not reliably better than the logging policy.
 
     After `fit`, `result_` is the `Result` of the policy on the lists that were kept apart, which neither trained nor chose it: the value of
     a list, the lift over what was logged, and a verdict. There is none with ``holdout=0``. `mean_reward_` is what the logging
@@ -154,7 +154,7 @@ class RankingLearner(PolicyLearner):
         lists = as_log(log, parts)
         if lists.list_id is None:
             raise OptionError(
-                "learning to rank needs a log of lists, and nothing says which rows are one.",
+                "learning to rank needs a log of rankings, and this one has no `slate=`.",
                 do="Pass `slate=`, `position=` and `propensity_of=`.",
             )
         need_only(lists, "RankingLearner")
@@ -213,6 +213,6 @@ def policy_to_train(options: Options, source: Source, inspection: Inspection) ->
     if len(unknown):
         raise LogError(
             f"the policy has no item {unknown[0]:,}, which the log has ({len(unknown):,} of {len(logged):,} are unknown).",
-            do="Leave those lists out, or change `n_actions=` or the policy.",
+            do="Drop those rankings, or change `n_actions=` or the policy.",
         )
     return policy

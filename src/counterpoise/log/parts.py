@@ -100,10 +100,10 @@ class LogFields(TypedDict, total=False):
     reward: Annotated[
         Columns | Ratio,
         Part(
-            "what came of the choice: a click, an amount",
+            "the outcome of the choice: a click, an amount",
             "columns",
             panel="log",
-            in_python="list several to answer for all of them in one pass; a Ratio is a ratio of sums",
+            in_python="list several to evaluate all of them in one pass; a Ratio is a ratio of sums",
         ),
     ]
     per: Annotated[
@@ -115,7 +115,7 @@ class LogFields(TypedDict, total=False):
         Part(
             "the reward of which less is better, such as a cost or a waiting time",
             "option",
-            in_python="several by name, or True for all; False says that more is better, whatever the name sounds like",
+            in_python="several by name, or True for all; False means that more is better, whatever the name sounds like",
         ),
     ]
     propensity: Annotated[
@@ -145,7 +145,7 @@ class LogFields(TypedDict, total=False):
     keep: Annotated[
         Column | float,
         Part(
-            "the probability that a row was kept where the log was sampled; it may depend on what came of the choice",
+            "the probability that a row was kept where the log was sampled; it may depend on the outcome",
             "keep",
         ),
     ]
@@ -153,7 +153,7 @@ class LogFields(TypedDict, total=False):
     proxy: Annotated[
         Column,
         Part(
-            "a number in every row that says something of the reward, which is known for some: a judge's score, an early signal",
+            "a score that every row has and that predicts the reward, which only some rows have: a judge's score, an early signal",
         ),
     ]
     observed: Annotated[
@@ -186,8 +186,8 @@ class LogFields(TypedDict, total=False):
     cross_fit: Annotated[
         bool,
         Part(
-            "fit the targets that are unfitted models of the reward, and take the action with the largest prediction: each row is judged "
-            "by a fit on other rows",
+            "fit the targets that are unfitted models of the reward, and take the action with the largest prediction: each row is "
+            "evaluated by a fit on other rows",
             "option",
             panel="models",
         ),
@@ -267,7 +267,7 @@ class LogFields(TypedDict, total=False):
             "the rows that the policies were trained on, matched by key if there is one, and else by context, action and reward; "
             "policies that saw rows of this log are flattered by them",
             "option",
-            in_python="a frame, a mapping of columns or files; False says that none of this log's rows were among them",
+            in_python="a frame, a mapping of columns or files; False means that none of this log's rows were among them",
         ),
     ]
     table: Annotated[str | Sequence[str] | None, Part("the database table that is the log", "option")]
@@ -294,7 +294,7 @@ class LogFields(TypedDict, total=False):
     ]
     max_segments: Annotated[
         int | None,
-        Part("the most segments to answer for; say so here if you want more than 1,000", "option", panel="estimates"),
+        Part("the most segments to make; pass a larger number for more than 1,000", "option", panel="estimates"),
     ]
     reward_bounds: Annotated[
         RewardBounds,
@@ -305,9 +305,7 @@ class LogFields(TypedDict, total=False):
             in_python="with several rewards, also by name",
         ),
     ]
-    drop_bad_rows: Annotated[
-        bool, Part("leave out rows with impossible values, and count them, instead of refusing the log", "option")
-    ]
+    drop_bad_rows: Annotated[bool, Part("drop invalid rows, and count them, instead of refusing the log", "option")]
 
 
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}

@@ -251,7 +251,7 @@ class Names:
 # -- `Question`: a log, the targets, and what to add up about them -----------------------------------------------------
 
 
-LOGGING = "logging"  # as `against`: the policy that wrote the log
+LOGGING = "logging"  # as `against`: the logging policy
 GROUPS = 100
 
 
@@ -629,7 +629,7 @@ def ask(
     segments = column_names("segment", segment, arrays)
     if log.max_segments is not None and not segments:
         raise OptionError(
-            "`max_segments=` says how many segments there may be, and none were asked for.",
+            "`max_segments=` limits the number of segments, and there is no `segment=`.",
             do="Leave it out, or pass `segment=` to evaluate or compare.",
         )
     values = _model_values(log, targets, arrays)

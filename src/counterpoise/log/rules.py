@@ -99,7 +99,7 @@ def check_type(part: str, column: str, dtype: nw.dtypes.DType) -> None:
     if part == "target" and dtype in (nw.String, nw.Categorical, nw.Enum):
         advice = f"{_takes(column)}; if it holds probabilities, cast it to a number first"
     if dtype.is_temporal():
-        advice = "A point in time is no amount: pass a column of numbers"
+        advice = "Dates and times can't be summed: pass a column of numbers"
     raise ColumnError(f"{part} must be a number, but column {column!r} holds {dtype}. {advice}.")
 
 
@@ -306,7 +306,9 @@ def refuse(problems: Sequence[Problem], rows: int) -> None:
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     """The error if no rows are left."""
     merged = merge_problems(problems)
-    return LogError(f"all {rows:,} {_counted(merged)} are bad. {' Also: '.join(problem.said for problem in merged)}")
+    return LogError(
+        f"all {rows:,} {_counted(merged)} are invalid. {' Also: '.join(problem.said for problem in merged)}"
+    )
 
 
 def _counted(problems: Sequence[Problem]) -> str:

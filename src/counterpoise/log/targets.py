@@ -65,7 +65,7 @@ class ActionGroup:
         if self.groups is None and not isinstance(self.target, str):
             raise OptionError(
                 "ActionGroup names the column of the target's probability of the logged action's group.",
-                do="For a policy, say which group every action belongs to, with `groups=`.",
+                do="For a policy, map every action to its group with `groups=`.",
             )
         if not isinstance(self.target, str) and not hasattr(self.target, "predict_proba"):
             raise OptionError(
@@ -391,7 +391,7 @@ def check_fitting(log: Log, targets: Sequence[Target]) -> None:
             do="Pass a new one, such as HistGradientBoostingRegressor(), as the target; or leave it out.",
         )
     if len(log.reward) > 1:
-        raise OptionError("`cross_fit=` learns from one reward: ask for one at a time.")
+        raise OptionError("`cross_fit=` learns from one reward: evaluate one at a time.")
     if log.model is not None:
         raise OptionError("`cross_fit=` does not work with `model=` yet: leave one of them out.")
 

@@ -88,12 +88,12 @@ def check(log: Log) -> None:
     if bad is not None and not log.drop_bad_rows:
         raise LogError(
             f"{bad.lines:,} of {rows.lines:,} lines cannot be read; the first is {bad.first}: {bad.why}.",
-            do="Fix the logger, or leave such lines out with `drop_bad_rows=True`.",
+            do="Fix the logger, or drop such lines with `drop_bad_rows=True`.",
         )
     if "slate" in rows.parts and log.slate is None:
         raise LogError(
             "this log has lists, with one row per position, and their rows are not independent.",
-            do="Say so with `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
+            do="Pass `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
         )
     if "keep" in rows.parts and getattr(log, "keep", None) is None:
         do = "Pass `keep='keep'`." if "keep" in PARTS else "Only logs without it can be evaluated."
@@ -112,7 +112,7 @@ def _rows_of(paths: Sequence[Path], layout: Layout) -> tuple[pl.LazyFrame, Recor
     if reasons:
         total = sum(tally.lines for tally in reasons.values())
         said = "; ".join(f"{tally.lines:,} {reason} (the first is {tally.first})" for reason, tally in reasons.items())
-        said = f"{total:,} of {records.lines:,} records {'is' if total == 1 else 'are'} left out: {said}."
+        said = f"{total:,} of {records.lines:,} records {'is' if total == 1 else 'are'} dropped: {said}."
         warnings.warn(RecordWarning(said), stacklevel=2)
     if bare := records.tallies.get(BARE):
         said = f"{bare.lines:,} of {records.lines:,} records {'is' if bare.lines == 1 else 'are'} read without the"
@@ -359,7 +359,7 @@ def growthbook_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
         if name not in schema:
             raise ColumnError(
                 f"an exposure of a GrowthBook bandit has {name!r}; this log has {', '.join(map(repr, schema))}.",
-                do="Log the variation's weights with every exposure: without them, nobody knows the propensity.",
+                do="Log the variation's weights with every exposure: without them, the propensity is unknown.",
             )
     weights = pl.col("variation_weights")
     if schema["variation_weights"] == pl.String:

@@ -109,7 +109,7 @@ def _of_ranker(policy: Ranker, frame: pl.DataFrame, question: Question) -> Float
     lists = question.lists
     if lists is None:
         raise OptionError(
-            "this policy ranks items, and nothing says which rows are a list.",
+            "this policy ranks items, and this log has no rankings.",
             do="Pass `slate=`, `position=` and `propensity_of=`.",
         )
     probability = np.full(frame.height, np.nan)

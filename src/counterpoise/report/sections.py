@@ -288,7 +288,7 @@ SEGMENTS_LISTED = 1000
 
 
 def segments(reading: Reading, address: str = "segment-table") -> Safe:
-    """A forest plot of the change in every segment against what ran there: a table that sorts and filters, under its own address."""
+    """A forest plot of the change in every segment against the logging policy there: a table that sorts and filters."""
     result, unit = reading.result, reading.unit
     every = len(result.segment_rows)
     if not every:

@@ -185,7 +185,7 @@ def list_weight(weight: object, log: Log) -> Any:
         if isinstance(weight, ListWeight):
             said = "`episode=` and `step=`" if weight.unit == EPISODE else "`slate=`, `position=` and `propensity_of=`"
             raise OptionError(
-                f"{type(weight).__name__} is a weight of {weight.unit}s, and nothing says which rows are one.",
+                f"{type(weight).__name__} is a weight of {weight.unit}s, and this log has none.",
                 do=f"Pass {said}.",
             )
         return weight
@@ -201,12 +201,12 @@ def list_weight(weight: object, log: Log) -> Any:
             do=f"Pass {kinds}, or leave it out.",
         )
     why = (
-        "the probability of an item given those above it says nothing about its position on its own: only products of them do"
+        "the probability of an item given those above it is not that of its position on its own: only products of them are"
         if propensity_of == CONDITIONAL
         else "probabilities of an item at a position, whatever stands elsewhere, do not multiply to that of a list"
     )
     raise OptionError(
         f"{type(weight).__name__} does not go with these propensities: {why}.",
-        do=f"Choose {' or '.join(allowed)}, or log the other kind of propensity and say so with "
+        do=f"Choose {' or '.join(allowed)}, or log the other kind of propensity and pass "
         f"`propensity_of={weight.propensity_of!r}`.",
     )

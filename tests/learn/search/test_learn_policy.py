@@ -182,7 +182,7 @@ def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
     log = little_exploration()
     found = learn_policy(**log, contenders=QUICK)
     assert (found.kind, found.name, found.policy.temperature) == ("imitation", "imitation", 1.0)
-    assert "Nothing was surely better than the policy that ran, so this policy imitates it." in found.summary()
+    assert "Nothing was reliably better than the logging policy, so this policy imitates it." in found.summary()
     assert found.rejected is not None
     assert found.result.targets == ("imitating fold policies",)
     table = found.predict_proba(log["context"])

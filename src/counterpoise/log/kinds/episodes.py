@@ -31,20 +31,19 @@ class Episodes(ListRows):
             return
         if log.episode is None:
             raise OptionError(
-                f"`{others[0]}=` is about episodes, but nothing says which rows belong to the same one.",
+                f"`{others[0]}=` is about episodes, and `episode=` is missing.",
                 do="Pass `episode=`, the column with the episode's id.",
             )
         for part in ListRows.parts:
             if getattr(log, part) is not None:
                 instead = {"position": "`step=`", "discount": "`discount_factor=`"}.get(part)
                 raise OptionError(
-                    f"`{part}=` is about lists, and `episode={log.episode!r}` says that these rows are steps of episodes: leave out one of "
-                    "them.",
+                    f"`{part}=` is about lists, and `episode={log.episode!r}` makes these rows steps of episodes: leave out one of them.",
                     do=f"Of episodes, it is {instead}." if instead else "",
                 )
         if log.step is None:
             raise OptionError(
-                f"`episode={log.episode!r}` says which rows are an episode, but not in which order.",
+                f"`episode={log.episode!r}` groups rows into episodes, and their order is missing.",
                 do="Pass `step=`, the column that numbers the steps of an episode.",
             )
         factor = log.discount_factor

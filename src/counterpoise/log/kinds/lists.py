@@ -216,7 +216,7 @@ def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Con
     """What counts every row as a decision of its own, and so does not go with lists, or with episodes."""
 
     def refused(who: str = "{who}") -> Conflict:
-        why = f"{who} does not work with {what} yet, which {by} says these are."
+        why = f"{who} does not work with {what} yet, and this log has {by}."
         return Conflict(f"{why} Don't just leave that out: the {rows} are not decisions of their own.")
 
     single = Conflict(f"`{{part}}=` is about single rows and does not work with {what} yet: leave it out.")
@@ -241,7 +241,7 @@ class ListRows(RowKind):
         "lists", "`slate=`", "positions of a list"
     ) | dict.fromkeys(
         ("learn_policy", "PolicyLearner"),
-        Conflict("{who} does not work with lists, which `slate=` says these are: use RankingLearner."),
+        Conflict("{who} does not work with rankings, and this log has `slate=`: use RankingLearner."),
     )
     columns: tuple[str, ...] = (WEIGHTED_LENGTH,)
     is_made = True
@@ -251,18 +251,18 @@ class ListRows(RowKind):
         others = [part for part in self.parts if getattr(log, part) is not None]
         if others and log.slate is None:
             raise OptionError(
-                f"`{others[0]}=` is about lists, but nothing says which rows belong to the same list.",
-                do="Pass `slate=`, the column with the list's id.",
+                f"`{others[0]}=` is about rankings, and `slate=` is missing.",
+                do="Pass `slate=`, the column with the ranking's id.",
             )
         if others and log.position is None:
             raise OptionError(
-                f"`slate={log.slate!r}` says which rows are a list, but not in which order.",
-                do="Pass `position=`, the column with a row's place in its list.",
+                f"`slate={log.slate!r}` groups rows into rankings, and their order is missing.",
+                do="Pass `position=`, the column with a row's position in its ranking.",
             )
         if others and log.propensity_of not in (MARGINAL, CONDITIONAL):
             raise OptionError(
-                "with lists, say what a row's propensity is the probability of, because the two need different weights "
-                f"and no check of the weights can tell: `propensity_of={MARGINAL!r}`, that the item stands at this "
+                "with rankings, `propensity_of=` is required: its two meanings need different weights, and no check of the weights can "
+                "tell them apart. `propensity_of={MARGINAL!r}`, that the item stands at this "
                 f"position, whatever stands elsewhere; or `propensity_of={CONDITIONAL!r}`, that it was chosen given the "
                 "items above it. The target's column means the same."
             )

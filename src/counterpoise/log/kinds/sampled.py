@@ -31,7 +31,7 @@ FAR = 4.0  # errors, which chance exceeds once in 16,000 logs
 
 
 def _once(who: str = "{who}", do: str = "Evaluate and compare know them.") -> Conflict:
-    why = f"{who} does not work with sampled rows yet, which `keep=` says these are."
+    why = f"{who} does not work with sampled rows yet, and this log has `keep=`."
     return Conflict(f"{why} Don't just leave that out: every row would then count once.", do)
 
 
@@ -66,11 +66,11 @@ class Sampled(RowKind):
             "rows were sampled, so that the mean weights of parts of the log, and of 1/propensity, were not looked at."
         ),
         "known propensities": Conflict(
-            "{who} bounds single rows, and where rows were sampled, as `keep=` says, each stands for several.",
+            "{who} bounds single rows, and where rows were sampled, as `keep=` has it, each stands for several.",
             "Pass `interval='student'`.",
         ),
         "estimator='cross_fit'": Conflict(
-            "cross_fit does not work with sampled rows yet, which `keep=` says these are.", "Use beta_ips."
+            "cross_fit does not work with sampled rows yet, and this log has `keep=`.", "Use beta_ips."
         ),
     }
 
