@@ -483,7 +483,7 @@ KINDS = {
     "lists without an order": Advice("Pass position=", LISTS | {"position": None}, {"position": "place"}, log=lists),
     "lists without ids": Advice("Pass slate=", LISTS | {"slate": None}, {"slate": "list"}, log=lists),
     "lists of what": Advice("propensity_of='item_given_above'", LISTS | {"propensity_of": None}, log=lists),
-    "a weight of lists": Advice(
+    "a weight of rankings": Advice(
         "Choose .*?, or log", LISTS | {"weight": cp.weights.Independent()}, {"weight": cp.weights.Standard()}, log=lists
     ),
     "episodes without ids": Advice("Pass episode=", {"step": "place"}, {"episode": "list"}, log=lists),
@@ -634,7 +634,7 @@ MORE = {
     ),
     "no segments there": Advice("leave out max_segments=", {"max_segments": 5}, ask=cp.distribution),
     "labels without a proxy": Advice(
-        "ask about the labeled rows with where=", {"observed": "labeled"}, {"where": "labeled"}, leave_out=("observed",)
+        "evaluate the labeled rows with where=", {"observed": "labeled"}, {"where": "labeled"}, leave_out=("observed",)
     ),
     "labels of a plan": Advice(
         "leave it out, and pass where=",
@@ -676,7 +676,7 @@ MORE = {
         "or pass day=", {}, {"day": "day"}, ask=lambda log, **options: on_disk(log, cp.watch, **options)
     ),
     "the rest": Advice(
-        r"ask about the rest with where=\"s <> 'DE'\"",
+        r"evaluate the rest with where=\"s <> 'DE'\"",
         {"target": Greedy(), "action": "a", "context": "s"},
         log=lambda: lacking(),
     ),
@@ -1004,7 +1004,7 @@ ABSENT = {
         "…, or pass `fallback='imitate'` for a policy that imitates the logging policy.",
         "On held-out rows, the learned policy would have earned …: pass `fallback='warn'` to get it, and run an A/B test before you rely "
         "on it.",
-        "with lists, λ is not tuned: pass one number as `banditnet_lambda=`.",
+        "with rankings, λ is not tuned: pass one number as `banditnet_lambda=`.",
     ),
 }
 

@@ -93,7 +93,7 @@ def test_actions_that_have_not_come_up_yet_are_no_fault_of_the_propensities():
 def test_a_log_of_bad_rows_alone_is_explained_once():
     found = messages(noisy().with_columns(p=100 * pl.col("p") + 1, pi_old=0.2, pi_third=0.3))
     assert found[0][1].startswith("propensity 'p' must lie in (0, 1]: 3,000 rows do not")
-    assert found[1][1].startswith("every row has an impossible value, so nothing is left to see of pi_new, pi_old")
+    assert found[1][1].startswith("every row is invalid, so there are no diagnostics of pi_new, pi_old")
     assert len(found) == 2
 
 

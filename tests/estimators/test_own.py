@@ -173,7 +173,7 @@ def test_a_difference_of_ones_own_reads_as_one(monkeypatch, tmp_path):
     shop().write_parquet(log)
     alone, named = (cp.evaluate(log, **QUESTION, estimator=name) for name in ("gain", "lift"))
     assert repr(alone).replace("gain", "lift") == repr(named).replace("gain", "lift")
-    assert "Better than what ran" in repr(alone)
+    assert "Better than the logging policy" in repr(alone)
     assert read(alone).mark == 0.0
     assert "Lift over the logging policy" not in render(alone)
     both = cp.evaluate(log, **QUESTION, estimator=["gain", "snips"])

@@ -242,7 +242,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "no list": (lambda log: log.with_columns(query=pl.when(pl.col("query") != 7).then("query")), "slate 'query' must be given"),
     "a list with two users": (
         lambda log: log.with_columns(user=pl.when((pl.col("query") == 7) & (pl.col("rank") == 2)).then(999).otherwise("user")),
-        "cluster 'user' must be the same on all rows of a list: 1 list does not; one is list 7",
+        "cluster 'user' must be the same on all rows of a ranking: 1 ranking does not; one is ranking 7",
     ),
     "a propensity of 0": (
         lambda log: log.with_columns(p=pl.when((pl.col("query") == 7) & (pl.col("rank") == 2)).then(0.0).otherwise("p")),

@@ -295,7 +295,7 @@ def test_where_nothing_is_missing_may_be_scattered_or_nowhere():
         known = best_of(evaluate(log, share=0.3)).elsewhere
         assert known.where == ""
         assert known.rows == (log["chosen"] != "d").sum()
-        inside += 0.0 in known.lift.interval  # where the target does as what ran
+        inside += 0.0 in known.lift.interval  # where the target does as the logging policy
     assert inside >= 30 * 0.95 - 3 * math.sqrt(30 * 0.95 * 0.05)
     said = str(wording.known_part(read(evaluate(log, share=0.3))))
     assert said.startswith("Where all of its choices are in the log (")

@@ -46,7 +46,7 @@ PANELS = {
     "output": "Output",
     "state": "State, for logs that come day by day",
     "rows": "Advanced: where rows are, and which count",
-    "lists": "Advanced: lists",
+    "lists": "Advanced: rankings",
     "episodes": "Advanced: sessions and episodes",
     "models": "Advanced: models",
     "estimates": "Advanced: estimates and checks",
@@ -199,7 +199,7 @@ FURTHER = {
             "weight",
             metavar="NAME:CONSTANT",
             help=f"A weight that trades bias for variance: {', '.join(name.replace('_', '-') for name in WEIGHTS)}, with its constant, as "
-            "in clip:10; clip:slope lets the log choose the constant, clip:5,50,500 from these. For lists: "
+            "in clip:10; clip:slope lets the log choose the constant, clip:5,50,500 from these. For rankings: "
             f"{', '.join(name.replace('_', '-') for name in LIST_WEIGHTS)}. For episodes: "
             f"{', '.join(name.replace('_', '-') for name in EPISODE_WEIGHTS)}.",
         ),

@@ -229,7 +229,7 @@ class Diagnostics(Display):
     @property
     def unit(self) -> str:
         """What is counted."""
-        return "list" if self.of_lists else "episode" if self.of_episodes else "row"
+        return "ranking" if self.of_lists else "episode" if self.of_episodes else "row"
 
     def cells(self) -> dict[str, Cell]:
         """The weights as a row of a table."""
@@ -342,7 +342,7 @@ def diagnose(rows: WeightedRows, *, clusters: Clusters | None = None, lost: Lost
         duplicates=lost.duplicates,
         unknown_share=lost.unknown_share,
         mean_is_one=rows.mean_is_one,
-        of_lists=rows.unit == "list",
+        of_lists=rows.unit == "ranking",
         of_episodes=rows.unit == "episode",
         cut_off=round(moments.average(CUT) * n) if CUT in moments.columns else 0,
         cluster_groups=clusters.groups if clusters else None,

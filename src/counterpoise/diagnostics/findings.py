@@ -30,8 +30,8 @@ FEW = 10  # so few distinct propensities may well be natural, such as 0.1, 0.2, 
 
 _LISTS = (
     "Rows can stand on their own only if their propensity is the item's chance of that position, whatever is above it. If it is the "
-    "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as lists: name both columns as "
-    "slate and position, and say with propensity_of which of the two it is. See “Rankings” in the documentation."
+    "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as rankings: name both columns as "
+    "slate and position, and pass propensity_of for which of the two it is. See “Rankings” in the documentation."
 )
 _EPISODES = (
     "Rows can stand on their own only if no choice changes what comes after it. If one does, the answer will be wrong and no check "
@@ -40,9 +40,9 @@ _EPISODES = (
 
 
 def about_lists(seeming: SeemingLists, rows: int) -> Caveat:
-    """What to do about rows that look like the slots of lists, or the steps of episodes; a note where no column tells those apart."""
+    """What to do about rows that look like positions of rankings, or steps of episodes; a note where no column tells those apart."""
     unit, place, parts, right = (
-        ("list", "a position in a list", "slots", _LISTS)
+        ("ranking", "a position in a ranking", "positions", _LISTS)
         if seeming.shows_several
         else ("episode", "a step of episodes", "steps", _EPISODES)
     )

@@ -90,7 +90,9 @@ CODES: Mapping[str, Code] = {
         "Weights average less than 1: probabilities are wrong, or actions are missing.",
         cure=f"{CHECK_PROPENSITIES} If they are right, have the logging policy explore more of what the target does.",
     ),
-    "length-follows-choice": Code("caution", "What was shown decides how long a list is, which these weights ignore."),
+    "length-follows-choice": Code(
+        "caution", "What was shown decides how long a ranking is, which these weights ignore."
+    ),
     "cut-off-episodes": Code("caution", "Some episodes were cut off, and what they earned later is unknown."),
     "equal-rewards": Code("caution", "All rewards are the same, so the rows do not show how rewards vary.", cure=ROWS),
     "no-labels": Code("not identified", "No row with a weight is labeled, so there is only the proxy to go by."),
@@ -164,9 +166,9 @@ CODES: Mapping[str, Code] = {
     ),
     "lists-as-rows": Code(
         "caution",
-        "Rows look like the positions of lists or the steps of episodes, and are evaluated one by one.",
+        "Rows look like the positions of rankings or the steps of episodes, and are evaluated one by one.",
         takes_rows=True,
-        cure="If they are lists or episodes, evaluate them as such.",
+        cure="If they are rankings or episodes, evaluate them as such.",
     ),
     "propensity-meaning": Code(
         "caution", "The propensities of rankings do not match `propensity_of=`.", takes_rows=True
@@ -193,7 +195,7 @@ CODES: Mapping[str, Code] = {
     "no-valid-rows": Code("fix", "Every row is invalid, so no target can be evaluated."),
     "context-tells-reward": Code("fix", "A column of the context was probably written after the choice."),
     "single-action": Code("fix", "Every propensity is 1: the logging policy never varied."),
-    "broken-lists": Code("fix", "Some lists lack positions or have one twice."),
+    "broken-lists": Code("fix", "Some rankings lack positions or have one twice."),
     "rounded-propensities": Code("look", "Propensities have so few digits that large weights are off."),
     "default-propensities": Code("look", "One value of the propensities is more common than all others together."),
     "count-of-actions": Code("look", "The mean of 1/propensity is not the number of actions."),
@@ -483,8 +485,8 @@ def _of_weights(diagnostics: Diagnostics) -> Iterator[Caveat]:
     if diagnostics.length_p < EARLY_ENDS:
         shift, p = diagnostics.length_shift, diagnostics.length_p
         text = (
-            f"What was shown decides how long a list is: the target's lists would be {'longer' if shift > 0 else 'shorter'} (by about "
-            f"{abs(shift):.2g} positions, p {p_value(p)}), and these weights take every list to be as long as it was."
+            f"What was shown decides how long a ranking is: the target's rankings would be {'longer' if shift > 0 else 'shorter'} (by "
+            f"about {abs(shift):.2g} positions, p {p_value(p)}), and these weights take every ranking to be as long as it was."
         )
         do = "If people leave because of what they see, use the cascade weight, with the propensity of an item given those above it."
         yield Caveat("length-follows-choice", text, {"shift": shift, "p": p}, do)

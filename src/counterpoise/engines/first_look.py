@@ -56,9 +56,9 @@ ENOUGH = 20  # lists with the same reward on all rows before it looks like a rew
 def lists_of(log: Log) -> Lists:
     """The lists or episodes of a log, whose positions are looked at."""
     position = str(log.list_place)
-    place, unit = ("position", "list") if log.episode is None else ("step", EPISODE)
+    place, unit = ("position", "ranking") if log.episode is None else ("step", EPISODE)
     number = (
-        "Do not leave out the rows at the top of a list: everything below depends on what is there."
+        "Keep the rows at the top of a ranking: everything below depends on what is there."
         if log.episode is None
         else "Number the steps of each episode: its first row is 1, the next one 2, and so on."
     )
@@ -80,7 +80,7 @@ def lists_of(log: Log) -> Lists:
         top = f"{position} <= {DEEPEST + int(low) - 1}"
         raise OptionError(
             f"the longest {unit} has {high - low + 1:,.0f} {place}s, and at most {DEEPEST} can be evaluated.",
-            do=f"Look at the {'top of the lists' if log.episode is None else 'first steps'}: `where={top!r}`.",
+            do=f"Look at the {'top of the rankings' if log.episode is None else 'first steps'}: `where={top!r}`.",
         )
     lists = Lists(
         str(log.list_id),

@@ -41,7 +41,7 @@ def over_good_rows(
     """
     if question.lists is not None:
         raise OptionError(
-            "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
+            "this looks at single rows, and the rows of this log are positions of rankings, which only evaluate, compare and rank add up."
         )
     # columns that rule out no row are not read
     clusters = [] if question.log.cluster is None else ["cluster"]

@@ -647,7 +647,9 @@ def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
             (repeated, "have a position more than once"),
         ):
             if count:
-                text = f"{count:,} of the lists by {of!r} {what}, by {position!r}: their rows cannot be put together."
+                text = (
+                    f"{count:,} of the rankings by {of!r} {what}, by {position!r}: their rows cannot be put together."
+                )
                 yield Caveat("broken-lists", text, {"lists": count}, "Fix the logger.", about=position)
     if shows_several and patient.propensities is not None:
         propensity = str(patient.propensity)

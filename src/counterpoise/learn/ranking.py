@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[object, str | None]] = {
     "clip": (None, None),
     "temperature": (1.0, None),
     "fallback": ("imitate", "Choose 'warn' or 'raise'."),
-    "norms": ("all", "Leave it out: the baselines of lists look at the last layer, or at the logits."),
+    "norms": ("all", "Leave it out: the baselines of rankings look at the last layer, or at the logits."),
 }
 
 
@@ -58,20 +58,20 @@ def check_options(options: Options) -> None:
     for name, (value, advice) in REFUSED.items():
         own = getattr(options, name)
         if advice is None and own != value:
-            raise OptionError(f"`{name}=` does not work with lists.", do=f"Leave out `{name}=`.")
+            raise OptionError(f"`{name}=` does not work with rankings.", do=f"Leave out `{name}=`.")
         if advice is not None and own == value:
-            raise OptionError(f"`{name}={own!r}` does not work with lists.", do=advice)
+            raise OptionError(f"`{name}={own!r}` does not work with rankings.", do=advice)
     objective = options.trained
     if objective.needs_model_rewards:
         raise OptionError(
-            f"objective {options.objective!r} needs a reward model, and learning from lists has none.",
+            f"objective {options.objective!r} needs a reward model, and learning from rankings has none.",
             do="Choose beta_ips, running_beta_ips, ips, lambda_ips, or (with batch_size=None) snips or value_beta_ips.",
         )
     if objective.needs_smoothing or objective.needs_score or options.objective == IMITATION:
-        raise OptionError(f"objective {options.objective!r} does not work with lists.", do="Choose beta_ips.")
+        raise OptionError(f"objective {options.objective!r} does not work with rankings.", do="Choose beta_ips.")
     if objective.needs_lambda and not isinstance(options.banditnet_lambda, float):
         raise OptionError(
-            "with lists, λ is not tuned: pass one number as `banditnet_lambda=`.",
+            "with rankings, λ is not tuned: pass one number as `banditnet_lambda=`.",
             do="It is subtracted from the reward at every position.",
         )
 
@@ -148,7 +148,7 @@ class RankingLearner(PolicyLearner):
         check_options(options)
         if options.policy is not None and not isinstance(options.policy, PlackettLuce):
             raise OptionError(
-                f"a ranking policy shows lists; found {type(options.policy).__name__}.",
+                f"`policy=` must be a ranking policy; found {type(options.policy).__name__}.",
                 do="Pass `policy=PlackettLuce(…, slots=…)`.",
             )
         lists = as_log(log, parts)
@@ -199,9 +199,9 @@ def policy_to_train(options: Options, source: Source, inspection: Inspection) ->
         items = options.n_actions or inspection.n_actions
         if depth > items:
             raise LogError(
-                f"lists have up to {depth} positions, and there are only {items:,} items, so some are shown twice in a list, which a "
-                "ranking policy never does.",
-                do="Look at the top of the lists, such as `where='position <= 3'`.",
+                f"rankings have up to {depth} positions, and there are only {items:,} items, so some are shown twice in a ranking, which "
+                "a ranking policy never does.",
+                do="Look at the top of the rankings, such as `where='position <= 3'`.",
             )
         policy = PlackettLuce(default_policy(inspection.columns, items), depth)
         policy.actions_ = inspection.ids if options.n_actions is None else None

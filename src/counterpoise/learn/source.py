@@ -154,7 +154,7 @@ class Source:
                 check_rows(self.log, "a propensity model")
             if isinstance(self.weight, PseudoInverse):
                 raise OptionError(
-                    "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots "
+                    "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills positions "
                     "independently.",
                     do="Pass another `weight=`.",
                 )

@@ -213,15 +213,15 @@ class LogFields(TypedDict, total=False):
         ),
     ]
     slate: Annotated[
-        Column, Part("the list that a row belongs to, with one row per position", group="lists", panel="lists")
+        Column, Part("the ranking that a row belongs to, with one row per position", group="lists", panel="lists")
     ]
     position: Annotated[
-        Column, Part("a row's place in its list, counted from 0 or from 1", group="lists", panel="lists")
+        Column, Part("a row's position in its ranking, counted from 0 or from 1", group="lists", panel="lists")
     ]
     propensity_of: Annotated[
         str | None,
         Part(
-            "what propensities in lists mean: item_at_position (whatever stands elsewhere) or item_given_above (given the items above)",
+            "what propensities in rankings mean: item_at_position (whatever stands elsewhere) or item_given_above (given the items above)",
             "option",
             "lists",
             "lists",
@@ -230,7 +230,7 @@ class LogFields(TypedDict, total=False):
     discount: Annotated[
         Column,
         Part(
-            "how much the reward at a position counts in the value of a list: dcg, or a column; by default, 1",
+            "how much the reward at a position counts in the value of a ranking: dcg, or a column; by default, 1",
             "discount",
             "lists",
             "lists",

@@ -354,7 +354,7 @@ class Question:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if self.smoothings and getattr(self.weight, "by_position", False):
             raise OptionError(
-                "the log_smoothing interval needs one weight per list, and this one has a weight per position."
+                "the log_smoothing interval needs one weight per ranking, and this one has a weight per position."
             )
         if self.lists is not None and self.model_value and not self.is_about_rows and not self.weight.by_position:
             raise OptionError(
@@ -623,7 +623,7 @@ def ask(
         contrasts += tuple((name, rival.name) for name in rivals)
     if lists is not None and lists.shows_several and any(isinstance(policy.source, Always) for policy in targets):
         raise OptionError(
-            "a list shows several items, and `Always` takes one and the same.",
+            "a ranking shows several items, and `Always` takes one and the same.",
             do="Name the target's probabilities of what was shown, with `target=`.",
         )
     segments = column_names("segment", segment, arrays)

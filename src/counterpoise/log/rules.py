@@ -211,7 +211,7 @@ def list_rules(question: Question, targets: Sequence[str] | None = None) -> list
         low, high, count = (nw.col(f"{name}_{end}") for end in ("low", "high", "count"))
         holds = (count == 0) | ((count == nw.col(LENGTH)) & (low == high))
         expected = f"be the same on all rows of {lists.one_of_them}"
-        advice = _SAME.replace("list", lists.unit)
+        advice = _SAME.replace("ranking", lists.unit)
         rules.append(Rule(part, column, expected, holds, advice=advice, **of_list))
     return rules
 
@@ -318,7 +318,7 @@ def _counted(problems: Sequence[Problem]) -> str:
 FINITE = "be a finite number"
 LEARNED = "learned"  # the target name of a policy still to be learned
 _DROP = f"Fix the logger{OR_DROP}"
-_SAME = f"Is the id of the list used again? Make one that is not, such as an expression of both{OR_DROP}"
+_SAME = f"Is the id of the ranking used again? Make one that is not, such as an expression of both{OR_DROP}"
 _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "
     f"fix the logger{OR_DROP}"

@@ -76,7 +76,7 @@ _LIMITS = {
     "RankingLearner": Limits(
         "RankingLearner",
         (*TRAINED, "candidates", *MODELS, "baseline"),
-        "learns from lists and their rewards alone",
+        "learns from rankings and their rewards alone",
         one_reward=False,
     ),
 }  # fmt: skip

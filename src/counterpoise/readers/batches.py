@@ -223,7 +223,7 @@ def check_same(path: str | PathLike[str], state: State, question: Mapping[str, o
                 f"the state {str(path)!r} was made with another {name!r}: its version there is {theirs.get(name)!r}, here it is "
                 f"{mine.get(name)!r}. Values of two policies do not add up: name another state.",
                 do="If the policy is the same, and only a library or Python changed, declare that from the start with "
-                "`version={{{name!r}: '…'}}`.",
+                f"`version={{{name!r}: '…'}}`.",
             )
         if theirs != mine:
             raise MomentsError(

@@ -92,7 +92,7 @@ def check(log: Log) -> None:
         )
     if "slate" in rows.parts and log.slate is None:
         raise LogError(
-            "this log has lists, with one row per position, and their rows are not independent.",
+            "this log has rankings, with one row per position, and their rows are not independent.",
             do="Pass `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
         )
     if "keep" in rows.parts and getattr(log, "keep", None) is None:
@@ -167,7 +167,7 @@ def _decision_fields(records: Sequence[Mapping[str, object]]) -> Fields:
 
 
 def _decision_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """A row for every decision, or for every position of a list, and why other records have none."""
+    """A row for every decision, or for every position of a ranking, and why other records have none."""
     has_list = pl.col("_outcomes").list.len().fill_null(0) > 0
     has_action = pl.any_horizontal(pl.col("a", "_label_Action", "_labelIndex", "_label_cost").is_not_null())
     is_decision = (has_list | has_action) & pl.col("RewardValue").is_null()

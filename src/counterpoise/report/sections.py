@@ -272,7 +272,7 @@ def positions(reading: Reading) -> Safe:
         )
     lead = join(
         [
-            "What the items at each position add to a list’s value under ",
+            "What the items at each position add to a ranking’s value under ",
             name_of(target),
             ", by ips; the sum over positions is the value. ",
         ]

@@ -20,7 +20,7 @@ class ListWeight(Weight):
     part = "weight"
     propensity_of: ClassVar[str]  # what propensities it is made of
     by_position: ClassVar[bool] = False  # whether every position has a weight, and a baseline, of its own
-    unit: ClassVar[str] = "list"
+    unit: ClassVar[str] = "ranking"
     is_running: ClassVar[bool] = False  # whether weights are products over the positions above
 
     def weight(self, target: Values, propensity: Values) -> Values:
@@ -197,13 +197,13 @@ def list_weight(weight: object, log: Log) -> Any:
     if not isinstance(weight, ListWeight):
         kinds = " or ".join(f"`weight={LIST_WEIGHTS[name].__name__}()`" for name in allowed)
         raise OptionError(
-            f"a log of lists takes a weight of lists ({' or '.join(allowed)}), found {_called(weight)}.",
+            f"a log of rankings takes a weight of rankings ({' or '.join(allowed)}), found {_called(weight)}.",
             do=f"Pass {kinds}, or leave it out.",
         )
     why = (
         "the probability of an item given those above it is not that of its position on its own: only products of them are"
         if propensity_of == CONDITIONAL
-        else "probabilities of an item at a position, whatever stands elsewhere, do not multiply to that of a list"
+        else "probabilities of an item at a position, whatever stands elsewhere, do not multiply to that of a ranking"
     )
     raise OptionError(
         f"{type(weight).__name__} does not go with these propensities: {why}.",

@@ -187,7 +187,7 @@ def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
     assert found.result.targets == ("imitating fold policies",)
     table = found.predict_proba(log["context"])
     assert table[np.arange(1500), (log["context"][:, 0] > 0).astype(int)].mean() > 0.8
-    with pytest.warns(LearningWarning, match="not surely better than the policy that wrote the log"):
+    with pytest.warns(LearningWarning, match="not reliably better than the logging policy"):
         warned = learn_policy(**log, contenders=QUICK, fallback="warn")
     assert warned.rejected is None
     assert warned.result.targets == ("fold policies",)
@@ -236,7 +236,7 @@ def test_ctrl_c_during_the_imitation_leaves_what_was_learned(monkeypatch):
     stopping = Stopping(2)
     stopping.name = "imitation"
     monkeypatch.setattr(searching, "imitation", lambda: stopping)
-    with pytest.warns(LearningWarning, match="not surely better than the policy that wrote the log"):
+    with pytest.warns(LearningWarning, match="not reliably better than the logging policy"):
         found = learn_policy(**little_exploration(), contenders=QUICK[:1], minutes=None)
     assert (found.kind, found.name) == ("learned", "linear")
 

@@ -38,7 +38,8 @@ class Episodes(ListRows):
             if getattr(log, part) is not None:
                 instead = {"position": "`step=`", "discount": "`discount_factor=`"}.get(part)
                 raise OptionError(
-                    f"`{part}=` is about lists, and `episode={log.episode!r}` makes these rows steps of episodes: leave out one of them.",
+                    f"`{part}=` is about rankings, and `episode={log.episode!r}` makes these rows steps of episodes: leave out one of "
+                    "them.",
                     do=f"Of episodes, it is {instead}." if instead else "",
                 )
         if log.step is None:

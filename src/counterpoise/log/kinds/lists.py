@@ -33,12 +33,12 @@ DONE, DONE_AT, CUT_OFF = "done", "done_at", "cut_off"  # of an episode: whether 
 
 
 _WHOLE = (
-    "A condition that leaves out single rows does that, and so does a list that is there twice: "
-    f"leave out whole lists, or all rows below a position{OR_DROP}"
+    "A condition that drops single rows does that, and so does a ranking that is there twice: drop whole rankings, or all rows below a "
+    f"position{OR_DROP}"
 )
 _WHOLE_EPISODES = (
-    "A condition that leaves out single rows does that, and so does an episode that is there twice: leave out whole episodes, or all "
-    f"rows after a step{OR_DROP}"
+    "A condition that drops single rows does that, and so does an episode that is there twice: drop whole episodes, or all rows after a "
+    f"step{OR_DROP}"
 )
 GOES_ON = f"An episode that goes on after its end is two: give each an id of its own{OR_DROP}"
 AT_END = "be 1 at the last step of an episode alone"
@@ -58,7 +58,7 @@ class Lists:
     discount: str | None = None
     first: int = 1
     last: int = 1
-    unit: str = "list"
+    unit: str = "ranking"
     discount_factor: float = 1.0
     done: str | None = None
 
@@ -75,7 +75,7 @@ class Lists:
     @property
     def one_of_them(self) -> str:
         """A list, in words."""
-        return "an episode" if self.is_of_episodes else "a list"
+        return "an episode" if self.is_of_episodes else "a ranking"
 
     @property
     def along(self) -> str:
@@ -162,8 +162,8 @@ def check_same_context(context: NDArray[np.generic], rows: NDArray[np.int64]) ->
         odd = np.flatnonzero((context[column[there]] != context[rows[there, 0]]).any(axis=1))
         if len(odd):
             raise LogError(
-                f"a ranking policy looks at one context per list, and row {column[there][odd[0]]:,} has another than the top row of "
-                "its list.",
+                f"a ranking policy looks at one context per ranking, and row {column[there][odd[0]]:,} has another than the top row of "
+                "its ranking.",
                 do="Leave out columns that describe items, or fix the log.",
             )
 
@@ -177,7 +177,7 @@ def gain_of(target: str, reward: int) -> str:
 
 
 def excess_of(target: str, rank: int) -> str:
-    """The excess at one position of a list."""
+    """The excess at one position of a ranking."""
     return f"{target}_u{rank}"
 
 
@@ -187,7 +187,7 @@ def length_of(target: str) -> str:
 
 
 def reward_of(target: str, reward: int, rank: int) -> str:
-    """The weighted reward at one position of a list."""
+    """The weighted reward at one position of a ranking."""
     return f"{target}_y{reward}_{rank}"
 
 
@@ -228,7 +228,7 @@ def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Con
         **dict.fromkeys((*verbs, "learn_policy", "PolicyLearner", "a log of several policies"), refused()),
         **dict.fromkeys(("a propensity model", "a reward model that is fitted here"), refused()),
         "exploration": Conflict(
-            "`actions=` asks what exploring would save, which is not known for lists and episodes yet: leave it out."
+            "`actions=` asks what exploring would save, which is not known for rankings and episodes yet: leave it out."
         ),
     }
 
@@ -238,7 +238,7 @@ class ListRows(RowKind):
 
     parts = ("slate", "position", "propensity_of", "discount")
     conflicts: ClassVar[Mapping[str, Conflict]] = about_decisions(
-        "lists", "`slate=`", "positions of a list"
+        "rankings", "`slate=`", "positions of a ranking"
     ) | dict.fromkeys(
         ("learn_policy", "PolicyLearner"),
         Conflict("{who} does not work with rankings, and this log has `slate=`: use RankingLearner."),
@@ -262,9 +262,9 @@ class ListRows(RowKind):
         if others and log.propensity_of not in (MARGINAL, CONDITIONAL):
             raise OptionError(
                 "with rankings, `propensity_of=` is required: its two meanings need different weights, and no check of the weights can "
-                "tell them apart. `propensity_of={MARGINAL!r}`, that the item stands at this "
-                f"position, whatever stands elsewhere; or `propensity_of={CONDITIONAL!r}`, that it was chosen given the "
-                "items above it. The target's column means the same."
+                f"tell them apart. Pass `propensity_of={MARGINAL!r}` if a propensity is that of the item at this position, whatever "
+                f"stands elsewhere, or `propensity_of={CONDITIONAL!r}` if it is that of the item given those above it. The target's "
+                "column means the same."
             )
 
     def kept(self, log: Log) -> dict[str, object]:
