@@ -689,7 +689,7 @@ COSTS = {
     "no cost of candidates": Advice("else minimize=False", {"reward": "cost"}, log=lambda: shop(cost="r"), ask=cp.rank),
     "a cost that is no reward": Advice("Pass minimize='r'", {"minimize": "amount"}, truth=TRUTH),
     "the worst costs": Advice(
-        r"Leave out minimize=, and ask about reward='-\(r\)'", {"minimize": True}, ask=cp.distribution
+        r"Leave out minimize=, and pass reward='-\(r\)'", {"minimize": True}, ask=cp.distribution
     ),
     "the worst costs of arrays": Advice(
         "Leave out minimize=, and pass the rewards with the other sign",

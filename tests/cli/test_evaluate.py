@@ -366,7 +366,7 @@ def test_a_database_is_a_log_and_its_password_stays_out_of_the_report(postgres, 
         assert secret not in shown
         wrong = invoke("evaluate", postgres.replace(secret, "hunter2"), *question)
         assert wrong.exit_code == 2
-        assert "did not answer" in wrong.output
+        assert "did not respond" in wrong.output
         assert "hunter2" not in wrong.output
     finally:
         connection.drop_table("shop")

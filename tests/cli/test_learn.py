@@ -214,7 +214,7 @@ def test_what_is_not_surely_better_is_said_so(tmp_path, few_steps):
         assert "fallback" not in answer.stdout  # which has what was learned, and not the warning once more
         answer = invoke(*asked, *more, "--fallback", "raise")
         assert answer.exit_code == 2
-        assert "not surely better" in answer.stderr
+        assert "not reliably better" in answer.stderr
         assert "Collect a log that explores more, or pass --fallback imitate for a policy" in answer.stderr
 
 

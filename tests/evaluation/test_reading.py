@@ -133,7 +133,7 @@ def test_missing_actions_lead():
     assert said.startswith("best: between ")
     assert "of its choices are not in this log" in said
     nothing = read(cp.evaluate(log, **PARTS, action="shown", target={"best": cp.Chosen("best")}))
-    assert "cannot say" in plain(wording.sentence(nothing)) or nothing.best.is_bounds
+    assert "cannot tell" in plain(wording.sentence(nothing)) or nothing.best.is_bounds
 
 
 def test_what_ran_may_be_nothing():

@@ -1,4 +1,4 @@
-"""Learning where no propensities were logged: a cross-fitted model estimates them, and nothing then counts as surely better."""
+"""Learning where no propensities were logged: a cross-fitted model estimates them, and nothing then counts as reliably better."""
 
 import json
 import math

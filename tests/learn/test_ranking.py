@@ -1,4 +1,4 @@
-"""A ranker learned from a log of lists beats the policy that wrote it, and is judged on lists it has not seen."""
+"""A ranker learned from a log of rankings beats the logging policy, and is evaluated on held-out rankings."""
 
 from pathlib import Path
 

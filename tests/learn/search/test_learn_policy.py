@@ -204,7 +204,7 @@ def test_ctrl_c_while_an_imitation_is_judged_hands_out_what_was_learned(monkeypa
         return evaluate_rows(*rows, name=name, **options)
 
     monkeypatch.setattr(searching, "evaluate_rows", stopped)
-    with pytest.warns(LearningWarning, match="not surely better"):
+    with pytest.warns(LearningWarning, match="not reliably better"):
         found = learn_policy(**little_exploration(), contenders=QUICK[:1])
     assert (found.kind, found.name, found.rejected) == ("learned", "linear", None)
     assert found.result.targets == ("fold policies",)

@@ -57,7 +57,7 @@ class Sampled(RowKind):
         "has_estimated_propensities": _once(
             "a propensity model", "Pass logged propensities, or those of a model that you fitted."
         ),
-        "slate": _once("a log of lists", "Evaluate a log with all of its rankings."),
+        "slate": _once("a log of rankings", "Evaluate a log with all of its rankings."),
         "episode": _once("a log of episodes", "Evaluate a log with all of its episodes."),
         **dict.fromkeys(("ab_test", "distribution", "sensitivity", "a check of coverage"), _once()),
         **dict.fromkeys(("learn_policy", "PolicyLearner", "RankingLearner"), _once()),
