@@ -27,7 +27,7 @@ from counterpoise.learn.steps import LoggedLists
 from counterpoise.moments import Moments
 from counterpoise.readers import frames
 
-# most logs here are short, and what is learned from them is not surely better; the last test looks at what is said of that
+# most logs here are short, and what is learned from them is not reliably better; the last test looks at what is said of that
 pytestmark = pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
 CONTEXT = ("x0", "x1", "x2")
 GIVEN, AT = "item_given_above", "item_at_position"

@@ -96,7 +96,7 @@ def learn_policy(
     folds
         How many parts the log is cut into.
     fallback
-        ``"imitate"``: hand out a policy that imitates the one that ran; ``"warn"``, or ``"raise"`` an error.
+        ``"imitate"``: hand out a policy that imitates the logging policy; ``"warn"``, or ``"raise"`` an error.
 
     Examples
     --------
