@@ -381,7 +381,7 @@ def test_a_plot_over_time_has_the_lift_of_every_date_in_order(pyplot):
     for k, change in enumerate(read(result).segments("pi_new")):
         assert drawn[k, k] == pytest.approx([100 * end for end in change.relative.interval])
         assert drawn[(k,)] == pytest.approx([100 * change.relative.value])
-    assert axes.get_ylabel() == "change of click, %"
+    assert axes.get_ylabel() == "relative lift in click, %"
     _, own = pyplot.subplots()
     assert result.plot_over_time("pi_old", own) is own
     many = by_day(45).plot_over_time()
@@ -512,7 +512,7 @@ def test_an_answer_has_the_same_digits_printed_in_a_notebook_on_the_command_line
 
 
 def change_of(row):
-    """The change of a row of a document, its interval, decision and trust, as the one rule writes them."""
+    """The change of a row of a document, its interval, decision and verdict, as the one rule writes them."""
     share, difference = row["relative"], row["difference"]
     if row["decision"] == "cannot say":
         return [row["decision"]]

@@ -223,7 +223,7 @@ def doctor(
     A target is a column with its probability of the logged action, ``Chosen("column")`` or ``Always("action")``: one, a list, or a mapping.
 
     Parts that say how to estimate (`model`, `items`, `control`, `baseline`, `reward_bounds`, …) make no difference here, nor does
-    `drop_bad_rows`: bad rows are what the doctor looks for. Propensities to be estimated by a model are not examined.
+    `drop_bad_rows`: invalid rows are what the doctor looks for. Propensities to be estimated by a model are not examined.
 
     Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 

@@ -164,14 +164,14 @@ def rank(
     level: float = 0.95,
     **parts: Unpack[LogFields],
 ) -> Ranking:
-    r"""The candidates of a log, or of a comparison you have already made, best first and corrected for their number m.
+    r"""The policies of a log, or of a comparison you have already made, best first and corrected for their number m.
 
     The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level.
-    The chance of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails
+    The chance of any false "better" or "worse" is at most 1 − level, whatever the policies have in common, as far as the tails
     of the interval's method are right, which `make statistics` checks. Nothing is decided where the verdict on the difference is
-    not ``ok``: such a candidate has p = 1 and stays undecided. The intervals all hold at once with at least the level, because
+    not ``ok``: such a policy has p = 1 and stays undecided. The intervals all hold at once with at least the level, because
     each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with every decision, but they do not
-    all hold at once: the best candidate of many would be cut too close.) So a decision can come a little before its interval
+    all hold at once: the best policy of many would be cut too close.) So a decision can come a little before its interval
     excludes 0.
 
     Examples

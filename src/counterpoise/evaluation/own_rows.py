@@ -1,4 +1,4 @@
-"""Whether a policy is judged by the rows that it was learned from, which flatter it.
+"""Whether a policy is evaluated on the rows that it was learned from, which flatter it.
 
 Policies that were learned here carry a sketch of their training rows. Any other policy that is called is asked what it does in a
 sample of contexts, and tested: does it know more about the reward of each row than rows like it can tell?

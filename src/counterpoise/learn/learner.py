@@ -246,7 +246,7 @@ class PolicyLearner(Serves, ScikitLearn):
     stays with the policy, too (`encoding_`). Parquet files must not change during training.
 
     After `fit`, `policy_` is the policy of the best epoch, `history_` has one `Epoch` per epoch, `best_epoch_` says which one was
-    best, `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many bad rows were left out, and
+    best, `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many invalid rows were dropped, and
     `feature_names_in_` (if columns have names) and `n_features_in_` describe the context. The value of the best epoch flatters
     the policy, because the rows that measure it also chose it. `result_`, a `Result`, does not: it is the value of the policies
     of the folds, each on held-out rows, with its lift over the logging policy, intervals and verdict. `remarks_` points out what is
@@ -330,7 +330,7 @@ class PolicyLearner(Serves, ScikitLearn):
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger
         than memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data,
         the parts are the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a
-        bad row (`control` is read only for that; `key` is not read). For DR, `model` is a reward model to fit (as in `evaluate`;
+        invalid row (`control` is read only for that; `key` is not read). For DR, `model` is a reward model to fit (as in `evaluate`;
         cross-fitted, and in files chunk by chunk), or `model_rewards` an array of predictions, one column per action.
 
         `candidates` names a column with the actions to choose from, a list in every row; the policy then chooses among those.

@@ -97,7 +97,7 @@ class RankingLearner(PolicyLearner):
 
     After `fit`, `result_` is the `Result` of the policy on the lists that were kept apart, which neither trained nor chose it: the value of
     a list, the lift over what was logged, and a verdict. There is none with ``holdout=0``. `mean_reward_` is what the logging
-    policy earned with a list, and `dropped_rows_` is how many lists were left out because of bad rows.
+    policy earned with a list, and `dropped_rows_` is how many lists were dropped because of invalid rows.
 
     Examples
     --------

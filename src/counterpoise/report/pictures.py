@@ -132,9 +132,10 @@ def over_time(result: Result, target: str | None = None, *, ax: Axes | None = No
     at = range(0, len(changes), step)
     axes.set_xticks(at, [changes[k].where for k in at], rotation=90 if len(changes) > 8 else 0, parse_math=False)
     per = f"per {reading.unit}"
+    lift = "lift" if reading.is_against_log else "difference"
     said = {
-        "relative": f"change of {reading.reward}, %",
-        "lift": f"difference in {reading.reward} {per}",
+        "relative": f"relative {lift} in {reading.reward}, %",
+        "lift": f"{lift} in {reading.reward} {per}",
         "value": f"{reading.reward} {per}",
     }
     axes.set_ylabel(shortened(said[kind]), parse_math=False)

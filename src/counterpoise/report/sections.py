@@ -307,7 +307,7 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
         (name_of(by, 40), ""),
         (f"{unit.capitalize()}s", "number"),
         ("", "plot"),
-        ("Change", "number"),
+        ("Lift" if reading.is_against_log else "Difference", "number"),
         *([] if reading.is_difference else [("Value", "number")]),
         ("Decision", ""),
         ("Verdict", ""),
@@ -347,13 +347,13 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
     lead = el(
         "p",
         "Each ", name_of(by), f" on its own against {rival(reading)} there (the dashed line), by {reading.primary}. With many ",
-        term("segment", "segments"), f", some differ by chance, so the intervals of the change are wide enough to hold for all {every:,}. ",
+        term("segment", "segments"), f", some differ by chance, so these intervals are wide enough to hold for all {every:,}. ",
         "Click a heading to sort.",
         class_="lead",
     )  # fmt: skip
     table = el(
         "table",
-        el("caption", "From the least change to the most; dates in order"),
+        el("caption", "From the smallest to the largest; dates in order"),
         el("thead", el("tr", *header)),
         el("tbody", *body),
         el("tfoot", el("tr", *foot), aria_hidden="true"),
