@@ -955,8 +955,8 @@ ABSENT = {
     ),
     "moments, states and statements that other calls made, and very large logs": (
         "Add a first batch with `evaluate` and `state=`.",
-        "Leave out, with `where=`, episodes that began too late to end in this log; or ask for the first steps alone, as many as no "
-        "episode was cut off before, without `done=`.",
+        "Drop, with `where=`, episodes that began too late to end in this log; or evaluate the first steps alone, as many as no episode "
+        "was cut off before, without `done=`.",
         "Name a column with fewer values as `segment=`.",
         "Name the logged action with `action=COLUMN`, or a segment and a target.",
         "Pass `baseline=`, the columns that rewards may depend on.",

@@ -169,7 +169,9 @@ def test_a_log_of_lists_is_noticed(name):
     log = ranked().rename(LISTS[name])
     found = [message for severity, message in messages(log) if severity == "look"]
     position, of = LISTS[name].get("position", "position"), LISTS[name].get("request_id", "request_id")
-    assert any(f"'{position}' numbers the rows of each '{of}'" in one and "positions of 400 rankings" in one for one in found)
+    assert any(
+        f"'{position}' numbers the rows of each '{of}'" in one and "positions of 400 rankings" in one for one in found
+    )
     from_zero = log.with_columns(pl.col(position) - 1, pl.col(of).cast(pl.String))
     assert any("positions of 400 rankings" in message for _, message in messages(from_zero))
 

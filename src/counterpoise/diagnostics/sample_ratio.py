@@ -47,7 +47,7 @@ class SampleRatio:
             return f"{said}: as planned, up to chance."
         return (
             f"{said}. SAMPLE RATIO MISMATCH: the arms are not the groups that were randomized. Look for {unit}s that one arm loses, for "
-            "assignments that changed on the way, or for bots; until then, do not believe any difference between the arms."
+            "assignments that changed on the way, or for bots; until then, ignore any difference between the arms."
         )
 
 

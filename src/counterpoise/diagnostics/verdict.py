@@ -557,7 +557,7 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
             "as 0, so this is the value of the steps in the log, and not of whole episodes."
         )
         do = (
-            "Leave out, with `where=`, episodes that began too late to end in this log; or ask for the first steps alone, as many as no "
+            "Drop, with `where=`, episodes that began too late to end in this log; or evaluate the first steps alone, as many as no "
             "episode was cut off before, without `done=`."
         )
         yield Caveat("cut-off-episodes", text, {"episodes": cut, "share": cut / n}, do)
@@ -647,7 +647,7 @@ def miscounted(total: float, error: float, before: int) -> Iterator[Caveat]:
     """
     if is_miscounted(total, error, before):
         text = (
-            f"By `keep=`, the <rows> stand for about {total:,.0f} ± {error:,.0f}, and `rows_before=` says that there were {before:,}: one "
+            f"By `keep=`, the <rows> stand for about {total:,.0f} ± {error:,.0f}, and by `rows_before=` there were {before:,}: one "
             "of them is wrong, or <rows> were lost."
         )
         yield Caveat("rows-before-sampling", text, {"rows": total, "stderr": error, "rows_before": float(before)})

@@ -451,7 +451,7 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
     (side, tail), *_ = sorted(heavy.items(), key=lambda pair: -pair[1].k)
     text = (
         f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
-        "be below 0.5; their mean would then be further off than an interval says."
+        "be below 0.5; their mean would then be further off than an interval shows."
     )
     do = "Look at quantiles, which need no variance, or pass `reward_bounds=` if rewards are bounded."
     return verdict.with_caveats([Caveat("heavy-tailed-rewards", text, {"k": tail.k, "error": tail.error}, do)])
@@ -533,7 +533,7 @@ def distribution(
     check_level(level)
     if isinstance(log, LogMoments):
         raise OptionError(
-            "a distribution needs the log itself: the moments of its rewards do not tell their quantiles."
+            "a distribution needs the log itself: quantiles cannot be computed from the moments of its rewards."
         )
     own_log = as_log(log, parts)
     own_log.need("reward")

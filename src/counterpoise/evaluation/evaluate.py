@@ -255,7 +255,7 @@ def sensitivity(
     check_level(level)
     gammas = checked_gammas(gamma)
     if isinstance(log, LogMoments):
-        raise OptionError("sensitivity needs the log itself: its moments do not tell which rewards have which weights.")
+        raise OptionError("sensitivity needs the log itself: moments do not keep which rewards have which weights.")
     whole = as_log(log, parts)
     whole.need("reward")
     if against is not None and not (isinstance(against, str) and against == LOGGING):

@@ -195,7 +195,7 @@ def _question(
     question = question_of(own_log, target, weight=weight, segment=segment)
     if question.policies:
         raise OptionError(
-            f"the policy {question.policies[0].name!r} runs in Python, and a statement cannot ask it.",
+            f"the policy {question.policies[0].name!r} runs in Python, and a statement cannot call it.",
             do="Write its probabilities of the logged actions to a column, and pass that as `target=`; or evaluate the table itself.",
         )
     return question

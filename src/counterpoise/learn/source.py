@@ -742,7 +742,7 @@ def refuse_leaks(source: Source) -> None:
     rows = rows.with_columns(pl.col(names.reward).cast(pl.Float64, strict=False))
     for column, share in leaks(rows.lazy(), names.reward, names.context).items():
         raise LogError(
-            f"the context column {column!r} tells {share:.0%} of the reward's variance on held-out rows: it was probably written after "
+            f"the context column {column!r} explains {share:.0%} of the reward's variance on held-out rows: it was probably written after "
             "the choice, and a policy that uses it is worth nothing on new rows.",
             do="Leave it out of `context=`; `counterpoise doctor` has more about the log.",
         )

@@ -414,7 +414,7 @@ def _names_and_sources(sources: object, *, is_fitting: bool) -> Iterator[tuple[s
 
 def _check_source(target: object) -> None:
     if type(target).__module__.startswith("sklearn.") and (is_unfitted(target) or not hasattr(target, "predict_proba")):
-        what = "is not fitted" if is_unfitted(target) else "has no predict_proba, so that it is no policy"
+        what = "is not fitted" if is_unfitted(target) else "has no predict_proba, so it is not a policy"
         raise OptionError(
             f"{type(target).__name__} {what}.",
             do="Pass a classifier of actions that was fitted on other rows; or an unfitted model of the reward with `cross_fit=True`, "

@@ -324,8 +324,8 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
                 digest = identity(policy)
             if digest is None:
                 raise OptionError(
-                    f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
-                    f"could not tell it from another policy of that name.",
+                    f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so a state could "
+                    "not tell it from another policy of that name.",
                     do=f"Pass `version={{{name!r}: '1'}}`, and change it with the policy.",
                 )
             versions[name] = digest

@@ -169,7 +169,7 @@ def _effects(test: ABTest) -> Safe:
         name = join([effect.method, " ", "" if verdict == "ok" else badge(verdict)])
         groups[effect.arm].append(ForestRow(name, effect.value, effect.interval, size, kind, reasons or None))
     lead = (
-        "The dashed line marks no difference. “Worth” says how much more traffic the difference in means would need for the same error. "
+        "The dashed line marks no difference. “Worth” is how much more traffic the difference in means would need for the same error. "
         "Bold marks the method behind the headline."
     )
     caption = f"How much more every arm earned per {test.unit} than {test.against}"

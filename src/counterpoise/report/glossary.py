@@ -91,8 +91,8 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "pareto_k": Entry(
         "Pareto k",
-        "How heavy the tail of the weights is. Below 0.5 is fine; above 0.7, <rows> not seen yet could move the estimate by more "
-        "than its interval says. Explore more, or evaluate a policy closer to the logging policy.",
+        "How heavy the tail of the weights is. Below 0.5 is fine; above 0.7, <rows> not seen yet could move the estimate by more than "
+        "its interval shows. Explore more, or evaluate a policy closer to the logging policy.",
     ),
     "zero_weight_share": Entry(
         "<Rows> with weight 0",

@@ -40,7 +40,7 @@ def propensities(audit: Audit | None) -> Safe:
         size = estimate_text(check.mean, (check.upper - check.lower) / 4.0, ends)
         kind = "primary" if check.status in SURE else "other"
         rows.append(ForestRow(name, check.mean, ends, size, kind, more=[f"{check.status}{p}"]))
-    caption, heads = "Mean weights of the parts of the log", ["Part", "Mean weight", "What it says"]
+    caption, heads = "Mean weights of the parts of the log", ["Part", "Mean weight", "Result"]
     table = forest([(None, rows)], axis, 1.0, caption, heads, label="Mean weights of the parts")
     said = f"{capital(gist(audit))}."
     return join([el("p", lead, said, class_="lead"), table, left_out(len(checks), LISTED, "parts", "first places")])

@@ -228,7 +228,7 @@ def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Con
         **dict.fromkeys((*verbs, "learn_policy", "PolicyLearner", "a log of several policies"), refused()),
         **dict.fromkeys(("a propensity model", "a reward model that is fitted here"), refused()),
         "exploration": Conflict(
-            "`actions=` asks what exploring would save, which is not known for rankings and episodes yet: leave it out."
+            "`actions=` is for what exploring would save, which is not known for rankings and episodes yet: leave it out."
         ),
     }
 
