@@ -246,7 +246,7 @@ def test_what_does_not_fit_is_refused():
     rows = {"reward": "click", "propensity": "p_given", "action": "item", "context": list(CONTEXT)}
     for options, given, says in (
         ({}, rows, "learning to rank needs a log of rankings"),
-        ({"policy": MLP(3, 8)}, BY_GIVEN, "`policy=` must be a ranking policy; found MLP. Pass policy=PlackettLuce"),
+        ({"policy": MLP(3, 8)}, BY_GIVEN, "policy= must be a ranking policy; found MLP. Pass policy=PlackettLuce"),
         ({"policy": a_policy(2)}, BY_GIVEN, "shows 2 items, and these rankings have up to 3"),
         ({"norms": "all"}, BY_GIVEN, "does not work with rankings"),
         ({"negatives": 4}, BY_GIVEN, "negatives= does not work with rankings"),

@@ -1,4 +1,4 @@
-"""The first screen of a page: what was asked, the change, the decision, whether to trust it, what to do next, and one picture."""
+"""The first screen of a page: what was asked, the lift, the decision, the verdict, what to do next, and one picture."""
 
 from __future__ import annotations
 
