@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from counterpoise.learn import PolicyLearner
     from counterpoise.learn.race import Found
 
-FOLDS = "By policies learned like it, each on rows that it has not seen."
+FOLDS = "Estimated with policies learned like it, each evaluated on held-out rows."
 
 
 @partial(ends_at_once, on_second=True)

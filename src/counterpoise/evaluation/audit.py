@@ -384,7 +384,7 @@ class Parts:
 def audit(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Audit:
     """The audit of one log, over the rows whose propensity is possible; for a target, over those whose weight is too.
 
-    Rewards play no role: a propensity is right or wrong whatever came of the choice.
+    Rewards play no role: a propensity is right or wrong whatever the outcome.
     """
     dates = [name for name, kind in schema.items() if kind in (pl.Date, pl.Datetime)]
     day = parts.day or (dates[0] if len(dates) == 1 else None)

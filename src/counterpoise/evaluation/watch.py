@@ -361,8 +361,8 @@ def watch(
     reference
         How many of the first days are taken as quiet (14, every weekday twice); or the first and the last of them, "2026-11-01:2026-11-14".
     alert
-        ``"changed"`` is so if there is an alarm, ``"changed since 2026-11-21"`` if there is one from that day or later. ``"lift < 0"``
-        is so once the whole band of the lift so far, of any target, is below 0; where less is better, ``"lift > 0"`` says that it is worse.
+        ``"changed"`` fires if there is an alarm, ``"changed since 2026-11-21"`` if there is one from that day or later. ``"lift < 0"``
+        fires once the whole band of the lift so far, of any target, is below 0; where less is better, ``"lift > 0"`` means it is worse.
         `value`, `lift`, `reward`, `weight` and `propensities` can be compared with a number. ``"rows < 1000"`` is about the newest day that
         is over, and ``"age > 2 days"`` about how long ago the newest day with rows was.
     as_of

@@ -1,4 +1,4 @@
-"""`RankingLearner`: fits a policy that shows lists on a log of lists, and evaluates it on lists that it has not seen."""
+"""`RankingLearner`: fits a policy that shows rankings on a log of rankings, and evaluates it on held-out rankings."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ LEARNED = "learned"  # what the policy is called in `result_`
 
 
 class RankingLearner(PolicyLearner):
-    """Learns to rank from a log of lists.
+    """Learns to rank from a log of rankings.
 
     The parameters, and the groups of options, are those of `PolicyLearner`, with these differences:
 
@@ -139,7 +139,7 @@ class RankingLearner(PolicyLearner):
     def fit(  # type: ignore[override]
         self, log: Log | Data = None, *, weight: ListWeight | None = None, **parts: Unpack[LogFields]
     ) -> Self:
-        """Learn from a log of lists, as `evaluate` takes it; all of them are read into memory.
+        """Learn from a log of rankings, as `evaluate` takes it; all of them are read into memory.
 
         `weight` says what the reward at a position depends on: `cp.weights.Cascade()`, `Standard()` or `Independent()`; by default, the one
         that goes with `propensity_of`. The context must be the same on all rows of a list.
