@@ -1452,7 +1452,7 @@ def check_watch(*, runs: int = 1000, seed: int = 0, world: list[str] = (), proce
     """Is `watch` quiet in quiet months, and does it find a lasting shift of three daily standard errors within four days?
 
     Months of 30 days with a pattern of the week in rewards, traffic and policies, drawn anew for every month. A shift begins on day 20
-    and is of one series: the mean reward of what ran, the target's value or lift, wrong propensities, or a policy that explores more.
+    and is of one series: the logging policy's mean reward, the target's value or lift, wrong propensities, or a policy that explores more.
     Or rows are missing: 95 % of those of a week, a whole day, or the last three days; that is found while it lasts. Where a few large
     purchases carry a day's mean, nothing is promised about how soon a shift is found.
     """

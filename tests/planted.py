@@ -160,7 +160,7 @@ BASELINE = {"x0": None, "x0 * x1": None, "country": ["DE", "日本"], "device": 
 
 
 def with_context(log, *, bad=True):
-    """The log with rewards that depend on the context, a text to hash, and bad features among the bad rows."""
+    """The log with rewards that depend on the context, a text to hash, and bad features among the invalid rows."""
     named = log.with_columns(
         name=pl.when(pl.col("action") == 2).then(None).otherwise(pl.format("usér {}", pl.col("user") % 7)),
         reward=pl.col("reward") + pl.col("x0") + 0.5 * pl.col("x0") * pl.col("x1") + pl.col("device"),

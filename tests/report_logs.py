@@ -62,7 +62,7 @@ def hostile(rows=2600):
 
 
 def visits(path, rows=20_000):
-    """A shop's log of two weeks in a file, with a policy that earns more than what ran, and one that earns much less."""
+    """A shop's log of two weeks in a file, with a policy that earns more than the logging policy, and one that earns much less."""
     random = np.random.default_rng(3)
     logging, rates = np.array([0.45, 0.35, 0.2]), np.array([0.02, 0.06, 0.16])
     banner = random.choice(3, rows, p=logging)

@@ -483,7 +483,7 @@ KINDS = {
     "lists without an order": Advice("Pass position=", LISTS | {"position": None}, {"position": "place"}, log=lists),
     "lists without ids": Advice("Pass slate=", LISTS | {"slate": None}, {"slate": "list"}, log=lists),
     "lists of what": Advice("propensity_of='item_given_above'", LISTS | {"propensity_of": None}, log=lists),
-    "a weight of lists": Advice(
+    "a weight of rankings": Advice(
         "Choose .*?, or log", LISTS | {"weight": cp.weights.Independent()}, {"weight": cp.weights.Standard()}, log=lists
     ),
     "episodes without ids": Advice("Pass episode=", {"step": "place"}, {"episode": "list"}, log=lists),
@@ -634,7 +634,7 @@ MORE = {
     ),
     "no segments there": Advice("leave out max_segments=", {"max_segments": 5}, ask=cp.distribution),
     "labels without a proxy": Advice(
-        "ask about the labeled rows with where=", {"observed": "labeled"}, {"where": "labeled"}, leave_out=("observed",)
+        "evaluate the labeled rows with where=", {"observed": "labeled"}, {"where": "labeled"}, leave_out=("observed",)
     ),
     "labels of a plan": Advice(
         "leave it out, and pass where=",
@@ -676,7 +676,7 @@ MORE = {
         "or pass day=", {}, {"day": "day"}, ask=lambda log, **options: on_disk(log, cp.watch, **options)
     ),
     "the rest": Advice(
-        r"ask about the rest with where=\"s <> 'DE'\"",
+        r"evaluate the rest with where=\"s <> 'DE'\"",
         {"target": Greedy(), "action": "a", "context": "s"},
         log=lambda: lacking(),
     ),
@@ -689,7 +689,7 @@ COSTS = {
     "no cost of candidates": Advice("else minimize=False", {"reward": "cost"}, log=lambda: shop(cost="r"), ask=cp.rank),
     "a cost that is no reward": Advice("Pass minimize='r'", {"minimize": "amount"}, truth=TRUTH),
     "the worst costs": Advice(
-        r"Leave out minimize=, and ask about reward='-\(r\)'", {"minimize": True}, ask=cp.distribution
+        r"Leave out minimize=, and pass reward='-\(r\)'", {"minimize": True}, ask=cp.distribution
     ),
     "the worst costs of arrays": Advice(
         "Leave out minimize=, and pass the rewards with the other sign",
@@ -956,7 +956,7 @@ ABSENT = {
         "Pass `batch=`, a key of this part of the log.",
         "Pass `keep='keep'`.",
         "Pass the folder of one campaign, such as 'random/all', or leave out `format=`.",
-        "Say so with `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
+        "Pass `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
         "Write an address as postgresql://user:…@host/database, and name the log with `table=` or `query=`.",
         "these files are read as they are: leave out `format=`.",
     ),
@@ -966,8 +966,8 @@ ABSENT = {
     ),
     "moments, states and statements that other calls made, and very large logs": (
         "Add a first batch with `evaluate` and `state=`.",
-        "Leave out, with `where=`, episodes that began too late to end in this log; or ask for the first steps alone, as many as no "
-        "episode was cut off before, without `done=`.",
+        "Drop, with `where=`, episodes that began too late to end in this log; or evaluate the first steps alone, as many as no episode "
+        "was cut off before, without `done=`.",
         "Name a column with fewer values as `segment=`.",
         "Name the logged action with `action=COLUMN`, or a segment and a target.",
         "Pass `baseline=`, the columns that rewards may depend on.",
@@ -983,15 +983,15 @@ ABSENT = {
     ),
     "learning, which takes torch and minutes": (
         "Add a network, such as 'beta_ips', or leave out `items=`.",
-        "Add them to `items=` or the policy, or leave out those rows.",
+        "Add them to `items=` or the policy, or drop those rows.",
         "For a catalog as large as that, pass `n_actions=` or a policy.",
         "Give the module one output per action, or change `n_actions=`.",
         "If some actions are never logged, pass `n_actions=`.",
         "Leave it out, or name an SQL expression that makes fewer levels of it in `context=`, or bring an embedding as a column of lists.",
         "Leave out `module=`.",
         "Leave out `n_actions=`; for a policy of your own, pass a function that makes it.",
-        "Leave those lists out, or change `n_actions=` or the policy.",
-        "Leave those rows out, or change `n_actions=` or the policy.",
+        "Drop those rankings, or change `n_actions=` or the policy.",
+        "Drop those rows, or change `n_actions=` or the policy.",
         "Pass `candidates=`, or a table of True for all actions.",
         "Pass `context_dimension=`.",
         "Pass `epochs=…` or more, or name another checkpoint.",
@@ -1011,9 +1011,10 @@ ABSENT = {
         "Raise `holdout=`, or choose another scheduler.",
         "Use TwoTower, MLP or LinearSoftmax, and leave out `norms=`.",
         "Use `device='cpu'`.",
-        "…, or pass `fallback='imitate'` for a policy that imitates the one that ran.",
-        "By them, what was learned would have earned …: pass `fallback='warn'` to get it, and run an A/B test before you rely on it.",
-        "with lists, λ is not tuned: pass one number as `banditnet_lambda=`.",
+        "…, or pass `fallback='imitate'` for a policy that imitates the logging policy.",
+        "On held-out rows, the learned policy would have earned …: pass `fallback='warn'` to get it, and run an A/B test before you rely "
+        "on it.",
+        "with rankings, λ is not tuned: pass one number as `banditnet_lambda=`.",
     ),
 }
 

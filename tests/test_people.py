@@ -66,12 +66,12 @@ def test_an_analyst_reads_a_csv_and_sends_a_page(tmp_path):
     assert change["relative"]["lower"] < truth < change["relative"]["upper"]
     assert (change["decision"], change["verdict"], answer["unit"]) == ("better", "ok", "visit")
     assert answer["answer"] in printed
-    assert "Better than what ran, and you can rely on it (ok)." in answer["answer"]
+    assert "Better than the logging policy. Verdict: ok." in answer["answer"]
     assert re.search(
-        r"Next: Test it live, and log its propensities: about [\d,]+ visits, half of them with it", printed
+        r"Next: Test it live, and log its propensities: an A/B test of about [\d,]+ visits, split evenly", printed
     )
     assert answer["answer"] in words(page)
-    assert "Better than what ran." in words(page)
+    assert "Better than the logging policy." in words(page)
     for where in (each for each in answer["changes"] if each["segment"]):  # all of them at once
         assert where["relative"]["lower"] < truth < where["relative"]["upper"]
 
@@ -102,9 +102,9 @@ def test_a_data_scientist_judges_a_model_on_a_pandas_frame():
     result = cp.evaluate(log, **parts, target={"model": model}, level=LEVEL)
     assert truth in result.interval
     assert truth / rate.mean() - 1 in read(result).best.relative.interval
-    assert str(result).splitlines()[2].endswith("Better than what ran, and you can rely on it (ok).")
+    assert str(result).splitlines()[2].endswith("Better than the logging policy. Verdict: ok.")
     assert "Next: Test it live" in str(result)
-    assert "Better than what ran" in result._repr_html_()
+    assert "Better than the logging policy" in result._repr_html_()
 
 
 # -- A ranking engineer: a log of lists -----------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_a_data_engineer_runs_a_daily_job_that_alarms_and_asks_a_database(tmp_pa
     write(range(1, 21))
     printed = done("evaluate", "--only-new")
     assert "10,000 visits" in printed
-    assert "Better than what ran, and you can rely on it (ok)." in printed
+    assert "Better than the logging policy. Verdict: ok." in printed
     answer = json.loads(done("state", "show", "state.json", "--json", "--level", LEVEL))["answer"]
     (change,) = [each for each in answer["changes"] if each["segment"] is None]
     assert change["relative"]["lower"] < truth < change["relative"]["upper"]
@@ -183,7 +183,7 @@ def test_a_data_engineer_runs_a_daily_job_that_alarms_and_asks_a_database(tmp_pa
     write(range(21, 25), more=0.3)  # something else changed on the site
     assert "12,000 visits" in done("evaluate", "--only-new")
     alarm = done("watch", "state.json", *asked, "--html", "watch.html", code=3)
-    assert "mean reward of what ran rose" in alarm
+    assert "mean reward of the logging policy rose" in alarm
     assert "2026-11-21" in alarm
     assert "2 alarms in the 10 days after the reference" in words(tmp_path / "watch.html")
 

@@ -107,7 +107,7 @@ def test_the_demo_shows_the_truth_beside_the_estimates(demo):
         "The truth, which we know because",
         "beta_ips",
         "covers the truth",
-        "you can rely on it (ok)",
+        "Verdict: ok",
         "New against old",
     ):
         assert expected in demo
@@ -115,7 +115,7 @@ def test_the_demo_shows_the_truth_beside_the_estimates(demo):
 
 @pytest.mark.once
 def test_what_the_readme_shows_of_the_demo_is_what_it_prints(demo):
-    (shown,) = (block for block in outputs() if "what ran  " in block)
+    (shown,) = (block for block in outputs() if "logging policy  " in block)
     assert shown in demo
     (truth,) = re.findall(r"^The truth, which we know.*$", README.read_text(encoding="utf-8"), flags=re.M)
     assert truth in demo

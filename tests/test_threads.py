@@ -133,7 +133,7 @@ def test_a_small_policy_is_trained_by_one_thread(kind, request):
             "reward": "r",
             "propensity": "p",
         }
-        with pytest.warns(LearningWarning):  # noise is not surely better than what ran
+        with pytest.warns(LearningWarning):  # noise is not reliably better than the logging policy
             RankingLearner(epochs=2, callbacks=[watch]).fit(log, context="x", action="a", **parts)
     assert seen
     assert set(seen) == {1}

@@ -51,7 +51,7 @@ def test_text_says_the_difference_the_parts_and_the_verdict(log):
     for found in (invoke(*typed), invoke(*typed, "--all")):
         assert found.exit_code == 0
         assert f"pi_new: {size} click per row (" in found.stdout
-        assert "Better than pi_old, and you can rely on it (ok)." in found.stdout
+        assert "Better than pi_old. Verdict: ok." in found.stdout
         assert "(missing)" in found.stdout
     assert "What drives the difference of pi_new" in found.stdout
 
@@ -63,7 +63,7 @@ def test_the_headline_is_about_the_best_target_that_the_log_can_judge(log, tmp_p
     bad, blind = json.loads(invoke(*asked, "--json").stdout)["differences"]
     assert (bad["target"], blind["target"], blind["difference"]) == ("pi_bad", "pi_blind", None)
     found = invoke(*asked).stdout
-    assert "\npi_bad, the only one of 2 that this log can judge: −" in found
+    assert "\npi_bad, the only one of 2 that this log can evaluate: −" in found
     assert "what moves the difference of pi_bad" in found
 
 
@@ -79,7 +79,7 @@ def test_a_negative_difference_is_said_to_be_less(log):
     found = invoke("compare", log, "--target", "pi_bad").stdout
     change = compare(pl.read_parquet(log), target="pi_bad")
     assert re.search(rf"^pi_bad +{signed(change.value, change.stderr)}  ± ", found, flags=re.MULTILINE)
-    assert "Worse than what ran" in found
+    assert "Worse than the logging policy" in found
     assert "etter" not in found
 
 

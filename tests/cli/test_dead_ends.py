@@ -122,7 +122,10 @@ def test_a_difference_may_be_a_share_of_what_ran(log):
     assert share["needs"] == amount["needs"]
     assert share["difference"] == pytest.approx(0.05 * mean, rel=1e-9)
     assert (share["difference_share"], amount["difference_share"]) == (0.05, None)
-    assert f"5 % of what ran is {0.05 * mean:.4g} per row." in invoke(*asked[:-1], "--difference", "5%").stdout
+    assert (
+        f"5 % of what the logging policy earned is {0.05 * mean:.4g} per row."
+        in invoke(*asked[:-1], "--difference", "5%").stdout
+    )
 
 
 @pytest.mark.parametrize("typed", ["5 percent", "%", "-5%", "0%", "nan%", "inf%", "five"])
@@ -132,7 +135,7 @@ def test_a_difference_that_is_neither_is_refused(log, typed):
 
 def test_a_share_of_a_loss_says_nothing(log):
     said = invoke("plan", log, "--target", "pi_new", "--reward", "0 - click", "--difference", "5%").stderr
-    assert "is a share of what ran, which earned -0.2" in said
+    assert "is a share of what the logging policy earned, which was -0.2" in said
     assert "Name the difference in units of the reward: --difference 0.01." in said
 
 

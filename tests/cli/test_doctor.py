@@ -93,7 +93,7 @@ def test_actions_that_have_not_come_up_yet_are_no_fault_of_the_propensities():
 def test_a_log_of_bad_rows_alone_is_explained_once():
     found = messages(noisy().with_columns(p=100 * pl.col("p") + 1, pi_old=0.2, pi_third=0.3))
     assert found[0][1].startswith("propensity 'p' must lie in (0, 1]: 3,000 rows do not")
-    assert found[1][1].startswith("every row has an impossible value, so nothing is left to see of pi_new, pi_old")
+    assert found[1][1].startswith("every row is invalid, so there are no diagnostics of pi_new, pi_old")
     assert len(found) == 2
 
 
@@ -169,9 +169,11 @@ def test_a_log_of_lists_is_noticed(name):
     log = ranked().rename(LISTS[name])
     found = [message for severity, message in messages(log) if severity == "look"]
     position, of = LISTS[name].get("position", "position"), LISTS[name].get("request_id", "request_id")
-    assert any(f"'{position}' numbers the rows of each '{of}'" in one and "slots of 400 lists" in one for one in found)
+    assert any(
+        f"'{position}' numbers the rows of each '{of}'" in one and "positions of 400 rankings" in one for one in found
+    )
     from_zero = log.with_columns(pl.col(position) - 1, pl.col(of).cast(pl.String))
-    assert any("slots of 400 lists" in message for _, message in messages(from_zero))
+    assert any("positions of 400 rankings" in message for _, message in messages(from_zero))
 
 
 def test_lists_of_several_lengths_are_noticed_by_a_name():
@@ -288,5 +290,5 @@ def test_lists_with_missing_and_repeated_positions_are_counted():
     here = (pl.col("list") < 3) & (pl.col("position") == 2)
     broken = pl.concat([log.filter(~here), log.filter((pl.col("list") == 9) & (pl.col("position") == 1))])
     found = [one.message for one in examine(broken).findings]
-    assert any(one.startswith("3 of the lists") and "lack a position" in one for one in found)
-    assert any(one.startswith("1 of the lists") and "more than once" in one for one in found)
+    assert any(one.startswith("3 of the rankings") and "lack a position" in one for one in found)
+    assert any(one.startswith("1 of the rankings") and "more than once" in one for one in found)

@@ -54,8 +54,10 @@ def test_the_value_is_printed_beside_the_logging_policys(learnt):
     assert printed.exit_code == 0, printed.stderr
     found = json.loads(answer.stdout)
     assert f"{found['value']:.6g} per row, between {found['lower']:.6g}" in printed.stdout
-    assert f"the policy that wrote the log earned {found['mean_reward']:.6g} per row" in printed.stdout
-    assert "By policies learned like it, each on rows that it has not seen. The verdict is ok." in printed.stdout
+    assert f"the logging policy earned {found['mean_reward']:.6g} per row" in printed.stdout
+    assert (
+        "Estimated with policies learned like it, each evaluated on held-out rows. The verdict is ok." in printed.stdout
+    )
     assert f"{folder / 'printed'}: the policy, for 5 actions, the distinct values of 'action'." in printed.stdout
 
 
@@ -199,22 +201,22 @@ def test_what_is_not_surely_better_is_said_so(tmp_path, few_steps):
     frame.write_parquet(tmp_path / "log.parquet")
     asked = ["learn", tmp_path / "log.parquet", "--context", "x", "--out", tmp_path / "policy", "--force"]
     for more, says in (
-        (["--minutes", 1e-6], "Nothing was surely better than the policy that ran, so this policy imitates it."),
+        (["--minutes", 1e-6], "Nothing was reliably better than the logging policy, so this policy imitates it."),
         (
             ["--objective", "ips", "--epochs", 1, "--batch-size", 100],
-            "What was learned is not surely better than the policy that ran, so",
+            "The learned policy is not reliably better than the logging policy, so",
         ),
     ):
         answer = invoke(*asked, *more)
         assert answer.exit_code == 0, answer.stderr
         assert says in answer.stdout
         answer = invoke(*asked, *more, "--fallback", "warn")
-        assert (answer.exit_code, "LearningWarning: The learned policy is not surely" in answer.stderr) == (0, True)
-        assert "or pass --fallback imitate for a policy that imitates the one that ran." in answer.stderr
+        assert (answer.exit_code, "LearningWarning: The learned policy is not reliably" in answer.stderr) == (0, True)
+        assert "or pass --fallback imitate for a policy that imitates the logging policy." in answer.stderr
         assert "fallback" not in answer.stdout  # which has what was learned, and not the warning once more
         answer = invoke(*asked, *more, "--fallback", "raise")
         assert answer.exit_code == 2
-        assert "not surely better" in answer.stderr
+        assert "not reliably better" in answer.stderr
         assert "Collect a log that explores more, or pass --fallback imitate for a policy" in answer.stderr
 
 

@@ -41,7 +41,7 @@ def decisions(*words):
 
 def test_the_question_is_asked_in_options_and_its_answers_work(folder):
     found = invoke("evaluate", "log.parquet", *ASKED)
-    assert "Higher than what ran" in found.stdout
+    assert "Higher than the logging policy" in found.stdout
     (step,) = [line for line in found.stdout.splitlines() if line.startswith("Next:")]
     less, more = re.findall(r"--minimize cost|--no-minimize", step)
     assert decisions("evaluate", "log.parquet", *ASKED, *shlex.split(less)) == {"less": "better", "more": "worse"}

@@ -42,9 +42,11 @@ def test_the_answer_of_the_last_run_is_printed_again(state):
             " by beta_ips. 3 looks so far: these intervals hold at all of them at once, however often you look.",
         )
         # a state has forgotten its logs' names, and writes no page
-        assert expected.startswith("click per row, had pi_new run instead of what ran · whole.parquet · 900 rows\n")
+        assert expected.startswith(
+            "Estimated click per row: pi_new against the logging policy · whole.parquet · 900 rows\n"
+        )
         answer = expected.partition("\n")[2].replace("  A page for others: --html report.html.", "")
-        assert shown.stdout.endswith(f"click per row, had pi_new run instead of what ran · 900 rows\n{answer}")
+        assert shown.stdout.endswith(f"Estimated click per row: pi_new against the logging policy · 900 rows\n{answer}")
 
 
 def test_the_question_and_the_batches_are_printed(state):
@@ -182,7 +184,7 @@ def test_watch_exits_3_if_an_alert_is_so(watched):
     for alerts, code in (([], 0), (["changed"], 3), (["lift < 0"], 0), (["lift < 0", "value > 0"], 3)):
         done = invoke("watch", watched, *(word for alert in alerts for word in ("--alert", alert)))
         assert done.exit_code == code
-        assert "mean reward of what ran rose from" in done.stdout
+        assert "mean reward of the logging policy rose from" in done.stdout
         assert "2026-11-20" in done.stdout
 
 
@@ -203,7 +205,7 @@ def test_watch_prints_json_and_writes_a_page(watched, tmp_path):
     document = json.loads(done.stdout)
     assert document["alerts"][0]["fired"]
     assert document == json.loads(as_text(cp.watch(watched, alert="changed").document()))
-    assert "Mean reward of what ran" in (tmp_path / "watch.html").read_text()
+    assert "Mean reward of the logging policy" in (tmp_path / "watch.html").read_text()
 
 
 def test_watch_reads_a_folder_and_keeps_a_state(watched, tmp_path):

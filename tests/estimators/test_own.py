@@ -173,7 +173,7 @@ def test_a_difference_of_ones_own_reads_as_one(monkeypatch, tmp_path):
     shop().write_parquet(log)
     alone, named = (cp.evaluate(log, **QUESTION, estimator=name) for name in ("gain", "lift"))
     assert repr(alone).replace("gain", "lift") == repr(named).replace("gain", "lift")
-    assert "Better than what ran" in repr(alone)
+    assert "Better than the logging policy" in repr(alone)
     assert read(alone).mark == 0.0
     assert "Lift over the logging policy" not in render(alone)
     both = cp.evaluate(log, **QUESTION, estimator=["gain", "snips"])
@@ -183,7 +183,7 @@ def test_a_difference_of_ones_own_reads_as_one(monkeypatch, tmp_path):
     assert " +0." in table
     found = invoke("evaluate", log, "--target", "pi_new", "--estimator", "gain").stdout
     expected = invoke("evaluate", log, "--target", "pi_new", "--estimator", "lift").stdout
-    assert found.split() == expected.replace("lift", "gain").split()
+    assert found.replace("lift", "gain").split() == expected.replace("lift", "gain").split()
 
 
 def test_a_model_of_ones_own_is_not_judged_by_the_weights(monkeypatch):

@@ -105,7 +105,7 @@ def test_wrong_probabilities_disagree_with_the_difference_in_means():
     log, _ = simulated(20_000, 5, agree=0.5, effect=1.0)
     swapped = cp.ab_test(log.with_columns(r=pl.col("r") + (pl.col("arm") == "new")), **PARTS, propensity=POLICIES)
     assert swapped.disagreements  # an effect of the arm itself, which no decision explains
-    assert "Believe the difference in means" in repr(swapped)
+    assert "Go by the difference in means" in repr(swapped)
 
 
 def test_clusters_are_the_unit():

@@ -291,7 +291,7 @@ def test_the_command_line_prints_the_audit(tmp_path):
     log.write_parquet(tmp_path / "log.parquet")
     asked = ["doctor", str(tmp_path / "log.parquet"), "--segment", "country", "--day", "day", "--cluster", "user"]
     text = invoke(*asked).stdout
-    assert "Mean weights of 20 parts of the log, the most doubtful first" in text
+    assert "Mean weights of 20 parts of the log, the most significant first" in text
     assert "too large" in text
     assert "How often actions were taken, by their probability in q" in text
     found = json.loads(invoke(*asked, "--json").stdout)["audit"]

@@ -271,11 +271,11 @@ def test_episodes_that_were_cut_off_are_counted() -> None:
 
 REFUSED = {
     "no episode": ({"episode": None}, OptionError, "`?step=`? is about episodes"),
-    "no step": ({"step": None}, OptionError, "not in which order"),
+    "no step": ({"step": None}, OptionError, "and their order is missing"),
     "a discount factor": ({"discount_factor": 1.5}, OptionError, "discount_factor=1.5 must be a number above 0 and at most 1"),
-    "lists, too": ({"slate": "user"}, OptionError, "slate= is about lists"),
+    "lists, too": ({"slate": "user"}, OptionError, "slate= is about rankings"),
     "a discount": ({"discount": "dcg"}, OptionError, "Of episodes, it is discount_factor="),
-    "a weight of lists": ({"weight": Cascade()}, OptionError, "episodes take the weight per_decision or trajectory"),
+    "a weight of rankings": ({"weight": Cascade()}, OptionError, "episodes take the weight per_decision or trajectory"),
     "a baseline": ({"baseline": ["action"]}, OptionError, "does not work with episodes yet"),
     "a model": ({"model": "auto", "action": "action", "context": ["user"]}, OptionError, "does not work with episodes yet"),
     "loggers": ({"propensity": {"A": "p", "B": "other"}, "logger": "country"}, OptionError, "does not work with episodes yet"),

@@ -289,7 +289,7 @@ def test_ids_are_looked_at_as_rows_count():
         ({"estimator": "cross_fit", "groups": 10}, "beta_ips"),
         ({"propensity": "model", "action": "a", "context": ["x"]}, "propensity model"),
         ({"propensity": {"A": "p", "B": "p"}, "logger": "part"}, "several policies"),
-        ({"slate": "user", "position": "part", "propensity_of": "item_given_above"}, "log of lists"),
+        ({"slate": "user", "position": "part", "propensity_of": "item_given_above"}, "log of rankings"),
     ],
 )
 def test_what_does_not_go_with_sampled_rows_is_refused_in_words(more, says):

@@ -242,11 +242,11 @@ BAD: dict[str, tuple[Any, str]] = {
     "no list": (lambda log: log.with_columns(query=pl.when(pl.col("query") != 7).then("query")), "slate 'query' must be given"),
     "a list with two users": (
         lambda log: log.with_columns(user=pl.when((pl.col("query") == 7) & (pl.col("rank") == 2)).then(999).otherwise("user")),
-        "cluster 'user' must be the same on all rows of a list: 1 list does not; one is list 7",
+        "cluster 'user' must be the same on all rows of a ranking: 1 ranking does not; one is ranking 7",
     ),
     "a propensity of 0": (
         lambda log: log.with_columns(p=pl.when((pl.col("query") == 7) & (pl.col("rank") == 2)).then(0.0).otherwise("p")),
-        r"propensity 'p' must lie in \(0, 1\]: 1 list does not; one is list 7",
+        r"propensity 'p' must lie in \(0, 1\]: 1 ranking does not; one is ranking 7",
     ),
     "a reward per list on every row": (
         lambda log: log.with_columns(click=(pl.col("query") % 5).cast(pl.Float64)), "reward of the whole list"
@@ -599,7 +599,7 @@ def test_an_error_about_a_bad_list_in_a_file_names_a_bad_list(end: str, tmp_path
     with pytest.raises(LogError) as error:
         evaluate(str(tmp_path / f"log.{end}"), "cascade")
     for query in bad:
-        assert f"one is list {query}." in str(error.value)
+        assert f"one is ranking {query}." in str(error.value)
 
 
 def test_plan_of_lists_refuses_to_guess_what_exploring_would_save() -> None:

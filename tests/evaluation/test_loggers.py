@@ -139,7 +139,7 @@ def test_balanced_weights_never_lose_to_naive_pooling_and_survive_a_nearly_deter
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"logger": None}, "which of them wrote a row"),
+        ({"logger": None}, "each row's logger with logger="),
         ({"propensity": {"a": "p_a", "c": "p_b"}}, "written by 'b'"),
         ({"propensity": {"a": "p_a", "b": "p_b", "c": "p_b"}}, "no row was written by 'c'"),
         ({"propensity": {"a": "p_a"}}, "two or more"),

@@ -21,7 +21,7 @@ TURNED = {"better": "worse", "worse": "better"}
 
 
 def shop(n: int = 6000, seed: int = 0) -> pl.DataFrame:
-    """Rows on which `more` costs more than what ran, `less` costs less, and `same` what it costs."""
+    """Rows on which `more` costs more than the logging policy, `less` costs less, and `same` what it costs."""
     random = np.random.default_rng(seed)
     a = random.integers(0, 2, n)
     cost = 2.0 + a + random.exponential(size=n)
@@ -58,8 +58,8 @@ def test_a_policy_that_costs_more_is_worse_and_is_not_to_be_tested_live():
     assert result.value > reading.best.ran  # the number keeps its sign
     assert reading.best.relative.value > 0
     assert reading.best.decision == "worse"
-    assert str(wording.next_steps(reading)[0]) == "Keep what ran."
-    assert "Worse than what ran" in str(wording.sentence(reading))
+    assert str(wording.next_steps(reading)[0]) == "Keep the logging policy."
+    assert "Worse than the logging policy" in str(wording.sentence(reading))
     gain = read(cp.evaluate(LOG, **PARTS, reward="cost", target="less", minimize=True))
     assert gain.next_steps[0].kind == "test"
 
@@ -302,16 +302,16 @@ def test_pages_show_where_the_number_goes_and_whether_that_is_good(tmp_path):
         .report(tmp_path / "less.html")
         .read_text()
     )
-    assert '<b class="better">▼ Better than what ran.</b>' in page
+    assert '<b class="better">▼ Better than the logging policy.</b>' in page
     assert "All of the interval is below 0, and less is better." in page
     page = (
         cp.evaluate(LOG, **PARTS, reward="cost", target="more", minimize="cost")
         .report(tmp_path / "more.html")
         .read_text()
     )
-    assert '<b class="worse">▲ Worse than what ran.</b>' in page
+    assert '<b class="worse">▲ Worse than the logging policy.</b>' in page
     page = cp.evaluate(LOG, **PARTS, reward="cost", target="more").report(tmp_path / "unsaid.html").read_text()
-    assert '<b class="open">▲ Higher than what ran.</b>' in page
+    assert '<b class="open">▲ Higher than the logging policy.</b>' in page
     page = cp.ab_test(LOG, arm="arm", reward="cost", minimize="cost").report(tmp_path / "test.html").read_text()
     assert '<b class="worse">▲ Worse than A.</b>' in page
     assert "Keep A." in page

@@ -1,4 +1,4 @@
-"""What every front end reads and says: the change against what ran, the decision, the trust and the next step."""
+"""What every front end reads and says: the lift over the logging policy, the decision, the verdict and the next step."""
 
 import math
 import pickle
@@ -18,7 +18,7 @@ N = 4000
 
 
 def shop(seed=0, n=N, rate=0.3, days=False):
-    """A log of clicks: `good` shows the banner that visitors like, `bad` the other one, `same` what ran."""
+    """A log of clicks: `good` shows the banner that visitors like, `bad` the other one, `same` the logging policy."""
     random = np.random.default_rng(seed)
     taste, shown = random.integers(0, 2, n), random.integers(0, 2, n)
     like = shown == taste
@@ -59,7 +59,7 @@ def test_a_share_of_what_ran_has_the_error_of_both():
 
 
 def test_shares_cover():
-    """The share of what ran that the target gains, over many logs: within Monte Carlo error of its level."""
+    """The share of the logging policy that the target gains, over many logs: within Monte Carlo error of its level."""
     runs, truth = 300, (0.9 * 0.3 + 0.1 * 0.1) / (0.5 * 0.3 + 0.5 * 0.1) - 1
     held = [
         truth in read(cp.evaluate(shop(seed, 1000), **PARTS, target="good", cluster=False)).best.relative.interval
@@ -86,14 +86,14 @@ def test_targets_come_best_first_and_each_has_its_decision():
     ]
     said = plain(wording.sentence(reading))
     assert said.startswith("good, the best of 3: +")
-    assert "Better than what ran, and you can rely on it (ok)." in said
+    assert "Better than the logging policy. Verdict: ok." in said
 
 
 def test_a_policy_that_loses_is_worse_however_much_it_can_be_trusted():
     reading = read(cp.evaluate(shop(), **PARTS, target="bad"))
     assert (reading.best.decision, reading.best.verdict.verdict) == ("worse", "ok")
-    assert "Worse than what ran, and you can rely on it (ok)." in plain(wording.sentence(reading))
-    assert wording.next_steps(reading) == ["Keep what ran."]
+    assert "Worse than the logging policy. Verdict: ok." in plain(wording.sentence(reading))
+    assert wording.next_steps(reading) == ["Keep the logging policy."]
 
 
 def test_segments_are_against_what_ran_there():
@@ -133,7 +133,7 @@ def test_missing_actions_lead():
     assert said.startswith("best: between ")
     assert "of its choices are not in this log" in said
     nothing = read(cp.evaluate(log, **PARTS, action="shown", target={"best": cp.Chosen("best")}))
-    assert "cannot say" in plain(wording.sentence(nothing)) or nothing.best.is_bounds
+    assert "cannot tell" in plain(wording.sentence(nothing)) or nothing.best.is_bounds
 
 
 def test_what_ran_may_be_nothing():
@@ -150,7 +150,7 @@ def test_the_log_and_the_unit_are_named(tmp_path):
     reading = read(cp.evaluate(tmp_path / "clicks.parquet", **PARTS, target="good").with_unit("visit"))
     assert (
         plain(wording.asked(reading))
-        == "click per visit, had good run instead of what ran · clicks.parquet · 4,000 visits"
+        == "Estimated click per visit: good against the logging policy · clicks.parquet · 4,000 visits"
     )
     assert "per 100 visits" in plain(wording.sentence(reading))
     money = shop().with_columns(click=pl.col("click") * 20)
@@ -159,7 +159,7 @@ def test_the_log_and_the_unit_are_named(tmp_path):
 
 def test_next_steps_name_how_much_is_needed():
     reading = read(cp.evaluate(shop(), **PARTS, target="good"))
-    assert any("confirm a change of this size" in step for step in wording.next_steps(reading))
+    assert any("confirm a lift of this size" in step for step in wording.next_steps(reading))
     near = shop(n=300).with_columns(near=pl.col("same") + 0.02 * (pl.col("good") - 0.5))
     undecided = read(cp.evaluate(near, **PARTS, target="near"))
     if undecided.best.decision == "not decided":
@@ -223,8 +223,8 @@ def test_lists_and_several_rewards_and_models_tell_it():
     )
     parts = {"slate": "list", "position": "position", "propensity_of": "item_at_position"}
     reading = read(cp.evaluate(lists, **PARTS, target="new", **parts))
-    assert reading.unit == "list"
-    assert "list" in plain(wording.asked(reading))
+    assert reading.unit == "ranking"
+    assert "ranking" in plain(wording.asked(reading))
     both = cp.evaluate(
         shop().with_columns(money=pl.col("click") * 3.0), reward=["click", "money"], propensity="p", target="good"
     )

@@ -454,7 +454,7 @@ def test_a_verdict_says_that_sensitivity_knows_no_baseline():
         found.verdict(sensitivity=True)
         .reasons[-1]
         .startswith(
-            "By weights and rewards alone, as sensitivity is judged: The log does not show whether new earns more or less"
+            "By weights and rewards alone, which is all that sensitivity uses: The log does not show whether new earns more or less"
         )
     )
     plain = cp.compare(log, reward="r", propensity="p", target="new").verdict(sensitivity=True).reasons[-1]

@@ -125,7 +125,7 @@ def test_the_best_of_many_targets_come_first_in_text_and_card():
     assert lines[2].startswith("pi_24, the best of 25: +")
     first = next(k for k, line in enumerate(lines) if line.startswith("target"))
     assert [line.split()[0] for line in lines[first + 1 : first + 21]] == [f"pi_{k}" for k in range(24, 4, -1)]
-    assert lines[first + 21].startswith("what ran")
+    assert lines[first + 21].startswith("logging policy")
     assert lines[first + 22] == "… and 5 more policies: 5 worse"
     assert "<bdi>pi_24</bdi>" in result._repr_html_()
     assert "<bdi>pi_0</bdi>" not in result._repr_html_()
@@ -240,7 +240,7 @@ def test_the_command_line_has_the_same_words(command, tmp_path):
 
 def test_a_result_without_an_answer_says_so_everywhere():
     result = SENTENCES["no overlap"]()
-    assert "\nThis log of 3 rows cannot say how target compares with what ran.\n" in repr(result)
+    assert "\nThis log of 3 rows cannot tell how target compares with the logging policy.\n" in repr(result)
     assert "nan" not in repr(result) + result._repr_html_()
 
 
@@ -381,7 +381,7 @@ def test_a_plot_over_time_has_the_lift_of_every_date_in_order(pyplot):
     for k, change in enumerate(read(result).segments("pi_new")):
         assert drawn[k, k] == pytest.approx([100 * end for end in change.relative.interval])
         assert drawn[(k,)] == pytest.approx([100 * change.relative.value])
-    assert axes.get_ylabel() == "change of click, %"
+    assert axes.get_ylabel() == "relative lift in click, %"
     _, own = pyplot.subplots()
     assert result.plot_over_time("pi_old", own) is own
     many = by_day(45).plot_over_time()
@@ -434,7 +434,7 @@ def clicks(rows=3000, seed=3):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_logged_mean_is_written_the_same_way_everywhere(seed, pyplot):
     result = cp.evaluate(clicks(seed=seed), reward="r", propensity="p", target="new")
-    said = re.search(r"\nwhat ran +([\d.]+)\n", str(result))[1]
+    said = re.search(r"\nlogging policy +([\d.]+)\n", str(result))[1]
     page = " ".join(unescape(re.sub(r"<[^>]*>", " ", render(result))).split())
     assert re.findall(r"what the log itself earned: ([\d.]+?)\. ", page) == [said]
     labels = result.plot().get_legend_handles_labels()[1]
@@ -512,7 +512,7 @@ def test_an_answer_has_the_same_digits_printed_in_a_notebook_on_the_command_line
 
 
 def change_of(row):
-    """The change of a row of a document, its interval, decision and trust, as the one rule writes them."""
+    """The change of a row of a document, its interval, decision and verdict, as the one rule writes them."""
     share, difference = row["relative"], row["difference"]
     if row["decision"] == "cannot say":
         return [row["decision"]]

@@ -315,7 +315,7 @@ def test_where_nothing_is_missing_may_be_scattered_or_nowhere():
         known = best_of(evaluate(log, share=0.3)).elsewhere
         assert known.where == ""
         assert known.rows == (log["chosen"] != "d").sum()
-        inside += 0.0 in known.lift.interval  # where the target does as what ran
+        inside += 0.0 in known.lift.interval  # where the target does as the logging policy
     assert inside >= 30 * 0.95 - 3 * math.sqrt(30 * 0.95 * 0.05)
     said = str(wording.known_part(read(evaluate(log, share=0.3))))
     assert said.startswith("Where all of its choices are in the log (")
@@ -345,7 +345,7 @@ def test_the_rest_is_named_so_that_it_can_be_asked_about():
         assert again.n == (log["country"] != "DE").sum()
         assert again.verdict().verdict == "ok"
         (step,) = wording.next_steps(read(result))
-        assert step.startswith("Let what runs try 'd' where ")
+        assert step.startswith("Have the logging policy explore 'd' where ")
         assert f"where={caveat.rest!r}" in step
     age = log.with_columns(age=pl.when(pl.col("country") == "DE").then(70).otherwise(20) + pl.col("x"))
     result = cp.evaluate(age, target={"new": cp.Chosen("chosen")}, **PARTS | {"context": "age"})

@@ -398,8 +398,8 @@ def test_a_file_that_says_something_else_is_refused(tmp_path):
     for spoil, says in (
         (lambda config: config.update(encoding="text"), "not a list of columns"),
         (lambda config: config["encoding"].pop(), "other columns than its context"),
-        (lambda config: config["encoding"][0].update(kind="mystery"), "does not say how a column"),
-        (lambda config: config["encoding"][0].update(levels=["DE", "DE"]), "does not say how a column"),
+        (lambda config: config["encoding"][0].update(kind="mystery"), "does not describe how a column"),
+        (lambda config: config["encoding"][0].update(levels=["DE", "DE"]), "does not describe how a column"),
         (lambda config: config["encoding"][0].update(levels=["DE"]), "takes contexts of 6 numbers; found 4"),
         (lambda config: config.update(candidates=3), "name of its candidates is not text"),
     ):

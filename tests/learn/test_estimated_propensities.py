@@ -1,4 +1,4 @@
-"""Learning where no propensities were logged: a cross-fitted model estimates them, and nothing then counts as surely better."""
+"""Learning where no propensities were logged: a cross-fitted model estimates them, and nothing then counts as reliably better."""
 
 import json
 import math
@@ -82,7 +82,7 @@ def test_rows_are_learned_from_with_the_propensities_that_evaluate_estimates(par
 
 
 def test_what_is_learned_is_judged_with_caution_and_handed_out_only_if_asked():
-    with pytest.warns(LearningWarning, match="no policy counts as surely better"):
+    with pytest.warns(LearningWarning, match="no policy counts as reliably better"):
         made = learner().fit(FRAME, **PARTS, propensity=MODEL)
     verdict = made.result_.verdict()
     assert (verdict.verdict, made.kind_) == ("caution", "learned")
@@ -207,7 +207,7 @@ def test_the_command_estimates_propensities(tmp_path):
         answer = invoke(*learn, *model, "--fallback", "warn", "--out", tmp_path / f"policy{k}", "--json")
         assert answer.exit_code == 0, answer.stderr
         assert json.loads(answer.stdout)["verdict"] == "caution"
-        assert "no policy counts as surely better" in answer.stderr
+        assert "no policy counts as reliably better" in answer.stderr
     forgotten = invoke(*learn, "--out", tmp_path / "none")
     assert forgotten.exit_code == 2
     assert "--propensity-model logistic" in forgotten.stderr

@@ -106,7 +106,7 @@ def test_where_there_is_nothing_to_learn_the_result_is_honest():
 
 def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
     with pytest.warns(
-        LearningWarning, match=r"The learned policy is not surely better than .* the lift is between"
+        LearningWarning, match=r"The learned policy is not reliably better than .* the lift is between"
     ) as said:
         found = PolicyLearner(**OPTIONS).fit(**noise(0))
     assert said[0].filename == __file__
@@ -123,7 +123,7 @@ def test_a_policy_that_was_trained_on_this_very_log_is_no_witness_of_its_folds()
     assert said[0].filename == __file__
     other = log | {"reward": np.roll(LOG.reward, 1)}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The learned policy is not surely better")
+        warnings.filterwarnings("ignore", message="The learned policy is not reliably better")
         PolicyLearner(policy=learned, **OPTIONS).fit(**other)
         PolicyLearner(policy=learned, **OPTIONS, folds=None).fit(**log)
 

@@ -169,7 +169,7 @@ def test_what_is_surely_better_is_handed_out_and_the_rest_by_the_fallback(fallba
         with pytest.warns(LearningWarning):
             assert handed_out(Attempt(first, other)) == (first, None)  # there is no imitation to be had
     else:
-        with pytest.warns(LearningWarning, match="The learned policy is not surely better .* collect a log"):
+        with pytest.warns(LearningWarning, match="The learned policy is not reliably better .* collect a log"):
             assert handed_out(Attempt(first, other), Attempt(second, other)) == (second, None)
 
 

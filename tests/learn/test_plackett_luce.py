@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     tensors, description = read_tensors(tmp_path / "policy")
     for change, says in (
         ({"kind": "Mine"}, "is a Mine"),
-        ({"kind": 3}, "which policies it is made of"),
+        ({"kind": 3}, "the policies it is made of are missing"),
         ({"slots": 9}, "slots"),
     ):
         arguments = description["config"]["arguments"] | change

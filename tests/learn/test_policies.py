@@ -159,8 +159,8 @@ def test_an_average_is_saved_loaded_and_exported(tmp_path):
     session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
     np.testing.assert_allclose(session.run(["probabilities"], {"context": context})[0], expected, atol=1e-6)
     for change, says in (
-        ({"policies": 3}, "which policies it is the average of"),
-        ({"policies": [3]}, "which policies it is made of"),
+        ({"policies": 3}, "the policies it averages are missing"),
+        ({"policies": [3]}, "the policies it is made of are missing"),
         ({"weights": [1.0, -1.0]}, "must be 2 numbers from 0 on"),
         ({"weights": [1.0] * 999}, "more layers than it has tensors"),
     ):

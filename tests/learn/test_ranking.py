@@ -1,4 +1,4 @@
-"""A ranker learned from a log of lists beats the policy that wrote it, and is judged on lists it has not seen."""
+"""A ranker learned from a log of rankings beats the logging policy, and is evaluated on held-out rankings."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from counterpoise.learn.steps import LoggedLists
 from counterpoise.moments import Moments
 from counterpoise.readers import frames
 
-# most logs here are short, and what is learned from them is not surely better; the last test looks at what is said of that
+# most logs here are short, and what is learned from them is not reliably better; the last test looks at what is said of that
 pytestmark = pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
 CONTEXT = ("x0", "x1", "x2")
 GIVEN, AT = "item_given_above", "item_at_position"
@@ -107,7 +107,7 @@ def test_a_policy_is_a_target_whatever_the_order_and_the_batches_of_rows(kind, p
         assert again["new", "beta_ips"].value == pytest.approx(found["new", "beta_ips"].value, rel=1e-9)
     with pytest.raises(OptionError, match="was learned from the columns"):
         cp.evaluate(log, **parts | {"context": ["x1", "x0", "x2"]}, target={"new": policy})
-    with pytest.raises(OptionError, match="nothing says which rows are a list"):
+    with pytest.raises(OptionError, match="this log has no rankings"):
         cp.evaluate(log, reward="click", propensity="p_given", action="item", context=["x0"], target={"new": policy})
 
 
@@ -245,18 +245,18 @@ def test_what_does_not_fit_is_refused():
     log = drawn(300)[1]
     rows = {"reward": "click", "propensity": "p_given", "action": "item", "context": list(CONTEXT)}
     for options, given, says in (
-        ({}, rows, "learning to rank needs a log of lists"),
-        ({"policy": MLP(3, 8)}, BY_GIVEN, "a ranking policy shows lists; found MLP. Pass policy=PlackettLuce"),
-        ({"policy": a_policy(2)}, BY_GIVEN, "shows 2 items, and these lists have up to 3"),
-        ({"norms": "all"}, BY_GIVEN, "does not work with lists"),
-        ({"negatives": 4}, BY_GIVEN, "negatives= does not work with lists"),
-        ({"compile": True}, BY_GIVEN, "compile= does not work with lists"),
+        ({}, rows, "learning to rank needs a log of rankings"),
+        ({"policy": MLP(3, 8)}, BY_GIVEN, "policy= must be a ranking policy; found MLP. Pass policy=PlackettLuce"),
+        ({"policy": a_policy(2)}, BY_GIVEN, "shows 2 items, and these rankings have up to 3"),
+        ({"norms": "all"}, BY_GIVEN, "does not work with rankings"),
+        ({"negatives": 4}, BY_GIVEN, "negatives= does not work with rankings"),
+        ({"compile": True}, BY_GIVEN, "compile= does not work with rankings"),
         ({"objective": "dr"}, BY_GIVEN, "needs a reward model"),
         ({"objective": "lambda_ips"}, BY_GIVEN, "λ is not tuned"),
         ({"n_actions": 5}, BY_GIVEN, "the policy has no item 5"),
         ({}, BY_GIVEN | {"weight": cp.weights.Independent()}, "does not go with these propensities"),
         ({}, BY_AT | {"weight": cp.weights.PseudoInverse()}, "pseudo-inverse"),
-        ({}, BY_GIVEN | {"context": [*CONTEXT, "position"]}, "one context per list"),
+        ({}, BY_GIVEN | {"context": [*CONTEXT, "position"]}, "one context per ranking"),
     ):
         with pytest.raises((OptionError, LogError), match=says):
             learner(**options).fit(log, **given)
@@ -296,7 +296,7 @@ def test_the_page_on_rankings_lists_what_is_refused(refused):
 
 def test_a_ranker_that_is_not_surely_better_is_not_handed_out_in_silence():
     log = drawn(400)[1]
-    with pytest.warns(LearningWarning, match=r"The learned policy is not surely better .* explores more\.$"):
+    with pytest.warns(LearningWarning, match=r"The learned policy is not reliably better .* explores more\.$"):
         learner().fit(log, **BY_GIVEN)
     with refuses(TrainingError):
         learner(fallback="raise").fit(log, **BY_GIVEN)

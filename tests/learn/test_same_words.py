@@ -116,7 +116,7 @@ def told(verb, *args, **parts):
 
 def wherever(words):
     """The words without the row and its value, which depend on the order of rows."""
-    return re.sub(r"(one has|the first is row [\d,]+ with|one is list) (a propensity of )?[^ ]+\. ", "… ", words)
+    return re.sub(r"(one has|the first is row [\d,]+ with|one is ranking) (a propensity of )?[^ ]+\. ", "… ", words)
 
 
 def sentences(words):
@@ -214,11 +214,11 @@ def test_lists_are_refused_and_dropped_alike(name, tmp_path, request):
     words, ranked = told(cp.evaluate, **log, **LISTS, target="learned"), told(ranker.fit, **log, **LISTS)
     assert wherever(ranked) == wherever(words)
     for expected in (
-        "of 401 lists: propensity 'p_given' must lie in (0, 1]: 1 list does not",
-        "reward 'click' must be a finite number: 2 lists do not",
-        "target 'learned' must be below 1e+50 times the propensity: 1 list does not",
-        "slate 'list' must be given: 1 list does not; one is list None",
-        "position 'position' must be a whole number: 1 list does not",
+        "of 401 rankings: propensity 'p_given' must lie in (0, 1]: 1 ranking does not",
+        "reward 'click' must be a finite number: 2 rankings do not",
+        "target 'learned' must be below 1e+50 times the propensity: 1 ranking does not",
+        "slate 'list' must be given: 1 ranking does not; one is ranking None",
+        "position 'position' must be a whole number: 1 ranking does not",
     ):
         assert expected in ranked
     assert ranker.fit(**log, **LISTS, drop_bad_rows=True).dropped_rows_ == 8

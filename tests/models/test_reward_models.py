@@ -442,7 +442,7 @@ BAD = [
     ({"model": "forest"}, "Choose one of auto, logistic, ridge, boosted"),
     ({"model": LogisticRegression}, "Pass an instance"),
     ({"model": 3}, "must have the methods fit and predict"),
-    ({"model": "auto", "target": "pi"}, "only says how likely it was to take the logged one.*baseline="),
+    ({"model": "auto", "target": "pi"}, "only has the probability of the logged one.*baseline="),
     ({"model": "auto", "reward": ["r", "x"], "context": ["y"]}, "one reward at a time"),
     ({"model": "auto", "model_reward": "x", "model_value": "y"}, "leave out either"),
     ({"model": "auto", "context": ["x", "STRING_TO_ARRAY(country, 'E')"]}, r"has List\(String\); models and policies take numbers"),

@@ -164,7 +164,7 @@ def test_one_group_of_all_actions_is_the_logging_policy():
     ("make", "said"),
     [
         (lambda: cp.ActionGroup("new_group", None), "names the column of the logging policy's"),
-        (lambda: cp.ActionGroup(Softmax(), "p_all"), "every action belongs to, with groups="),
+        (lambda: cp.ActionGroup(Softmax(), "p_all"), "map every action to its group with groups="),
         (lambda: cp.ActionGroup(3, "p_all", groups=[0]), "a column or a policy"),
         (lambda: cp.ActionGroup("new_all", "p_all", groups="a"), "pass a mapping"),
         (lambda: cp.ActionGroup("new_all", "p_all", groups=[]), "pass a mapping"),

@@ -33,7 +33,7 @@ ENDLESS = (
 )
 # minutes for a batch of rows, in which DuckDB does not look whether it should stop
 STUBBORN = "levenshtein(repeat('a', 60000 + action), repeat('b', 60000)) > 0"
-STOPPED = r"no answer after 0\.5 seconds.*timeout=0\.5"
+STOPPED = r"did not respond within 0\.5 seconds.*timeout=0\.5"
 SOON = 30.0  # seconds, on a machine that is busy
 
 

@@ -166,14 +166,14 @@ def test_the_first_screen_says_the_same():
     size, low, high = (percent_change(x, best.relative.stderr) for x in (best.relative.value, *best.relative.interval))
     ends = reading.logged_digits, (best.value.value, best.value.stderr)
     ran, value = (wording.amount(reading, *end) for end in ends)
-    said = f"new, the best of 2: {size} click ({low[:-2]} to {high}), from {ran} to {value} per 100 visits. Better than what ran"
-    assert part(page, "<h1.*?>(.*?)</h1>") == bare(f"{said}, and you can rely on it (ok).")
+    said = f"new, the best of 2: {size} click ({low[:-2]} to {high}), from {ran} to {value} per 100 visits. Better than the logging policy"
+    assert part(page, "<h1.*?>(.*?)</h1>") == bare(f"{said}. Verdict: ok.")
     assert part(page, '<span class="change better">(.*?)</span>') == bare(f"{size} click")  # which is set large
     assert part(page, "<figcaption>(.*?)</figcaption>").endswith(", best first, with 95 % intervals, for both at once")
     assert part(page, '<p class="asked">(.*?)</p>') == bare(str(wording.asked(reading)))
     cards = [bare(card) for card in re.findall('<div class="card">(.*?)</div>', page, flags=re.S)]
-    assert cards[0].startswith("Decision▲ Better than what ran.")
-    assert cards[1].startswith("Can we trust it?✓ ok No problems found")
+    assert cards[0].startswith("Decision▲ Better than the logging policy.")
+    assert cards[1].startswith("Verdict✓ ok No problems found")
     assert all(bare(step) in cards[2] for step in wording.next_steps(reading))
     assert part(page, 'name="description" content="(.*?)"') == bare(
         str(wording.sentence(reading))
@@ -194,7 +194,7 @@ def test_a_policy_that_loses_is_trusted_and_not_called_fine(tmp_path):
     assert result.verdict().verdict == "ok"
     page = render(result)
     assert 'class="change worse"' in page
-    assert "▼ Worse than what ran." in bare(page)
+    assert "▼ Worse than the logging policy." in bare(page)
     assert page.count("✓ ok") == 2  # once on the first screen, once in the checks
     assert part(page, '<p class="asked">(.*?)</p>').endswith("log.parquet · 20,000 rows · 1–14 March 2026")
 
@@ -214,7 +214,9 @@ def test_bounds_and_what_is_missing_lead(tmp_path):
 def test_a_log_without_overlap_gets_no_number():
     result = cp.evaluate(reward=[1, 0, 1], propensity=[0.5, 0.5, 0.5], target=[0.0, 0.0, 0.0])
     page = render(result)
-    assert part(page, "<h1.*?>(.*?)</h1>") == "This log of 3 rows cannot say how target compares with what ran."
+    assert (
+        part(page, "<h1.*?>(.*?)</h1>") == "This log of 3 rows cannot tell how target compares with the logging policy."
+    )
     assert "not identified" in page
     assert "<svg" not in page  # there is nothing to draw
 
@@ -224,7 +226,7 @@ def test_a_model_alone_decides_nothing_and_a_rival_is_named(tmp_path):
     asked = {"reward": "click", "propensity": "propensity"}
     alone = cp.evaluate(log, **asked, target="new", model_reward="q", model_value="v", estimator=["dm"])
     words = bare(render(alone))
-    assert "Not decided. There is no interval of its difference from what ran." in words
+    assert "Not decided. There is no interval of its difference from the logging policy." in words
     assert "model only The number comes from a reward model alone" in words
     page = render(cp.compare(log, **asked, target="new", against="bad"))
     assert part(page, "<title>(.*?)</title>").endswith(": new against bad")

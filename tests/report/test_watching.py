@@ -52,7 +52,7 @@ def test_alarms_come_first_and_are_marked(browser, page, watched):
     browser.open(page)
     listed = browser.run("return Array.from(document.querySelectorAll('main li[class^=is-]')).map(e => e.textContent)")
     assert len(listed) == len(watched.alarms) + 2
-    assert any("Mean reward of what ran rose from" in each for each in listed[: len(watched.alarms)])
+    assert any("Mean reward of the logging policy rose from" in each for each in listed[: len(watched.alarms)])
     marks = browser.run("return document.querySelectorAll('.area .mark').length")
     assert marks == len(watched.alarms)
 

@@ -79,7 +79,7 @@ def compare(
         str,
         target_option(
             metavar="[NAME=]EXPRESSION",
-            help="The other policy: the name of a target, whatever --target takes, or logging, which wrote the log.",
+            help="The other policy: the name of a target, whatever --target takes, or logging for the logging policy.",
         ),
     ] = LOGGING,
     rows: Annotated[
@@ -165,7 +165,7 @@ def _with_tipping_points(typed: Typed, result: AnyResult) -> AnyResult:
     """The answer, which also says how wrong propensities must be for it to flip if `--sensitivity` asks for that."""
     if not typed["sensitivity"]:
         return result
-    with progress_line(None, "asking how wrong propensities must be"):
+    with progress_line(None, "finding how wrong propensities must be"):
         return result.with_tipping_points()
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from counterpoise.learn import PolicyLearner
     from counterpoise.learn.race import Found
 
-FOLDS = "By policies learned like it, each on rows that it has not seen."
+FOLDS = "Estimated with policies learned like it, each evaluated on held-out rows."
 
 
 @partial(ends_at_once, on_second=True)
@@ -73,7 +73,7 @@ def learn(
         str,
         typer.Option(
             metavar="WHAT",
-            help="What to do if nothing is surely better than the policy that ran: imitate it, warn or raise.",
+            help="What to do if nothing is reliably better than the logging policy: imitate it, warn or raise.",
         ),
     ] = "imitate",
     objective: Annotated[
@@ -149,7 +149,7 @@ def learn(
         return
     print(summary)
     if numbers["dropped_rows"]:
-        print(f"{numbers['dropped_rows']:,} bad rows were left out.")
+        print(f"{numbers['dropped_rows']:,} invalid rows were dropped.")
     print(f"{out}: the policy, for {numbers['n_actions']:,} actions, the distinct values of {parts['action']!r}.")
 
 
@@ -183,11 +183,11 @@ def _summary(learner: PolicyLearner) -> tuple[str, dict[str, object]]:
     }
     lines = [
         f"The policy of epoch {learner.best_epoch_} would earn {value.value:.6g} per row, between {value.interval.lower:.6g} and "
-        f"{value.interval.upper:.6g}; the policy that wrote the log earned {learner.mean_reward_:.6g} per row"
+        f"{value.interval.upper:.6g}; the logging policy earned {learner.mean_reward_:.6g} per row"
         + (", and less is better." if result.minimize else "."),
         f"{FOLDS} The verdict is {result.verdict().verdict}.",
     ]
     if hasattr(learner, "rejected_"):
-        refusal = "What was learned is not surely better than the policy that ran, so this policy imitates it."
+        refusal = "The learned policy is not reliably better than the logging policy, so this policy imitates the logging policy."
         lines.insert(0, f"{refusal} {doubts(learner.rejected_)} {written(how_to_get(learner.rejected_))}".rstrip())
     return "\n".join(lines), numbers

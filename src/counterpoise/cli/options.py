@@ -46,7 +46,7 @@ PANELS = {
     "output": "Output",
     "state": "State, for logs that come day by day",
     "rows": "Advanced: where rows are, and which count",
-    "lists": "Advanced: lists",
+    "lists": "Advanced: rankings",
     "episodes": "Advanced: sessions and episodes",
     "models": "Advanced: models",
     "estimates": "Advanced: estimates and checks",
@@ -99,9 +99,9 @@ MORE = {
     "propensity": f"Guessed from {', '.join(USUAL['propensity'])}.",
     "candidates": "Text such as a|b, or a JSON list, will do.",
     "table": "shop.logs is logs in the schema shop.",
-    "model": "For targets that say how they choose among all actions, with --context and --action; needs the extra models.",
+    "model": "For targets that have probabilities of all actions, with --context and --action; needs the extra models.",
     "items": "The file's first column is the action's id.",
-    "trained_on": "none says that none of this log's rows were among them.",
+    "trained_on": "none means that none of this log's rows were among them.",
     "model_value": "In the order of the targets.",
     "reward_bounds": "For bernstein, and where all rewards are the same.",
 }
@@ -199,7 +199,7 @@ FURTHER = {
             "weight",
             metavar="NAME:CONSTANT",
             help=f"A weight that trades bias for variance: {', '.join(name.replace('_', '-') for name in WEIGHTS)}, with its constant, as "
-            "in clip:10; clip:slope lets the log choose the constant, clip:5,50,500 from these. For lists: "
+            "in clip:10; clip:slope lets the log choose the constant, clip:5,50,500 from these. For rankings: "
             f"{', '.join(name.replace('_', '-') for name in LIST_WEIGHTS)}. For episodes: "
             f"{', '.join(name.replace('_', '-') for name in EPISODE_WEIGHTS)}.",
         ),
@@ -228,13 +228,13 @@ FURTHER = {
             "state",
             Path | None,
             "FILE",
-            "Keeps the sums: this log is added to it, the answer is about all.",
+            "Keeps the moments: this log is added to them, and the result covers all of it.",
             panel="state",
         ),
         _option(
             "batch",
             metavar="KEY",
-            help="Key of this log in --state, such as its day; files may go without.",
+            help="Key of this log in --state, such as its day; optional for files.",
             panel="state",
         ),
         _option(
@@ -261,7 +261,7 @@ FURTHER = {
         _option(
             "sensitivity",
             bool,
-            help="Say how wrong propensities must be for the conclusion to flip (reads the log again).",
+            help="Report how wrong propensities must be for the conclusion to flip (reads the log again).",
         ),
     )
 }
@@ -362,7 +362,7 @@ class Typed(dict[str, Any]):
         if values.pop("no_minimize", False):
             if values.get("minimize"):
                 raise OptionError(
-                    "--minimize says that less is better, and --no-minimize that more is: choose one of them."
+                    "--minimize means that less is better, and --no-minimize that more is: pass one of them."
                 )
             values["minimize"] = False
         own: dict[str, object] = {name: values.pop(name) for name in ("tuned_for", "max_weight") if name in values}
@@ -467,7 +467,9 @@ def table_path(name: str) -> str | list[str]:
 def cluster_of(column: str | None, no_cluster: bool) -> str | Literal[False] | None:
     """The clusters as the library takes them: a column, or False if rows are independent."""
     if column is not None and no_cluster:
-        raise OptionError("--cluster says what moves together, and --no-cluster that nothing does: choose one of them.")
+        raise OptionError(
+            "--cluster names what moves together, and --no-cluster means that nothing does: pass one of them."
+        )
     return False if no_cluster else column
 
 

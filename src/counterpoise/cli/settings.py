@@ -407,7 +407,7 @@ def init(
         part.write_text(text, encoding="utf-8")
     print(f"Wrote {out}: {', '.join(values).replace('_', '-') or 'only comments, to be filled in'}.")
     for finding in examination.findings[:1] if examination is not None else ():
-        print(f"The doctor says: {written(finding.message)}")
+        print(f"The doctor reports: {written(finding.message)}")
     print(f"{'Read it, correct it' if log else 'Fill it in'}, then run: counterpoise evaluate")
 
 
@@ -425,12 +425,12 @@ _TEMPLATE: tuple[tuple[str, object, str] | str, ...] = (
     ("action", "item", ""),
     ("context", ["country", "age"], ""),
     ("cluster", "user_id", ""),
-    "The policies to judge.",
+    "The policies to evaluate.",
     ("target", ["pi_new"], "its probability of the logged action"),
     ("target_action", ["best_item"], "the action that it takes; needs action"),
     ("always", ["home"], "the one action that it takes; needs action"),
     "The answer.",
-    ("segment", ["country"], "answered for each of its values, too"),
+    ("segment", ["country"], "reported for each of its values, too"),
     ("level", 0.95, ""),
     ("unit", "visit", "what a row is to your readers"),
 )
@@ -465,7 +465,7 @@ def _lines(values: Mapping[str, object], examination: Examination | None) -> Ite
         line = f"{name.replace('_', '-')} = {_toml(values.get(name, example))}"
         yield f"{'' if is_known else '# '}{line}{f'  # {comment}' if comment else ''}"
     yield ""
-    yield "# What one command alone is told goes below its name."
+    yield "# Options of a single command go below its name."
     yield "# [evaluate]"
     yield '# html = "report.html"'
 

@@ -136,7 +136,7 @@ def watch(
         list[str] | None,
         answer_option(
             metavar="CONDITION",
-            help="Exit 3 if this is so: changed, changed since DAY, or a comparison such as 'lift < 0' (which then the whole band is), "
+            help="Exit 3 if this holds: changed, changed since DAY, or a comparison such as 'lift < 0' (which then the whole band is), "
             "'rows < 1000' or 'age > 2 days'. May be repeated.",
         ),
     ] = None,
@@ -144,7 +144,7 @@ def watch(
         str | None,
         answer_option(
             metavar="DAY",
-            help="The day on which this is asked, today by default: it is not over, and days that should have come by then are missing.",
+            help="The day of this check, today by default: it is not over, and days that should have come by then are missing.",
         ),
     ] = None,
     html: Annotated[

@@ -111,7 +111,7 @@ def plan(
         str,
         answer_option(
             metavar="D",
-            help="The difference that matters: in units of the reward, or as a share of what ran, such as 5%.",
+            help="The difference that matters: in units of the reward, or as a share of what the logging policy earned, such as 5%.",
         ),
     ],
     power: Annotated[float, answer_option(metavar="SHARE", help="Chance to see a difference that is there.")] = 0.8,
@@ -156,7 +156,7 @@ def distribution(
 ) -> None:
     """How the reward would be distributed under target policies: its quantiles, and the mean of its lowest part (CVaR).
 
-    The policy that wrote the log is listed beside them, as "logging".
+    The logging policy is listed beside them, as "logging".
 
     \b
     Examples:
@@ -183,7 +183,7 @@ def sensitivity(
         str,
         target_option(
             metavar="[NAME=]EXPRESSION",
-            help="The policy that the conclusion is about: the name of a target, whatever --target takes, or logging, which wrote the log.",
+            help="The policy that the conclusion is about: the name of a target, what --target takes, or logging for the logging policy.",
         ),
     ] = LOGGING,
     gamma: Annotated[

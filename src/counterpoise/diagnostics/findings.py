@@ -63,7 +63,7 @@ def about_sampling(values: pl.Series, *, is_sure: bool) -> Caveat | None:
     do = sampling_advice(values)
     if do is None:
         return None
-    text = f"The column {values.name!r} seems to say how <rows> were sampled, and all <rows> count alike."
+    text = f"The column {values.name!r} looks like the rate at which <rows> were sampled, and all <rows> count alike."
     return Caveat(UNNAMED, text, {}, do, unusual_severity=None if is_sure else "note")
 
 
@@ -458,7 +458,7 @@ def about_misread(named: str, witnesses: Witnesses, *, is_array: bool = False) -
     before = plain.means[what][0]
     if not witnesses.are_sure_of(best):
         off = f"{what} is {before:.4g} and should be 1" if plain.valid >= VALID else "they do not lie in (0, 1]"
-        said = f"{named!r} does not seem to hold propensities: {off}. What it holds instead, too few checks of this log can tell."
+        said = f"{named!r} does not seem to hold propensities: {off}. Too few checks of this log can tell what it contains instead."
         return Caveat(MISREAD, said, numbers, CHECK_PROPENSITIES)
     was = f", and not {before:.4g}" if plain.valid >= VALID else ""
     expression = best.of(named)

@@ -37,7 +37,7 @@ WHICH_WAY = "less-may-be-better"
 
 ROWS, EXPLORE = (
     "Collect more <rows>.",
-    "Let what runs try the actions that are missing.",
+    "Have the logging policy explore the missing actions.",
 )  # cures whose next step has a number of rows
 CHECK_PROPENSITIES = (
     "Check what the logger writes: the probability of the action that it took, after every rule, as a share (no percentage, logarithm or "
@@ -49,15 +49,15 @@ CHECK_PROPENSITIES = (
 CODES: Mapping[str, Code] = {
     "no-rows": Code(
         "not identified",
-        "There are no rows to go by.",
+        "There are no rows.",
         cure="Check where the log is read from, and which <rows> are asked for.",
     ),
     "no-overlap": Code("not identified", "The log never took an action that the target would take.", cure=EXPLORE),
-    "single-row": Code("not identified", "A single row says nothing about its own error.", cure=ROWS),
+    "single-row": Code("not identified", "A single row has no standard error.", cure=ROWS),
     "little-support": Code(
         "not identified",
         "The log shows less than half of what the target would do.",
-        cure=f"{CHECK_PROPENSITIES} If they are right, let what runs try more of what the target does.",
+        cure=f"{CHECK_PROPENSITIES} If they are right, have the logging policy explore more of what the target does.",
     ),
     "few-effective-rows": Code("caution", "The weights leave too few rows for a reliable standard error.", cure=ROWS),
     "biased-weights": Code(
@@ -71,22 +71,24 @@ CODES: Mapping[str, Code] = {
     BELOW_ONE: Code(
         "caution",
         "Weights average less than 1: probabilities are wrong, or actions are missing.",
-        cure=f"{CHECK_PROPENSITIES} If they are right, let what runs try more of what the target does.",
+        cure=f"{CHECK_PROPENSITIES} If they are right, have the logging policy explore more of what the target does.",
     ),
-    "length-follows-choice": Code("caution", "What was shown decides how long a list is, which these weights ignore."),
+    "length-follows-choice": Code(
+        "caution", "What was shown decides how long a ranking is, which these weights ignore."
+    ),
     "cut-off-episodes": Code("caution", "Some episodes were cut off, and what they earned later is unknown."),
     "equal-rewards": Code("caution", "All rewards are the same, so the rows do not show how rewards vary.", cure=ROWS),
-    "no-labels": Code("not identified", "No row that matters is labeled, so that only the proxy says anything."),
+    "no-labels": Code("not identified", "No row with a weight is labeled, so there is only the proxy to go by."),
     "few-labels": Code("caution", "Too few rows are labeled to fit how far the proxy can be relied on."),
     "labels-not-at-random": Code("caution", "Labeled rows differ from the others, by their proxies."),
     BY_ACTION: Code(
         "caution",
-        "Some actions, segments or weights have more labels than others, beyond what `label_propensity=` says.",
+        "Some actions, segments or weights have more labels than others, beyond what `label_propensity=` explains.",
     ),
     "few-carrying-rows": Code("caution", "Too few rows carry the answer; rows not seen yet could move it.", cure=ROWS),
     "policies-agree": Code(
         "caution",
-        "The policies agree on every row, so the log says nothing about where they differ.",
+        "The policies agree on every row, so the log shows nothing about where they differ.",
         cure="Compare policies that differ on <rows> of this log.",
     ),
     "few-clusters": Code(
@@ -100,13 +102,15 @@ CODES: Mapping[str, Code] = {
     "repeated-rows": Code(
         "caution", "Rows repeat other rows in every column, more often than chance would.", takes_rows=True
     ),
-    "dropped-rows": Code("caution", "Rows were dropped as bad, and the rest may not be like them."),
+    "dropped-rows": Code("caution", "Invalid rows were dropped, and the rest may not be like them."),
     **{code: entry for kind in KINDS for code, entry in kind.codes.items()},
-    UNNAMED: Code("caution", "A column seems to say how rows were sampled, and nobody named it.", takes_rows=True),
+    UNNAMED: Code(
+        "caution", "A column looks like the rate at which rows were sampled, and no argument names it.", takes_rows=True
+    ),
     "baseline-after-choice": Code("caution", "A column of the baseline was not known before the choice."),
     "chosen-weight": Code(
         "caution",
-        "The log chose its own weight, and the interval does not allow for the choice.",
+        "The weight's constant was tuned on this log, and the interval ignores that.",
         cure="Choose the weight on an earlier log, and pass that one as `weight=`.",
     ),
     "many-looks": Code(
@@ -116,7 +120,7 @@ CODES: Mapping[str, Code] = {
     ),
     "action-groups": Code(
         "caution",
-        "A target that chooses groups is judged as if actions of a group earned the same.",
+        "A target that chooses groups is evaluated as if actions of a group earned the same.",
         cure="Check that actions of one group earn about the same, or evaluate a policy that names its actions.",
     ),
     "estimated-propensities": Code(
@@ -141,39 +145,41 @@ CODES: Mapping[str, Code] = {
     ),
     "lists-as-rows": Code(
         "caution",
-        "Rows look like the positions of lists or the steps of episodes, and are judged one by one.",
+        "Rows look like the positions of rankings or the steps of episodes, and are evaluated one by one.",
         takes_rows=True,
-        cure="If they are lists or episodes, evaluate them as such.",
+        cure="If they are rankings or episodes, evaluate them as such.",
     ),
     "propensity-meaning": Code(
-        "caution", "The propensities of lists do not mean what they are said to mean.", takes_rows=True
+        "caution", "The propensities of rankings do not match `propensity_of=`.", takes_rows=True
     ),
-    MISREAD: Code("caution", "The column of propensities seems to hold something else.", takes_rows=True),
+    MISREAD: Code("caution", "The column of propensities seems to contain something else.", takes_rows=True),
     REREAD: Code(
-        "caution", "Propensities are one of several readings of a column, and too few checks tell.", takes_rows=True
+        "caution",
+        "The column of propensities can be read in several ways, and too few checks tell which is right.",
+        takes_rows=True,
     ),
     "actions-as-probabilities": Code(
-        "caution", "A target's column seems to hold actions, and was read as probabilities.", takes_rows=True
+        "caution", "A target's column seems to contain actions, and was read as probabilities.", takes_rows=True
     ),
     COUNTED: Code(
         "caution", "Propensities look counted from simulated draws, which makes weights too large.", takes_rows=True
     ),
-    WHICH_WAY: Code("note", "The reward's name sounds like a cost, and nobody said whether less of it is better."),
+    WHICH_WAY: Code("note", "The reward's name sounds like a cost, and `minimize=` is not set."),
     "carrying-logger": Code("note", "Of several loggers, one carries most of the weight."),
     "sensitivity": Code("note", "How wrong propensities must be for the conclusion to flip."),
     # what only the doctor says, who was asked nothing
     "missing-part": Code("fix", "No column looks like a part that every evaluation needs."),
-    "not-numbers": Code("fix", "A column that must hold numbers holds something else."),
+    "not-numbers": Code("fix", "A column that must contain numbers contains something else."),
     "invalid-rows": Code("fix", "Rows break a rule, and `evaluate` would refuse them."),
-    "no-valid-rows": Code("fix", "Every row is invalid, so that nothing can be said of a target."),
+    "no-valid-rows": Code("fix", "Every row is invalid, so no target can be evaluated."),
     "context-tells-reward": Code("fix", "A column of the context was probably written after the choice."),
     "single-action": Code("fix", "Every propensity is 1: the logging policy never varied."),
-    "broken-lists": Code("fix", "Some lists lack positions or have one twice."),
+    "broken-lists": Code("fix", "Some rankings lack positions or have one twice."),
     "rounded-propensities": Code("look", "Propensities have so few digits that large weights are off."),
     "default-propensities": Code("look", "One value of the propensities is more common than all others together."),
     "count-of-actions": Code("look", "The mean of 1/propensity is not the number of actions."),
     "weights-of-parts": Code("look", "The mean weight of some part of the log is not 1."),
-    "actions-not-as-logged": Code("look", "Actions were not taken as often as the logged distribution says."),
+    "actions-not-as-logged": Code("look", "Actions were not taken as often as the logged distribution implies."),
     "not-a-distribution": Code("look", "The logged probabilities of all actions do not sum to 1."),
     "sampled-rows": Code("note", "Rows were sampled, and the mean weights of parts were not looked at."),
     "other-rewards": Code("note", "Only the first of several rewards was examined."),
@@ -427,7 +433,7 @@ def _fatal(diagnostics: Diagnostics) -> Iterator[Caveat]:
             "No <row> has a positive weight: the log never took an action that the target would take.",
         )
     elif diagnostics.n == 1:
-        yield Caveat("single-row", "A single <row> says nothing about its own error.")
+        yield Caveat("single-row", "A single <row> has no standard error.")
     elif diagnostics.mean_is_one and weight + SURE * error < UNSUPPORTED:
         text = (
             f"The mean weight is {weight:.3g} and should be 1: either the log shows less than half of what the target would do, or the "
@@ -464,8 +470,8 @@ def _of_weights(diagnostics: Diagnostics) -> Iterator[Caveat]:
     if diagnostics.length_p < EARLY_ENDS:
         shift, p = diagnostics.length_shift, diagnostics.length_p
         text = (
-            f"What was shown decides how long a list is: the target's lists would be {'longer' if shift > 0 else 'shorter'} (by about "
-            f"{abs(shift):.2g} positions, p {p_value(p)}), and these weights take every list to be as long as it was."
+            f"What was shown decides how long a ranking is: the target's rankings would be {'longer' if shift > 0 else 'shorter'} (by "
+            f"about {abs(shift):.2g} positions, p {p_value(p)}), and these weights take every ranking to be as long as it was."
         )
         do = "If people leave because of what they see, use the cascade weight, with the propensity of an item given those above it."
         yield Caveat("length-follows-choice", text, {"shift": shift, "p": p}, do)
@@ -524,7 +530,8 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
         yield Caveat("few-clusters", text, {"clusters": groups, "needed": FEW_CLUSTERS})
     elif effective is not None and effective < FEW_CLUSTERS:
         text = (
-            f"A few large clusters hold most of the <rows>. All clusters together are worth about {effective:.2g} clusters of equal size, "
+            f"A few large clusters hold most of the <rows>. The effective number of clusters is about {effective:.2g} clusters of equal "
+            "size, "
             f"and cluster-robust errors need at least {FEW_CLUSTERS}."
         )
         yield Caveat("few-clusters", text, {"clusters": effective, "needed": FEW_CLUSTERS})
@@ -535,7 +542,7 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
             "as 0, so this is the value of the steps in the log, and not of whole episodes."
         )
         do = (
-            "Leave out, with `where=`, episodes that began too late to end in this log; or ask for the first steps alone, as many as no "
+            "Drop, with `where=`, episodes that began too late to end in this log; or evaluate the first steps alone, as many as no "
             "episode was cut off before, without `done=`."
         )
         yield Caveat("cut-off-episodes", text, {"episodes": cut, "share": cut / n}, do)
@@ -548,7 +555,7 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
 def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What dropping bad rows may have done to the answer."""
     n, dropped, stderr = diagnostics.n, diagnostics.dropped, diagnostics.mean_reward_stderr
-    shift, do = diagnostics.unknown_shift, "Fix the bad <rows> in the log, and ask again."
+    shift, do = diagnostics.unknown_shift, "Fix the invalid <rows> in the log, and evaluate it again."
     if diagnostics.has_unknown_rewards:
         text = (
             f"{_percent(diagnostics.unknown_share)} of the log's <rows> were dropped because their reward is missing or not a number. "
@@ -563,12 +570,13 @@ def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
         lost = total - mean * n
         share = f", and {lost / total:.0%} of the reward with them" if diagnostics.reward_min >= 0 and lost > 0 else ""
         text = (
-            f"{dropped:,} of {n + dropped:,} <rows> ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
-            f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if <rows> were bad "
-            "at random), so the <rows> behind the answer are not like those of the log."
+            f"{dropped:,} of {n + dropped:,} <rows> ({_percent(dropped / (n + dropped))}) were invalid and dropped{share}. The mean "
+            "reward is "
+            f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if <rows> were "
+            "invalid at random), so the <rows> behind the answer are not like those of the log."
         )
     elif dropped > MANY_DROPPED * (n + dropped):
-        text = f"{dropped:,} of {n + dropped:,} <rows> were dropped as bad, and the rest may not be like them."
+        text = f"{dropped:,} of {n + dropped:,} <rows> were invalid and dropped, and the rest may not be like them."
     else:
         return
     numbers = {"dropped": dropped, "unknown_share": diagnostics.unknown_share, "shift": shift}

@@ -34,7 +34,7 @@ def moments_of(question: Question) -> tuple[LogMoments, ...]:
     with errors_told():
         if question.needs_python and question.sequences is not None:
             raise OptionError(
-                "the rows of a list may be in several partitions of Spark, where policies run: write the target's probabilities to a "
+                "the rows of a ranking may be in several partitions of Spark, where policies run: write the target's probabilities to a "
                 "column."
             )
         if question.needs_python:

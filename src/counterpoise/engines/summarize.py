@@ -201,7 +201,7 @@ def check_segments(
     count, limit = len({label[: len(columns)] for label in labels}), question.log.max_segments
     if count > (limit or MOST_SEGMENTS):
         segment = f"`segment={columns[0]!r}`" if len(columns) == 1 else "`segment=`"
-        why = f"we ask before we answer for more than {MOST_SEGMENTS:,}" if limit is None else f"{limit:,} may be made"
+        why = f"more than {MOST_SEGMENTS:,} need `max_segments=`" if limit is None else f"{limit:,} may be made"
         raise OptionError(
             f"{segment} makes {count:,} segments, and {why}.",
             do=f"Pass `max_segments={count}` to get them all, or {_coarser(columns, keys, in_database)}",

@@ -161,7 +161,7 @@ def difference_dr(moments: Moments) -> Estimate:
 
     .. math:: \hat\Delta = \frac1n \sum_i \left[ u_i r_i - b_0 u_i - b_1 (u_i q_i - d_i) \right]
 
-    u is the difference of the two weights, and d that of the model's two values; for the policy that wrote the log, that value is q, the
+    u is the difference of the two weights, and d that of the model's two values; for the logging policy, that value is q, the
     model's reward of the logged action. Every bracket after the first has mean 0, as in `optimal_dr`.
 
     Examples

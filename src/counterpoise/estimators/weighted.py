@@ -408,7 +408,7 @@ def joint_baselines(
     .. math:: \hat V = \frac1n \sum_i \sum_k \left[ w_{ik} r_{ik} - \beta_k (w_{ik} - 1) \right]
 
     Every w_k − 1 has mean 0, so that any β is unbiased. The best is one least-squares fit of the lists' weighted rewards: since
-    positions of a list are correlated, it differs from what is best for each position alone, and is never worse for the list.
+    positions of a ranking are correlated, it differs from what is best for each position alone, and is never worse for the list.
     """
     form = around.form(*response)
     u, *positions = controls = controls_of(around)

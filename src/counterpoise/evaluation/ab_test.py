@@ -102,7 +102,7 @@ class SampleRatio:
             return f"{said}: as planned, up to chance."
         return (
             f"{said}. SAMPLE RATIO MISMATCH: the arms are not the groups that were randomized. Look for {unit}s that one arm loses, for "
-            "assignments that changed on the way, or for bots; until then, do not believe any difference between the arms."
+            "assignments that changed on the way, or for bots; until then, ignore any difference between the arms."
         )
 
 
@@ -320,7 +320,7 @@ class ABTest(Display):
         if off > APART * error:
             yield (
                 f"{shortened(arm)}: the pooled difference is {number(off, error)} from the difference in means, which chance does not "
-                "explain: either the policies' probabilities are wrong, or decisions carry over. Believe the difference in means."
+                "explain: either the policies' probabilities are wrong, or decisions carry over. Go by the difference in means."
             )
 
     def table(self) -> pl.DataFrame:
@@ -390,7 +390,7 @@ class ABTest(Display):
             )
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
-        """A sentence for every arm, the effects, the shares of the arms, and what is in doubt."""
+        """A sentence for every arm, the effects, the shares of the arms, and the caveats."""
         yield from self.headline()
         if self.minimize is not False:
             yield f"Less {shortened(self.reward)} is better." if self.minimize else which_way(self.reward).reason
@@ -400,8 +400,8 @@ class ABTest(Display):
         yield ""
         yield self.sample_ratio.text(self.unit)
         yield from self.disagreements
-        doubts = {str(effect.verdict): effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
-        for _, verdict in sorted(doubts.items()):
+        verdicts = {str(effect.verdict): effect.verdict for effect in self.effects if effect.verdict.verdict != "ok"}
+        for _, verdict in sorted(verdicts.items()):
             yield Judged("", verdict.verdict, verdict.of_units(self.unit).reasons)
         yield Sentence(self.assumption, self.unit)
 
@@ -532,9 +532,7 @@ def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> dict[str, 
     """The arms by name, in order."""
     labels = [label for label in moments.segments if label[0] is not None]
     if len(labels) < len(moments.segments) and not drop_bad_rows:
-        raise LogError(
-            f"some rows of {column!r} do not say which arm they belong to.", do="Leave them out with `where=`."
-        )
+        raise LogError(f"some rows of {column!r} have no arm.", do="Drop them with `where=`.")
     if not 2 <= len(labels) <= MOST:
         shown = ", ".join(names_of_arms(labels[:5])) + (", …" if len(labels) > 5 else "")
         raise LogError(f"a test has 2 to {MOST} arms, and {column!r} has {len(labels):,} values: {verbatim(shown)}.")

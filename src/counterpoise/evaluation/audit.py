@@ -157,7 +157,7 @@ def calibration_of(
         q = pl.concat_list(p.cast(pl.Float64) for p in columns(named.values()))
     if not (isinstance(distribution, Mapping) or schema[action].is_integer()):
         raise ColumnError(
-            f"{action!r} must say which of the probabilities is the action's, counted from 0; it holds {schema[action]}.",
+            f"{action!r} must be the place of the action's probability, counted from 0; it holds {schema[action]}.",
             do="Give the probabilities as columns by action, such as {'a': 'p_a', 'b': 'p_b'}.",
         )
     unit = {} if cluster is None else {"unit": column(cluster)}
@@ -292,7 +292,7 @@ class Audit(Display):
             yield ""
             silent = self.looks - len(telling)
             few = f" For {silent:,} parts, too few rows carry the weights to tell." if silent else ""
-            yield f"Mean weights of {len(telling):,} parts of the log, the most doubtful first; each should be 1.{few}"
+            yield f"Mean weights of {len(telling):,} parts of the log, the most significant first; each should be 1.{few}"
         if telling:
             yield Table([check.cells() for check in sorted(telling, key=lambda check: check.p)[:PARTS_SHOWN]])
             if len(telling) > PARTS_SHOWN:
@@ -384,7 +384,7 @@ class Parts:
 def audit(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Audit:
     """The audit of one log, over the rows whose propensity is possible; for a target, over those whose weight is too.
 
-    Rewards play no role: a propensity is right or wrong whatever came of the choice.
+    Rewards play no role: a propensity is right or wrong whatever the outcome.
     """
     dates = [name for name, kind in schema.items() if kind in (pl.Date, pl.Datetime)]
     day = parts.day or (dates[0] if len(dates) == 1 else None)
@@ -561,7 +561,7 @@ def about_audit(audit: Audit, propensity: str) -> Iterator[Caveat]:
                 f"be 1 if {worst.part} could be chosen in every row {p}"
             )
             do = (
-                "A mean above 1 says that propensities are too small, or that rows of other actions were lost. Log the propensities that "
+                "A mean above 1 means that propensities are too small, or that rows of other actions were lost. Log the propensities that "
                 "the choice was really made with."
                 if large
                 else "Either these actions were not always eligible, which is fine, or their propensities are too large."

@@ -193,7 +193,7 @@ class Backtest(Display):
         """What the tests say about us, in a few sentences."""
         known = self.known
         if not known:
-            yield "The logs said nothing about any of these tests."
+            yield "The logs identify the outcome of none of these tests."
             return
         low, high = self.coverage_interval
         hit = sum(test.covered for test in known)
@@ -206,9 +206,9 @@ class Backtest(Display):
             right = sum(test.same_sign for test in decided)
             yield f"Of {len(decided)} tests with a clear winner, we would have named it in {right}."
         chance = ", which chance can explain." if self.is_calibrated else ", which chance does not explain."
-        yield f"Errors were {self.error_ratio:.2f} times what we said{chance}"
+        yield f"Errors were {self.error_ratio:.2f} times what we reported{chance}"
         if len(known) < len(self.tests):
-            yield f"The logs said nothing about {len(self.tests) - len(known)} more tests."
+            yield f"{len(self.tests) - len(known)} more tests are not identified by their logs."
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
         """What the tests say about us, and the tests themselves."""
@@ -293,7 +293,7 @@ def backtest(
         ``upper``, the ends of a 95 % interval), and maybe ``target`` and ``against``; or a mapping of names to such rows, or to pairs of
         what was measured and its standard error.
     target, against
-        The policies to compare, unless their outcome names others. By default, against the policy that wrote the log.
+        The policies to compare, unless their outcome names others. By default, against the logging policy.
     interval, level, progress
         As for `compare`.
 

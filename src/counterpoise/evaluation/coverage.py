@@ -86,13 +86,13 @@ class Coverage:
     def __str__(self) -> str:
         name = f"{shortened(self.target)}, {self.estimator}"
         if not self.runs:
-            return f"{name}: this log cannot tell how often the interval covers, as it says nothing about the target."
+            return f"{name}: this log cannot show how often the interval covers, as it does not identify the target."
         if not self.can_tell:
             return (
-                f"{name}: this log cannot tell how often the interval covers. About "
+                f"{name}: this log cannot show how often the interval covers. About "
                 f"{below(self.carrying_rows, FEW_CARRYING)} rows carry the answer; {FEW_CARRYING} or more are needed."
             )
-        fixed = f" That takes {self.chosen_weight} as given, and says nothing about its bias."
+        fixed = f" That takes {self.chosen_weight} as given, and ignores its bias."
         fixed = fixed if self.chosen_weight else ""
         return (
             f"{name}: the {100 * self.level:.6g} % interval covered on {_share(self.covered)} of {self.runs:,} logs like this one "

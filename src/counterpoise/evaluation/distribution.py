@@ -214,7 +214,7 @@ class Statistic:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Distribution(Display):
-    """The distribution of the reward under every target, and under the policy that wrote the log, ``"logging"``.
+    """The distribution of the reward under every target, and under the logging policy, ``"logging"``.
 
     `bins` has the moments of the rows between the `thresholds`, and `tails` how slowly the lowest and the highest rewards fall off, as a
     look at up to 100,000 rows shows it.
@@ -234,7 +234,7 @@ class Distribution(Display):
 
     @property
     def dropped_rows(self) -> int:
-        """How many bad rows were left out."""
+        """How many invalid rows were dropped."""
         return self.bins.log.dropped
 
     @property
@@ -244,7 +244,7 @@ class Distribution(Display):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The targets, and the policy that wrote the log."""
+        """The targets, and the logging policy."""
         return tuple(dict.fromkeys((*self.targets, LOGGING)))
 
     def quantile(self, q: float, target: str | None = None) -> Statistic:
@@ -451,7 +451,7 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
     (side, tail), *_ = sorted(heavy.items(), key=lambda pair: -pair[1].k)
     text = (
         f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
-        "be below 0.5; their mean would then be further off than an interval says."
+        "be below 0.5; their mean would then be further off than an interval shows."
     )
     do = "Look at quantiles, which need no variance, or pass `reward_bounds=` if rewards are bounded."
     return verdict.with_caveats([Caveat("heavy-tailed-rewards", text, {"k": tail.k, "error": tail.error}, do)])
@@ -533,7 +533,7 @@ def distribution(
     check_level(level)
     if isinstance(log, LogMoments):
         raise OptionError(
-            "a distribution needs the log itself: the moments of its rewards do not tell their quantiles."
+            "a distribution needs the log itself: quantiles cannot be computed from the moments of its rewards."
         )
     own_log = as_log(log, parts)
     own_log.need("reward")

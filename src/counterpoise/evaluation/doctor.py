@@ -224,7 +224,7 @@ def doctor(
     A target is a column with its probability of the logged action, ``Chosen("column")`` or ``Always("action")``: one, a list, or a mapping.
 
     Parts that say how to estimate (`model`, `items`, `control`, `baseline`, `reward_bounds`, …) make no difference here, nor does
-    `drop_bad_rows`: bad rows are what the doctor looks for. Propensities to be estimated by a model are not examined.
+    `drop_bad_rows`: invalid rows are what the doctor looks for. Propensities to be estimated by a model are not examined.
 
     Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 
@@ -532,8 +532,9 @@ def leaking_context(patient: Patient) -> Iterator[Caveat]:
         return
     for name, share in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context).items():
         text = (
-            f"the context column {name!r} tells {share:.0%} of the reward's variance, on rows it was not learned "
-            "from: it was probably written after the choice."
+            f"the context column {name!r} explains {share:.0%} of the reward's variance on held-out rows: it was probably written after "
+            "the "
+            "choice."
         )
         do = "Leave it out of `context=`, or a model that uses it is worth nothing on new rows."
         yield Caveat("context-tells-reward", text, {"share": share}, do, about=name)
@@ -567,7 +568,7 @@ def odd_propensities(patient: Patient) -> Iterator[Caveat]:
         return
     lowest, distinct, decimals = propensities.lowest, propensities.distinct, propensities.decimals
     if lowest == propensities.highest == 1.0:
-        text = f"{column!r} is always 1, and a policy that never varies says nothing about any other."
+        text = f"{column!r} is always 1, and a policy that never varies shows nothing about any other."
         do = "If yours does explore, log its true probabilities; if not, let it explore first."
         yield Caveat("single-action", text, do=do, about=column)
     if propensities.counted is not None:
@@ -618,7 +619,7 @@ def broken_rules(patient: Patient) -> Iterator[Caveat]:
     """Rows that `evaluate` would refuse, in its words, and the usual cause."""
     causes = {
         "propensity": "The usual causes are percentages, logarithms, 0 for “unknown”, and the probability of some other action.",
-        "reward": "If no reward means 0, write 0; if a reward is not known yet, leave its row out until it is.",
+        "reward": "If no reward means 0, write 0; if a reward is not known yet, drop its row until it is.",
     }
     for problem in patient.problems:
         cause = "" if problem.rule.unit != "row" else causes.get(problem.rule.part, "")
@@ -648,7 +649,9 @@ def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
             (repeated, "have a position more than once"),
         ):
             if count:
-                text = f"{count:,} of the lists by {of!r} {what}, by {position!r}: their rows cannot be put together."
+                text = (
+                    f"{count:,} of the rankings by {of!r} {what}, by {position!r}: their rows cannot be put together."
+                )
                 yield Caveat("broken-lists", text, {"lists": count}, "Fix the logger.", about=position)
     if shows_several and patient.propensities is not None:
         propensity = str(patient.propensity)
@@ -684,8 +687,8 @@ def other_rewards(patient: Patient) -> Iterator[Caveat]:
     """Rewards beyond the first, which were not examined."""
     rewards = patient.log.reward
     if len(rewards) > 1:
-        text = f"this is about {rewards[0]!r}, one of {len(rewards)} rewards."
-        yield Caveat("other-rewards", text, do="Ask about the others one at a time.", about="reward")
+        text = f"only {rewards[0]!r} was examined, one of {len(rewards)} rewards."
+        yield Caveat("other-rewards", text, do="Examine the others one at a time.", about="reward")
 
 
 def targets_without_rows(patient: Patient) -> Iterator[Caveat]:
@@ -693,8 +696,8 @@ def targets_without_rows(patient: Patient) -> Iterator[Caveat]:
     judged = {overlap.target for overlap in patient.overlaps}
     blind = [name for name in patient.usable if name not in judged]
     if blind:
-        text = f"every row has an impossible value, so nothing is left to see of {', '.join(blind)}."
-        yield Caveat("no-valid-rows", text, do="Fix the rows first.", about="rows")
+        text = f"every row is invalid, so there are no diagnostics of {', '.join(blind)}."
+        yield Caveat("no-valid-rows", text, do="Fix these rows first.", about="rows")
 
 
 def repeated_rows(patient: Patient) -> Iterator[Caveat]:

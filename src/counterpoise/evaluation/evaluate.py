@@ -132,7 +132,7 @@ def compare(
 
     The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. Whatever the two policies share
     cancels out, so the difference is often far more certain than either value. `against` is another target, the name of one of
-    the targets, or (by default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
+    the targets, or (by default) ``"logging"``, the logging policy. The other arguments are those of `evaluate`.
 
     Examples
     --------
@@ -164,14 +164,14 @@ def rank(
     level: float = 0.95,
     **parts: Unpack[LogFields],
 ) -> Ranking:
-    r"""The candidates of a log, or of a comparison you have already made, best first and corrected for their number m.
+    r"""The policies of a log, or of a comparison you have already made, best first and corrected for their number m.
 
     The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level.
-    The chance of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails
+    The chance of any false "better" or "worse" is at most 1 − level, whatever the policies have in common, as far as the tails
     of the interval's method are right, which `make statistics` checks. Nothing is decided where the verdict on the difference is
-    not ``ok``: such a candidate has p = 1 and stays undecided. The intervals all hold at once with at least the level, because
+    not ``ok``: such a policy has p = 1 and stays undecided. The intervals all hold at once with at least the level, because
     each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with every decision, but they do not
-    all hold at once: the best candidate of many would be cut too close.) So a decision can come a little before its interval
+    all hold at once: the best policy of many would be cut too close.) So a decision can come a little before its interval
     excludes 0.
 
     Examples
@@ -255,7 +255,7 @@ def sensitivity(
     check_level(level)
     gammas = checked_gammas(gamma)
     if isinstance(log, LogMoments):
-        raise OptionError("sensitivity needs the log itself: its moments do not tell which rewards have which weights.")
+        raise OptionError("sensitivity needs the log itself: moments do not keep which rewards have which weights.")
     whole = as_log(log, parts)
     whole.need("reward")
     if against is not None and not (isinstance(against, str) and against == LOGGING):

@@ -116,7 +116,7 @@ class Climbed:
             "covers neither the bias nor the choice."
         )
         if not ladder.chosen:
-            text = f"SLOPE chose the unbiased weight from a ladder of biased ones: {beside}. The interval does not allow for the choice."
+            text = f"SLOPE chose the unbiased weight from a ladder of biased ones: {beside}. The interval ignores the choice."
         return Caveat("chosen-weight", text, {"value": ours.value, "unbiased_value": plain.value})
 
 

@@ -1,4 +1,4 @@
-"""Whether a policy is judged by the rows that it was learned from, which flatter it.
+"""Whether a policy is evaluated on the rows that it was learned from, which flatter it.
 
 Policies that were learned here carry a sketch of their training rows. Any other policy that is called is asked what it does in a
 sample of contexts, and tested: does it know more about the reward of each row than rows like it can tell?
@@ -92,7 +92,7 @@ def _overlap_with(question: Question, trained_on: Data) -> Overlap:
     log, sketch = question.log, Sketch()
     if not log.key and not (log.context and log.action is not None):
         raise OptionError(
-            "`trained_on=` are rows to find in the log, and nothing says by what.",
+            "`trained_on=` are rows to find in the log, and there is nothing to match them by.",
             do="Pass `key=`, what identifies a row; or `context=` and `action=`.",
         )
     if log.is_arrays:
@@ -231,8 +231,8 @@ class Memory:
             f"tell, which flatters it by about {self.flattery:.2g} per <row>, where the standard error is {self.error:.2g}."
         )
         do = (
-            "Evaluate it on other <rows>, or pass those that it was fitted on as `trained_on=`; `trained_on=False` says that "
-            "these were not among them."
+            "Evaluate it on other <rows>, or pass those that it was fitted on as `trained_on=`; `trained_on=False` means that these were "
+            "not among them."
         )
         numbers = {"flattery": self.flattery, "error": self.error, "z": self.z}
         return Caveat(OWN_ROWS, text, numbers, do, target=target, reward=reward)

@@ -98,7 +98,7 @@ class Plan(Display):
     verdict: Verdict
     ok_rows: float = math.inf
     interval: str = "student"
-    difference_share: float | None = None  # of what ran, if the difference was asked for as a share of it
+    difference_share: float | None = None  # of the logging policy's value, if the difference was given as a share of it
     minimize: bool | None = False  # whether less of the reward is better: the target is then to earn that much less
     rows_before: int | None = None  # sampling, if rows were sampled
 
@@ -106,12 +106,12 @@ class Plan(Display):
         """How many rows each question needs, with and without exploring, and the verdict."""
         yield f"The log has {sample_of(self.n, 'row', self.rows_before)}."
         if self.difference_share is not None:
-            yield f"{100 * self.difference_share:g} % of what ran is {self.difference:.4g} per row."
+            yield f"{100 * self.difference_share:g} % of what the logging policy earned is {self.difference:.4g} per row."
         yield ""
         yield self.cells()
         yield ""
         sure = level_of(self.level)
-        yield f"“At least” and “at most” say how well this log knows these numbers ({sure}): their variances are estimates, too."
+        yield f"“At least” and “at most” show how well this log determines these numbers ({sure}): their variances are estimates, too."
         yield f"The intervals are those of {self.interval}. {self._verdict_later()}"
         if self.exploration:
             yield ""
@@ -254,7 +254,8 @@ def plan(
     mean = diagnostics.mean_reward
     if share is not None and not mean > 0:
         raise OptionError(
-            f"`difference={difference!r}` is a share of what ran, which earned {mean:.4g} per row, and that is not above 0.",
+            f"`difference={difference!r}` is a share of what the logging policy earned, which was {mean:.4g} per row, and that is not "
+            "above 0.",
             do="Name the difference in units of the reward: `difference=0.01`.",
         )
     size = float(difference) if share is None else share * mean
@@ -421,7 +422,7 @@ def _variance(raw: float, square: float) -> float:
 
 
 def _share(difference: float | str) -> float | None:
-    """A difference that was asked for as a share of what ran, such as "5%"; None if it is an amount."""
+    """A difference given as a share of what the logging policy earned, such as "5%"; None if it is an amount."""
     if not isinstance(difference, str):
         return None
     try:
@@ -430,7 +431,8 @@ def _share(difference: float | str) -> float | None:
         share = math.nan
     if not difference.strip().endswith("%") or not 0 < share < math.inf:
         raise OptionError(
-            f"`difference={difference!r}` is neither a positive number, in units of the reward, nor a share of what ran, such as '5%'."
+            f"`difference={difference!r}` is neither a positive number, in units of the reward, nor a share of what the logging policy "
+            "earned, such as '5%'."
         )
     return share
 

@@ -35,7 +35,7 @@ Direction = Literal["better", "worse", "higher", "lower"]
 
 @dataclass(frozen=True)
 class Ranked:
-    """One candidate: its difference, an interval that holds at the same time as all the others, and Holm's p-value.
+    """One policy: its difference, an interval that holds at the same time as all the others, and Holm's p-value.
 
     The decision is ``"higher"`` or ``"lower"`` where the reward's name sounds like a cost and `minimize` was not said.
     """
@@ -49,7 +49,7 @@ class Ranked:
 
 
 def direction(*, is_above: bool, minimize: bool | None) -> Direction:
-    """What a difference that is surely above or below 0 means: it is better or worse, if anybody knows which way is up.
+    """What a difference whose interval excludes 0 means: it is better or worse, if anybody knows which way is up.
 
     >>> [direction(is_above=True, minimize=minimize) for minimize in (False, True, None)]
     ['better', 'worse', 'higher']
@@ -60,10 +60,10 @@ def direction(*, is_above: bool, minimize: bool | None) -> Direction:
 
 
 class Ranking(Display, list[Ranked]):
-    """The answer of `rank`: the candidates, best first; highest first where nobody said whether less is better."""
+    """The answer of `rank`: the policies, best first; highest first where it is not known whether less is better."""
 
     def cells(self) -> Table:
-        """A row for each candidate."""
+        """A row for each policy."""
         rows = [
             {
                 "target": Name(policy.target),
@@ -76,10 +76,10 @@ class Ranking(Display, list[Ranked]):
         return Table(rows, titles={"value": "difference"})
 
     def blocks(self, *, rows: int | None = ROWS) -> Iterator[Block]:
-        """The candidates as a table."""
+        """The policies as a table."""
         yield self.cells()
         if any(policy.decision in ("higher", "lower") for policy in self):
-            yield Sentence("Nobody said which is better: pass `minimize=True` if less is, else `minimize=False`.")
+            yield Sentence("To learn which is better, pass `minimize=True` if less is, else `minimize=False`.")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Driver:
 
 
 def ranking_of(comparison: Result) -> Ranking:
-    """The candidates of a comparison, best first; `rank` says how they are corrected for their number."""
+    """The policies of a comparison, best first; see `rank` for how they are corrected for their number."""
     quantities = {name: _difference(comparison, name) for name in comparison.targets}
     is_ok = {name: comparison.verdicts[name, None].verdict == "ok" for name in quantities}
     tested = [quantity.p_value() if is_ok[name] else 1.0 for name, quantity in quantities.items()]

@@ -236,7 +236,7 @@ class Reading:
         return max(known, key=goods.__getitem__) if known else self.result.targets[0]
 
     def _good_of(self, target: str) -> float:
-        """How good a target is; nan where the log cannot judge it."""
+        """How good a target is; nan where the log cannot evaluate it."""
         return self._good(self.result.stated(target, self.primary)) if self.is_known(target) else math.nan
 
     def _good(self, estimate: Estimate) -> float:
@@ -252,7 +252,7 @@ class Reading:
     def foremost(self, limit: int, among: Sequence[str] | None = None) -> tuple[str, ...]:
         """The targets to show if there is room for so many: a few in the order they were given, many with the best first.
 
-        The other policy of a comparison always gets a place; targets that the log cannot judge come last.
+        The other policy of a comparison always gets a place; targets that the log cannot evaluate come last.
         """
         judged = self.result.targets
         targets = judged if among is None else tuple(among)
@@ -271,12 +271,12 @@ class Reading:
 
     @cached_property
     def best(self) -> Change:
-        """The change that the answer is about: the best target that the log can judge."""
+        """The change that the answer is about: the best target that the log can evaluate."""
         return self._changes(self.best_target, len(self.result.targets), is_whole=True)[0]
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
-        """The change by every target over the whole log, best first; those that the log cannot judge come last.
+        """The change by every target over the whole log, best first; those that the log cannot evaluate come last.
 
         Where nobody said whether less is better, the highest comes first. The intervals hold for all targets at once, since the headline
         is about the best one, and the best of many equal targets looks better than it is.
@@ -294,7 +294,7 @@ class Reading:
         return tuple(sorted((changes[target] for target in self.result.targets), key=place))
 
     def segments(self, target: str | None = None) -> tuple[Change, ...]:
-        """The change in every segment, against what ran there: dates in order, others from the least change to the most.
+        """The change in every segment, against the logging policy there: dates in order, others from the least change to the most.
 
         The intervals hold for all segments of the target at once.
         """

@@ -201,7 +201,7 @@ class Result(Display):
 
     @property
     def dropped_rows(self) -> int:
-        """How many bad rows were left out."""
+        """How many invalid rows were dropped."""
         return self.moments.dropped
 
     def diagnostics(self, target: str | None = None, segment: Hashable = None) -> Diagnostics:
@@ -224,7 +224,9 @@ class Result(Display):
             tip = str(self.sensitivity(target=name, progress=False).tipping(name))
             columns = next(iter(self.moments.moments.values())).columns
             helped = set(MODEL) <= set(columns) or has_context(columns)
-            self._tips[name] = f"By weights and rewards alone, as sensitivity is judged: {tip}" if helped else tip
+            self._tips[name] = (
+                f"By weights and rewards alone, which is all that sensitivity uses: {tip}" if helped else tip
+            )
         return verdict.with_caveats([Caveat("sensitivity", self._tips[name])])
 
     def with_tipping_points(self) -> Self:
@@ -458,7 +460,7 @@ class Result(Display):
         return cast("Axes", above().pictures.segments(self, target, ax=ax))
 
     def plot_over_time(self, target: str | None = None, ax: Axes | None = None) -> Axes:
-        """The lift of one target (the best, unless you name another) over what ran each day, in order, with intervals that hold at once.
+        """The lift of one target (by default, the best) over the logging policy each day, in order, with intervals that hold at once.
 
         The result must have dates as its one `segment=`. If it has no lifts, these are values.
         """
@@ -512,7 +514,7 @@ class Result(Display):
         weight = question.weight
         if not isinstance(weight, Balanced):
             raise OptionError(
-                "nothing says that more than one policy wrote this log.",
+                "this log has no `logger=`, and so a single logging policy.",
                 do="For several, pass `propensity={'a': …, 'b': …}` and `logger=`.",
             )
         balanced, estimator = self[name, "beta_ips"], {"beta_ips": ESTIMATORS["beta_ips"]}

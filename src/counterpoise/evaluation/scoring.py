@@ -1,4 +1,4 @@
-"""Logged feedback as scikit-learn passes it around, and the scorer that judges policies by it."""
+"""Logged feedback as scikit-learn passes it around, and the scorer that evaluates policies by it."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class TippingPoint:
     point: float
     sure: float
     level: float
-    against: str = ""  # the other policy; the one that wrote the log, if none is named
+    against: str = ""  # the other policy; the logging policy, if none is named
     minimize: bool | None = (
         False  # whether less is better; None if nobody said, and the reward's name sounds like a cost
     )
@@ -129,7 +129,7 @@ class Sensitivity(Display):
     options: IntervalOptions
     targets: tuple[str, ...]
     gammas: tuple[float, ...]
-    against: str = ""  # the target that lifts are over; the policy that wrote the log, if none is named
+    against: str = ""  # the target that lifts are over; the logging policy, if none is named
     caveats: Mapping[str, Sequence[Caveat]] = field(default_factory=dict)  # what checks of single rows say of a target
     minimize: bool | None = (
         False  # whether less is better; None if nobody said, and the reward's name sounds like a cost
@@ -360,7 +360,7 @@ def _check_gamma(gamma: object) -> None:
     if isinstance(gamma, bool) or not isinstance(gamma, Real) or not 1.0 <= float(gamma) <= MOST:
         raise OptionError(
             f"`gamma={gamma!r}` is not a factor of at least 1 (and at most {MOST:,.0f}).",
-            do="1 says that propensities are right, 2 that their odds may be half or twice as large.",
+            do="1 means that propensities are right, 2 that their odds may be half or twice as large.",
         )
 
 

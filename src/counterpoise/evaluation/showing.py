@@ -68,17 +68,17 @@ def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
     >>> from counterpoise import evaluate
     >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
     >>> print(evaluate(log, reward="r", propensity="p", target="new", estimator=["ips", "beta_ips"]))
-    r per row, had new run instead of what ran · 1,200 rows
+    Estimated r per row: new against the logging policy · 1,200 rows
     <BLANKLINE>
-    new: +20 % r (+18 to +22 %), from 33.33 to 40.0 per 100 rows. Better than what ran, and you can rely on it (ok).
+    new: +20 % r (+18 to +22 %), from 33.33 to 40.0 per 100 rows. Better than the logging policy. Verdict: ok.
     <BLANKLINE>
-    target     value  ± error  change  95 % interval  decision  trust
-    new        0.400  ± 0.013   +20 %  +18 to +22 %   better    ok
-    what ran  0.3333
+    target           value  ± error   lift  95 % interval  decision  verdict
+    new              0.400  ± 0.013  +20 %  +18 to +22 %   better    ok
+    logging policy  0.3333
     95 % intervals (student) by beta_ips.
     <BLANKLINE>
-    Next: Test it live, and log its propensities: about 1,600 rows, half of them with it, would confirm a change of this size.
-    Then: Keep a little exploration, or the next log cannot judge its successor.
+    Next: Test it live, and log its propensities: an A/B test of about 1,600 rows, split evenly, would confirm a lift of this size.
+    Then: Keep a little exploration, so that the next log can evaluate its successor.
     Every segment and estimator: .table(). A page for others: .report('report.html').
     """
     reading, is_whole = read(result), rows is None
@@ -114,7 +114,7 @@ def blocks(result: Result, *, rows: int | None = ROWS) -> Iterator[Block]:
 def changes_table(reading: Reading, changes: Sequence[Change], marks: Sequence[str] = ()) -> Table:
     """A row for each of these changes; `marks` say why each is shown.
 
-    Over the whole log, what ran comes last; a segment has what ran in it beside it. A column has something to show, and a difference is
+    Over the whole log, the logging policy comes last; a segment has its own beside it. A column has something to show, and a difference is
     shown once, even where it is no share of anything.
     """
     result, is_difference = reading.result, reading.is_difference
@@ -134,18 +134,19 @@ def changes_table(reading: Reading, changes: Sequence[Change], marks: Sequence[s
     if is_whole and not is_difference:
         empty: dict[str, Cell] = dict.fromkeys(rows[0], "")
         mean = Number(*reading.logged_digits)
-        rows.append(empty | {"target": "what ran", "value": mean, "lower": None, "upper": None})
+        rows.append(empty | {"target": "logging policy", "value": mean, "lower": None, "upper": None})
     elif not is_whole and len({change.target for change in changes}) == 1:
         hidden.add("target")
     if is_difference and not any(isinstance(row["change"], Percent) for row in rows):
         hidden.add("change")
-    shown = ("mark", "target", "segment", "value", "error", "ran", "change", "interval", "decision", "trust", "rows")
+    shown = ("mark", "target", "segment", "value", "error", "ran", "change", "interval", "decision", "verdict", "rows")
     titles = {
         "mark": "",
         "value": "difference" if is_difference else "value",
         "error": "± error",
+        "change": "relative" if is_difference else "lift",
         "segment": shortened(", ".join(result.moments.segment_columns), NARROW),
-        "ran": "what ran",
+        "ran": "logging policy",
         "interval": breakable(f"{level_of(result.level)} interval"),
         "rows": f"{reading.unit}s",
     }
@@ -169,7 +170,7 @@ def change_cells(reading: Reading, change: Change) -> dict[str, Cell]:
     if change.is_bounds:
         low, high = (Number(end, error, is_signed) for end in value.interval)
         cells = {"value": Worded(None, str(low)), "error": Worded(None, f"to {high}")}
-    # the verdict in a word, and the codes of what speaks against it
+    # the verdict in a word, and the codes of its caveats
     word = verdict_word(reading, change)
     codes = [caveat.code for caveat in change.verdict.caveats if caveat.severity != "note"]
     codes.sort(key=lambda code: code != MISSING)
@@ -179,14 +180,14 @@ def change_cells(reading: Reading, change: Change) -> dict[str, Cell]:
         "change": "" if known is None else size_of(known, scale),
         "interval": span_of(known, scale) if known is not None and has_span else "",
         "decision": change.decision,
-        "trust": f"{word}: {codes[0]}{more}" if codes and word != "model only" else word,
+        "verdict": f"{word}: {codes[0]}{more}" if codes and word != "model only" else word,
         "lower": None if known is None else Number(known.interval.lower),
         "upper": None if known is None else Number(known.interval.upper),
     }
 
 
 def _segments(reading: Reading, *, is_whole: bool) -> Iterator[Block]:
-    """How a target changes each segment against what ran there: all segments if there are few, else the least and the most."""
+    """How a target changes each segment against the logging policy there: all segments if there are few, else the least and the most."""
     result = reading.result
     if not result.segment_rows:
         return
@@ -317,7 +318,7 @@ def _wrong_segments(result: Result) -> Iterator[str]:
     if parts and min(whole) >= WRONG_PROPENSITIES > min(parts) * len(parts):
         yield (
             "Weights have mean 1 in the whole log but not in every segment: a segment must be known before the choice, such as a country. "
-            "The action itself, or what came of it, makes right propensities look wrong."
+            "Segments by the action itself, or by its outcome, make correct propensities look wrong."
         )
 
 

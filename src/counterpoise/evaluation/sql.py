@@ -125,7 +125,7 @@ def from_sums(
         raise LogError(
             f"{total - n:,} of {total:,} rows have impossible values (propensity{others} outside (0, 1], "
             "target outside [0, 1], no finite reward).",
-            do="Fix the logger, or leave them out with `drop_bad_rows=True`.",
+            do="Fix the logger, or drop them with `drop_bad_rows=True`.",
         )
     numbers, labels = numbers_of(good, names), labels_of(good, names)
     if not is_well_centered(numbers, labels, names):
@@ -196,7 +196,7 @@ def _question(
     question = question_of(own_log, target, weight=weight, segment=segment)
     if question.policies:
         raise OptionError(
-            f"the policy {question.policies[0].name!r} runs in Python, and a statement cannot ask it.",
+            f"the policy {question.policies[0].name!r} runs in Python, and a statement cannot call it.",
             do="Write its probabilities of the logged actions to a column, and pass that as `target=`; or evaluate the table itself.",
         )
     return question

@@ -46,7 +46,7 @@ def answers_of(moments: MomentsOfRewards, rewards: Sequence[str | None]) -> tupl
 def summaries_at(values: Result, differences: Result | None = None, place: Segment = None) -> Summaries:
     """The summaries of a whole log, or of one segment of it: numbers by reward, by target, and by name.
 
-    The target "" is what ran. A number has its error, and how many rows carry that error. What is not identified is left out.
+    The target "" is the logging policy. A number has its error, and how many rows carry that error. What is not identified is left out.
     """
     return {
         str(name): {"": _of_rewards(result, place)}
@@ -59,7 +59,7 @@ def summaries_at(values: Result, differences: Result | None = None, place: Segme
 
 
 def _of_rewards(result: Result, place: Segment) -> dict[str, float]:
-    """The mean reward of what ran."""
+    """The mean reward of the logging policy."""
     view = View(result.moments, next(iter(result.moments.moments)))
     k, whole = view.place(place), view.whole
     rows = int(whole.n[k])
@@ -125,7 +125,7 @@ def summarized(state: State) -> State:
 
 
 def by_batch(state: State, last: int) -> Table:
-    """What every target would have earned in each of the last batches, and how much more than what ran."""
+    """What every target would have earned in each of the last batches, and how much more than the logging policy."""
     rows: list[dict[str, Cell]] = []
     for batch in state.batches[-last:]:
         known = (

@@ -404,7 +404,8 @@ class RewardRange:
     @property
     def said(self) -> str:
         """As the end of a sentence."""
-        return f"if rewards lie between {self.low:g} and {self.high:g}, as {'you say' if self.is_promised else 'in this log'}."
+        source = "by `reward_bounds=`" if self.is_promised else "as in this log"
+        return f"if rewards lie between {self.low:g} and {self.high:g}, {source}."
 
     @property
     def do(self) -> str:

@@ -1,6 +1,6 @@
 """`watch`: a log day by day, with bands that hold at all times, and an alarm where a day stops being like the days before it.
 
-A change is looked for in every number that a day's summary has: the targets' values and lifts, the mean reward of what ran, the mean of
+It looks for changes in every number that a day's summary has: the targets' values and lifts, the logging policy's mean reward, the mean of
 the weights, and the spread of the weights, which moves with the propensities; and in the rows of a day, which may be too few, or none.
 """
 
@@ -81,18 +81,18 @@ LATE = timedelta(days=2)  # how old a day must be before its absence counts: yes
 NAMES = {
     VALUE: "value",
     LIFT: "lift",
-    REWARD: "mean reward of what ran",
+    REWARD: "mean reward of the logging policy",
     WEIGHT: "mean weight",
     PROPENSITIES: "effective share of rows",
     COUNT: "rows",
 }
 CAUSES = {
-    VALUE: "If the mean reward of what ran has an alarm, too, the world changed; if not, look at what the target does.",
-    LIFT: "The target's advantage over what ran is not what it was: look at the segments of the days since.",
+    VALUE: "If the mean reward of the logging policy has an alarm, too, the world changed; if not, look at how the target chooses.",
+    LIFT: "The target's lead over the logging policy is not what it was: look at the segments of the days since.",
     REWARD: "Other visitors, other items, another meaning of the reward, or rows that are missing: look at the log first.",
     WEIGHT: "Propensities or the target's probabilities no longer fit the actions that were taken: check the logger.",
-    PROPENSITIES: "The running policy or the target spreads its choices differently: a new version, or other candidates.",
-    COUNT: "Rows that are missing, or that came twice: look at the export before you believe anything else.",
+    PROPENSITIES: "The logging policy or the target spreads its choices differently: a new version, or other candidates.",
+    COUNT: "Rows that are missing, or that came twice: check the export before anything else.",
 }
 
 
@@ -114,7 +114,7 @@ class Series:
     """One number, day by day, and its mean so far with a band that holds on all days at once."""
 
     reward: str
-    target: str  # "" for what ran
+    target: str  # "" for the logging policy
     kind: str
     days: tuple[str, ...]
     values: Floats
@@ -166,7 +166,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Alert:
-    """What you asked to be told about, whether it is so, and why."""
+    """A condition to be alerted about, whether it holds, and why."""
 
     alert: str
     fired: bool
@@ -189,7 +189,7 @@ class WatchedLog(Display):
 
     @property
     def fired(self) -> bool:
-        """Whether one of the alerts is so."""
+        """Whether any alert fired."""
         return any(alert.fired for alert in self.alerts)
 
     @property
@@ -361,12 +361,12 @@ def watch(
     reference
         How many of the first days are taken as quiet (14, every weekday twice); or the first and the last of them, "2026-11-01:2026-11-14".
     alert
-        ``"changed"`` is so if there is an alarm, ``"changed since 2026-11-21"`` if there is one from that day or later. ``"lift < 0"``
-        is so once the whole band of the lift so far, of any target, is below 0; where less is better, ``"lift > 0"`` says that it is worse.
+        ``"changed"`` fires if there is an alarm, ``"changed since 2026-11-21"`` if there is one from that day or later. ``"lift < 0"``
+        fires once the whole band of the lift so far, of any target, is below 0; where less is better, ``"lift > 0"`` means it is worse.
         `value`, `lift`, `reward`, `weight` and `propensities` can be compared with a number. ``"rows < 1000"`` is about the newest day that
         is over, and ``"age > 2 days"`` about how long ago the newest day with rows was.
     as_of
-        The day on which this is asked, today by default: it is not over yet, and days that should have come by then are missing.
+        The day of this check, today by default: it is not over yet, and days that should have come by then are missing.
     level
         The level of the bands; 1 − level is the chance of a false alarm in a month.
 
@@ -455,7 +455,7 @@ def _of_column(log: Log | Data, day: Columns, question: dict[str, Any]) -> Days:
     days, notes = list[WatchedDay](), list[str]()
     for k, (label, rows) in enumerate(result.segment_rows.items()):
         if rows and None in (label or ()):
-            notes.append(f"{counted(rows, 'row')} without a day {'is' if rows == 1 else 'are'} left out.")
+            notes.append(f"{counted(rows, 'row')} without a day {'is' if rows == 1 else 'are'} dropped.")
         elif rows:
             days.append(WatchedDay(*_named(segment_text(label), (), k), rows, summaries_at(result, place=label)))
     is_clustered = result.moments.cluster is not None and not notes
@@ -600,7 +600,7 @@ def watch_days(
         most = max(series, key=lambda made: made.extra)
         said.append(
             f"Reference days differ by more than their rows explain ({most.words(several)}: {most.extra:.1f} times), so alarms wait for "
-            "larger changes. A longer reference period tells more."
+            "larger changes. A longer reference period helps."
         )
     alarms.sort(key=lambda each: (names.index(each.noticed), -abs(each.standard_errors)))
     quiet = tuple(names[start : start + length]) if len(names) >= start + length else ()
@@ -897,7 +897,7 @@ def _judge(
     several: bool,
     age: int | None,
 ) -> Alert:
-    """Whether an alert is so."""
+    """Whether an alert fires."""
     if isinstance(alert, ChangedSince):
         noticed = list(dict.fromkeys(each.what for each in alarms if days.index(each.noticed) >= alert.day))
         return Alert(alert.text, bool(noticed), f"{', '.join(noticed)}." if noticed else "nothing has changed.")
@@ -921,7 +921,7 @@ def _judge(
 
 
 def _news(series: Series) -> str:
-    """What a lift that is surely above or below 0 means, where less is better, or may be."""
+    """What a lift whose interval excludes 0 means, where less is better, or may be."""
     lower, upper = float(series.lower[-1]), float(series.upper[-1])
     if series.kind != LIFT or series.minimize is False or lower <= 0.0 <= upper:
         return ""

@@ -30,7 +30,7 @@ from counterpoise.evaluation.reading import Change, Decision, NextStep, Reading
 PhrasePart = str | Name | Number
 Scale = Literal[
     "share", "difference", "value"
-]  # how a change is written: a share of what ran, a difference, or a value
+]  # how a change is written: a share of the logged reward, a difference, or a value
 
 DECISIONS = ("better", "worse", "higher", "lower", "not decided", "cannot say")
 NEARLY_ALL, ALL = 0.9, 0.999  # of what is missing
@@ -47,14 +47,14 @@ def log_name(reading: Reading) -> str:
 
 def rival(reading: Reading) -> str:
     """What targets are compared with."""
-    return "what ran" if reading.is_against_log else shortened(reading.result.against)
+    return "the logging policy" if reading.is_against_log else shortened(reading.result.against)
 
 
 def divisor(reading: Reading) -> str:
     """What a value is of one of: a unit, or what the reward is divided by; stored moments have forgotten its name."""
     if reading.divided_by is None:
         return reading.unit
-    return shortened(reading.divided_by) if reading.divided_by else "what it is divided by"
+    return shortened(reading.divided_by) if reading.divided_by else "denominator"
 
 
 def units(reading: Reading) -> str:
@@ -67,8 +67,8 @@ def asked(reading: Reading) -> Phrase:
     result, log = reading.result, log_name(reading)
     targets, labels = result.targets, result.moments.labels
     who: PhrasePart = Name(targets[0]) if len(targets) == 1 else f"each of {len(targets):,} policies"
-    parts: list[PhrasePart] = [Name(reading.reward), f" per {divisor(reading)}, had ", who]
-    parts += [f" run instead of {rival(reading)}", " · less is better" if result.minimize else ""]
+    parts: list[PhrasePart] = ["Estimated ", Name(reading.reward), f" per {divisor(reading)}: ", who]
+    parts += [f" against {rival(reading)}", " · less is better" if result.minimize else ""]
     parts += [" · ", Name(log)] if log else []
     rows = sample_of(result.n, reading.unit, reading.sampled_from)
     return Phrase([*parts, f" · {rows}" + ("" if labels is None else f", {labels:,} of them labeled")])
@@ -78,13 +78,13 @@ def asked(reading: Reading) -> Phrase:
 
 
 def points_of(share: Estimate) -> float:
-    """The error to whose digits a share of what ran is written; bounds have their own."""
+    """The error to whose digits a share of the logged reward is written; bounds have their own."""
     lower, upper = share.interval
     return share.stderr if share.identified and math.isfinite(share.stderr) else (upper - lower) / 10
 
 
 def scale_of(changes: Sequence[Change]) -> Scale:
-    """What changes are written as: shares of what ran, where that is known of any."""
+    """What changes are written as: shares of the logged reward, where that is known of any."""
     if any(change.relative is not None for change in changes):
         return "share"
     return "difference" if any(change.lift is not None for change in changes) else "value"
@@ -157,9 +157,9 @@ def sentence(reading: Reading) -> Phrase:
     >>> log = {"click": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
     >>> reading = read(evaluate(log, reward="click", propensity="p", target="new").with_unit("visit"))
     >>> print(asked(reading))
-    click per visit, had new run instead of what ran · 1,200 visits
+    Estimated click per visit: new against the logging policy · 1,200 visits
     >>> print(str(sentence(reading)).replace("\N{NO-BREAK SPACE}", " "))
-    new: +20 % click (+18 to +22 %), from 33.33 to 40.0 per 100 visits. Better than what ran, and you can rely on it (ok).
+    new: +20 % click (+18 to +22 %), from 33.33 to 40.0 per 100 visits. Better than the logging policy. Verdict: ok.
     """
     said = answer(reading)
     return Phrase([*said.who, *said.change, *said.certainty, *said.rest])
@@ -170,20 +170,20 @@ def answer(reading: Reading) -> AnswerParts:
     result, change, many = reading.result, reading.best, len(reading.result.targets)
     if change.is_silent:
         which: PhrasePart = Name(change.target) if many == 1 else f"any of the {many:,} policies"
-        log = f"This log of {counted(result.n, reading.unit)} cannot say how "
+        log = f"This log of {counted(result.n, reading.unit)} cannot tell how "
         return AnswerParts([], [log, which, f" compares with {rival(reading)}."])
     best = "highest" if result.minimize is None else "best"
-    judged = sum(each.decision != "cannot say" for each in reading.changes)
+    known = sum(each.decision != "cannot say" for each in reading.changes)
     among = f", the {best} of {many:,}"
-    if judged < many:
+    if known < many:
         among = (
-            f", the {'only one' if judged == 1 else f'{best} of the {judged:,}'} of {many:,} that this log can judge"
+            f", the {'only one' if known == 1 else f'{best} of the {known:,}'} of {many:,} that this log can evaluate"
         )
     who: list[PhrasePart] = [Name(change.target), "" if many == 1 else among, ": "]
     size, certainty = _size(reading, change)
-    start, trust = _from_to(reading, change), _trust(reading, change)
+    start, verdict = _from_to(reading, change), _verdict(reading, change)
     # the sign belongs to what comes before it, so that no line of a page begins with one
-    sign, rest = (",", [*start, ". ", trust]) if start else (".", [" ", trust])
+    sign, rest = (",", [*start, ". ", verdict]) if start else (".", [" ", verdict])
     if certainty:
         return AnswerParts(who, size, [*certainty, sign], rest)
     return AnswerParts(who, [*size, sign], [], rest)
@@ -222,11 +222,11 @@ def _from_to(reading: Reading, change: Change) -> list[PhrasePart]:
     return [" from ", ends[0], " to ", ends[1], f" per {units(reading)}"]
 
 
-def _trust(reading: Reading, change: Change) -> str:
-    """Whether a change is decided, and whether to believe it: two things."""
+def _verdict(reading: Reading, change: Change) -> str:
+    """Whether a change is decided, and the verdict on it: two things."""
     verdict, against, lacks = change.verdict.verdict, rival(reading), change.missing
     if change.is_bounds:
-        missing = "Some of it is not in this log"
+        missing = "Some of its choices are not in this log"
         if lacks is not None:
             share, there = lacks.numbers["share"], lacks.numbers.get("share_there", 0.0)
             most = "all" if there > ALL else "nearly all" if there >= NEARLY_ALL else "most"
@@ -235,15 +235,11 @@ def _trust(reading: Reading, change: Change) -> str:
         is_decided = change.decision not in ("not decided", "cannot say")
         return f"{missing}{f'. Whatever they earn, it is {change.decision} than {against}' if is_decided else ''}."
     if change.decision == "not decided":
-        end = "." if verdict == "ok" else ", and there is a caution to read first."
+        end = "." if verdict == "ok" else f". Verdict: {verdict}; read the caveats first."
         beats = "is higher or lower than" if reading.result.minimize is None else "beats"
         return f"The log does not show whether it {beats} {against}{end}"
-    rely = (
-        ", and you can rely on it (ok)."
-        if verdict == "ok"
-        else f" according to this log, but read the {verdict} first."
-    )
-    return f"{change.decision.capitalize()} than {against}{rely}"
+    end = "." if verdict == "ok" else "; read the caveats first."
+    return f"{change.decision.capitalize()} than {against}. Verdict: {verdict}{end}"
 
 
 def known_part(reading: Reading) -> Phrase | None:
@@ -266,7 +262,7 @@ def known_part(reading: Reading) -> Phrase | None:
 def basis(reading: Reading) -> str:
     """What the estimates rest on: the estimator behind the answer, and its intervals."""
     result, many = reading.result, len(reading.result.targets)
-    dropped = f"; {counted(result.dropped_rows, f'bad {reading.unit}')} dropped" if result.dropped_rows else ""
+    dropped = f"; {counted(result.dropped_rows, f'invalid {reading.unit}')} dropped" if result.dropped_rows else ""
     together = f", which hold for {all_of(many)} policies at once" if many > 1 else ""
     looks = f" {result.moments.looks:,} looks so far" if result.moments.looks > 1 else ""
     often = ": these intervals hold at all of them at once, however often you look"
@@ -288,23 +284,23 @@ def _step(reading: Reading, step: NextStep) -> str:
     if caveat is not None and step.kind == "explore":
         others = int(caveat.numbers.get("actions", 1)) - 1
         more = f" and {counted(others, 'more missing action')}" if others else ""
-        what = f"{verbatim(repr(caveat.action))}{more}" if caveat.action else "the actions that are missing"
+        what = f"{verbatim(repr(caveat.action))}{more}" if caveat.action else "the missing actions"
         where = f" where {verbatim(caveat.where)}" if caveat.where else " now and then"
         enough = f" ({about} are enough)" if step.rows else ""
-        rest = f", or ask about the rest with `where={caveat.rest!r}`" if caveat.rest else ""
-        return Sentence(f"Let what runs try {what}{where}{enough}{rest}.")
+        rest = f", or evaluate the rest with `where={caveat.rest!r}`" if caveat.rest else ""
+        return Sentence(f"Have the logging policy explore {what}{where}{enough}{rest}.")
     if caveat is not None:
         return caveat.cure if step.kind == "cure" else caveat.reason
     earn = "earn" if reading.result.minimize is False else "come to"
-    half = f": {about}, half of them with it, would confirm a change of this size" if step.rows else ""
+    test = f": an A/B test of {about}, split evenly, would confirm a lift of this size" if step.rows else ""
     decide = f"Collect {about}: that many would show a difference of this size."
     return {
         "stay": f"Keep {against}.",
         "differ": f"Look for a policy that differs more: this one and {against} {earn} about the same.",
         "collect": decide if step.rows else f"Collect more {unit} before you decide.",
-        "ask again": f"Collect {about if step.rows else f'more {unit}'}, and ask again.",
-        "test": f"Test it live, and log its propensities{half}.",
-        "go on exploring": "Keep a little exploration, or the next log cannot judge its successor.",
+        "ask again": f"Collect {about if step.rows else f'more {unit}'}, and evaluate again.",
+        "test": f"Test it live, and log its propensities{test}.",
+        "go on exploring": "Keep a little exploration, so that the next log can evaluate its successor.",
     }.get(step.kind, f"Collect more {unit} before you rely on it.")
 
 
@@ -318,7 +314,7 @@ def decided(
     less, more = ("above", "below") if minimize else ("below", "above")
     either = "higher or lower" if minimize is None else "better or worse"
     so = ", and less is better" if minimize else ""
-    unsaid = "nobody said whether less is better"
+    unsaid = "it is not known whether less is better"
     said = {
         "better": [f"Better than {against}.", f"All of the interval is {more} 0{so}."],
         "worse": [f"Worse than {against}.", f"All of the interval is {less} 0{so}."],
@@ -362,7 +358,7 @@ def reliance(reading: Reading) -> tuple[str, str]:
     cells = diagnostics.cells()
     worth, mean = (cell_text(cells[name]) for name in ("effective_sample_size", "mean_weight"))
     return (
-        f"{fine} Weights average {mean}, and should average 1; they leave {worth} {reading.unit}s’ worth of information.",
+        f"{fine} Weights average {mean}, and should average 1; the effective sample size is {worth} {reading.unit}s.",
         "",
     )
 
@@ -382,8 +378,9 @@ def caption(reading: Reading, scale: Scale) -> Phrase:
     order = f", {'highest' if reading.result.minimize is None else 'best'} first" if many > 1 else ""
     bars = f"{level_of(reading.result.level)} intervals{f', for {all_of(many)} at once' if many > 1 else ''}"
     if scale == "value":
-        return Phrase([reward, f" per {reading.unit}{order}, with {bars}; the dashed line is what ran{mean}"])
-    return Phrase(["Change in ", reward, f" against {against}{mean} (the dashed line){order}, with {bars}"])
+        return Phrase([reward, f" per {reading.unit}{order}, with {bars}; the dashed line is the logging policy{mean}"])
+    lift = "Lift in " if reading.is_against_log else "Difference in "
+    return Phrase([lift, reward, f" against {against}{mean} (the dashed line){order}, with {bars}"])
 
 
 def foremost_are(reading: Reading) -> str:

@@ -253,7 +253,7 @@ def column_of(description: object) -> EncodedColumn:
             return Category(name, tuple(levels), missing)
         case {"name": str(name), "kind": Vector.kind, "length": int(length)} if length > 0:
             return Vector(name, length)
-    raise ValueError(f"{str(description)[:60]!r} does not say how a column of the context is encoded")
+    raise ValueError(f"{str(description)[:60]!r} does not describe how a column of the context is encoded")
 
 
 def kind_of(values: pl.Series) -> type[EncodedColumn]:
@@ -461,7 +461,7 @@ class Encoder:
             if len(bad):
                 raise LogError(
                     f"context {name!r} must be finite numbers: {len(bad):,} of {len(block):,} rows are not; the first is row {bad[0]:,}.",
-                    do="Fill them in as you would before training, or leave those rows out.",
+                    do="Fill them in as you would before training, or drop those rows.",
                 )
         sizes = {name: len(block) for name, block in blocks.items()}
         if len(set(sizes.values())) > 1:
@@ -529,7 +529,7 @@ class _ColumnSummary:
             odd = lengths.filter(lengths != self.width) if self.width else lengths
             raise ColumnError(
                 f"column {self.name!r} must have lists of the same length in every row; some have {self.width} numbers, others {odd[0]}.",
-                do="Fill them up, or leave those rows out with an SQL condition.",
+                do="Fill them up, or drop those rows with an SQL condition.",
             )
 
     @property

@@ -119,9 +119,7 @@ class Bernstein(Method):
                 "is no bound.",
             )
         if is_clustered:
-            raise OptionError(
-                "the bernstein interval assumes independent rows, and clusters say that they are not: use jackknife."
-            )
+            raise OptionError("the bernstein interval assumes independent rows, and clusters are not: use jackknife.")
 
     def interval(self, evidence: Evidence, level: float) -> Interval:
         """See `bernstein`."""
@@ -159,7 +157,7 @@ def bernstein(
     check_level(level)
     low, high = reward_bounds
     if math.isnan(value) or n < 2:
-        return Interval(low, high, level, Bernstein.name, "the log says nothing; these are the bounds themselves")
+        return Interval(low, high, level, Bernstein.name, "the log has no information; these are the bounds themselves")
     reach = max_weight * (max(high, 0.0) - min(low, 0.0))
     log_term = math.log(4.0 / (1.0 - level))
     variance = stderr**2 * n * n / (n - 1)

@@ -52,7 +52,7 @@ class LogSmoothing(Method):
             )
         if is_clustered:
             raise OptionError(
-                f"the {self.name} interval assumes independent rows, and clusters say that they are not: use jackknife."
+                f"the {self.name} interval assumes independent rows, and clusters are not: use jackknife."
             )
 
     def interval(self, evidence: Evidence, level: float) -> Interval:
@@ -92,7 +92,7 @@ def log_smoothing(smoothed: Smoothed, n: int, level: float = 0.95, *, scale: flo
     """
     check_level(level)
     if n < 1:
-        return Interval(0.0, math.inf, level, LogSmoothing.name, "the log says nothing")
+        return Interval(0.0, math.inf, level, LogSmoothing.name, "the log has no information")
     chosen, total = smoothed.nearest(1.0 / (scale * math.sqrt(n)))
     smallest = total / n + math.log1p(-level) / (chosen * n)
     lower = max(math.expm1(chosen * smallest) / chosen, 0.0)

@@ -236,7 +236,7 @@ def mask_of(candidates: Candidates, classes: Classes, rows: int) -> Tensor:
         raise LogError(
             f"a row needs at least one candidate that the policy knows: {len(without):,} of {rows:,} rows have none; the first is row "
             f"{int(without[0]):,}.",
-            do="classes_ has the actions that it knows; leave out those rows, or train it on a log that has their candidates.",
+            do="classes_ has the actions that it knows; drop those rows, or train it on a log that has their candidates.",
         )
     return mask
 

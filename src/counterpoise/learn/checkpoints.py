@@ -298,7 +298,7 @@ def _check_run(file: TensorFile, settings: Mapping[str, object], epochs: int) ->
             do="Name another file, or move this one away.",
         )
     if not isinstance(saved, dict):
-        raise file.damaged("it does not say which run it belongs to")
+        raise file.damaged("the run it belongs to is missing")
     apart = differences(saved, settings)
     if apart:
         raise PolicyFileError(

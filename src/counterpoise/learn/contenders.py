@@ -117,7 +117,7 @@ def portfolio(n_actions: int) -> list[Contender]:
 
 
 def imitation() -> Contender:
-    """The likelihood fit of the policy that wrote the log."""
+    """The likelihood fit of the logging policy."""
     return Network(IMITATION, IMITATION, hidden=LARGE, rate=0.005, temperatures=(1.0,))
 
 
@@ -192,7 +192,7 @@ class Reduction:
 
         x, y, weight = self.examples(rest, seed)
         if len(np.unique(y)) < 2:
-            raise LogError("all rows that speak for an action speak for the same one, so there is nothing to classify.")
+            raise LogError("all training examples have the same action, so there is nothing to classify.")
         is_forest = type(self.classifier) in (ExtraTreesClassifier, RandomForestClassifier)
         # a forest takes contexts as they are, so that its policy does
         mean, scale = (0.0, 1.0) if is_forest else (rest.columns.mean, rest.columns.scale)
@@ -239,7 +239,7 @@ class Reduction:
         else:
             index, action, weight = good, action[good], cost[good]
         if not len(index):
-            raise LogError("no row speaks for any action: no reward is above the baseline.")
+            raise LogError("no reward is above the baseline, so there are no training examples.")
         return x[index], action, weight / weight.mean()
 
 

@@ -171,7 +171,7 @@ def held_out_actions(
 
 def held_out_lists(parts: Iterable[tuple[Moments, Floats, Floats]], level: float) -> HeldOut:
     """The same for lists, with an interval that allows for how few lists carry the answer, and is endless if there are too few."""
-    sums = weighted_rows(parts, unit="list")
+    sums = weighted_rows(parts, unit="ranking")
     estimate, n = beta_ips(sums.moments), sums.moments.n
     carrying, interval = diagnose(sums).carrying_rows, Interval(-math.inf, math.inf, level, Student.name)
     if n and carrying >= FEW_CARRYING:

@@ -73,7 +73,7 @@ def load_policy(
             )
         parts: dict[str, type] = {"kind": str, "arguments": dict, "context": list}
         if not isinstance(config, dict) or not all(isinstance(config.get(name), kind) for name, kind in parts.items()):
-            raise file.damaged("it does not say which policy it contains")
+            raise file.damaged("the kind of policy is missing")
         if not all(isinstance(name, str) for name in config["context"]):
             raise file.damaged("the names of its columns are not text")
         build = builder_of(file, config["kind"], make, module)
@@ -182,7 +182,7 @@ def _built(
     if build is Average:
         parts = own.get("policies")
         if not isinstance(parts, list):
-            raise file.damaged("it does not say which policies it is the average of")
+            raise file.damaged("the policies it averages are missing")
         own["policies"] = [_part(file, part, device, f"{under}policies.{k}.") for k, part in enumerate(parts)]
     if isinstance(build, type) and issubclass(build, TwoTower) and own.pop("item_dimension", None) is not None:
         features = file.tensors.get(f"{under}scores.features")
@@ -203,7 +203,7 @@ def _part(file: TensorFile, part: object, device: str, under: str) -> Policy:
         case {"kind": str(kind), "arguments": dict(arguments), **others}:
             pass
         case _:
-            raise file.damaged("it does not say which policies it is made of")
+            raise file.damaged("the policies it is made of are missing")
     if kind not in KINDS:
         raise PolicyFileError(
             f"part of {str(file.path)!r} is a {kind}, which counterpoise does not know.",

@@ -43,7 +43,7 @@ C = TypeVar("C")
 
 
 class LearningWarning(UserWarning):
-    """A policy that was learned, but is not surely better than the one that wrote the log."""
+    """A policy was learned that is not reliably better than the logging policy."""
 
 
 # -- The one way: attempts, the fallback, and the last fit -------------------------------------------------------------
@@ -91,13 +91,13 @@ def hand_out(
         if imitation is not None:
             attempt, rejected = imitation, result
         else:
-            text = f"the learned policy is not surely better than the policy that wrote the log. {verbatim(doubts(result))}"
+            text = f"the learned policy is not reliably better than the logging policy. {verbatim(doubts(result))}"
             collect = (
                 "the probabilities of the logged actions." if is_estimated(result) else "a log that explores more."
             )
             if result.targets[0] == FOLDS:  # and not a policy that was evaluated on held-out rows, as a ranker is
-                text += " (That is about the policies of the folds, each judged by rows that it has not seen.)"
-                collect = f"{collect[:-1]}, or pass `fallback='imitate'` for a policy that imitates the one that ran."
+                text += " (That is about the policies of the folds, each evaluated on held-out rows.)"
+                collect = f"{collect[:-1]}, or pass `fallback='imitate'` for a policy that imitates the logging policy."
             if fallback == "raise":
                 raise TrainingError(text, do=f"Collect {collect}")
             warn(LearningWarning(Sentence(f"T{text[1:]} Before you serve it, collect {collect}")))
@@ -140,7 +140,7 @@ def evaluate_folds(
 
     There is one policy per fold, and none may have seen the rows of its fold, neither to train nor to choose: `Source.folds` says which
     those are. A policy is anything that is a target of `evaluate`: a `Policy`, anything with `predict_proba` (and `classes_`, unless
-    actions are 0, 1, 2, …), or a function of record batches. Weights, intervals, clusters, verdict and the lift over what ran
+    actions are 0, 1, 2, …), or a function of record batches. Weights, intervals, clusters, verdict and the lift over the logging policy
     (``result["fold policies", "lift"]``) are those of `evaluate`. The value is that of the fold policies, not of one refitted on all
     rows, which has seen more and is usually a little better.
 
@@ -157,12 +157,12 @@ def evaluate_folds(
     (500, ('fold policies',))
     """
     if not policies:
-        raise OptionError("there are no policies to judge.", do="Pass one for every fold.")
+        raise OptionError("there are no policies to evaluate.", do="Pass one for every fold.")
     for policy in policies:
         if not is_policy(policy):
             shown = f"the class {policy.__name__}" if isinstance(policy, type) else repr(policy)[:60]
             raise OptionError(
-                f"a policy to judge has predict_proba, or is a function of record batches; found {shown}.",
+                f"a policy to evaluate has predict_proba, or is a function of record batches; found {shown}.",
                 do="Pass a policy for every fold, such as a PolicyLearner that was fitted without its rows.",
             )
     if isinstance(log, Source):
@@ -248,7 +248,7 @@ def evaluate_rows(
 
 
 def is_surely_better(result: Result, target: str | None = None, *, lift_bound: float = -math.inf) -> bool:
-    """Whether a target surely earns more than the policy that wrote the log; where less is better, less.
+    """Whether a target reliably earns more than the logging policy; where less is better, less.
 
     Its `lift_interval` is above 0 (or below it) and the verdict is ok; or a lower bound on the gain that needs neither is above 0. With
     estimated propensities nothing is: the verdict is at most caution, and the bound takes propensities as known.
@@ -271,7 +271,8 @@ def how_to_get(rejected: Result) -> str:
         return ""
     earned = rejected[name, "beta_ips"].value
     return Sentence(
-        f"By them, what was learned would have earned {earned:.4g}: pass `fallback='warn'` to get it, and run an A/B test before you "
+        f"On held-out rows, the learned policy would have earned {earned:.4g}: pass `fallback='warn'` to get it, and run an A/B test "
+        "before you "
         "rely on it."
     )
 
@@ -312,7 +313,7 @@ def report(result: Result, mean_reward: float) -> dict[str, object]:
 
 
 def doubts(result: Result, target: str | None = None) -> str:
-    """Why a target is not surely better than the policy that wrote the log, in plain words; empty if it is.
+    """Why a target is not reliably better than the logging policy, in plain words; empty if it is.
 
     >>> log = {"r": [1, 0, 1, 0] * 50, "p": [0.5] * 200, "new": [0.5, 0.6, 0.5, 0.4] * 50}
     >>> print(doubts(evaluate(log, reward="r", propensity="p", target="new")))
@@ -331,7 +332,7 @@ def doubts(result: Result, target: str | None = None) -> str:
     if verdict.verdict != "ok":
         reasons += verdict.reasons
     if is_estimated(result):
-        reasons.append("With estimated propensities, no policy counts as surely better than the logging policy.")
+        reasons.append("With estimated propensities, no policy counts as reliably better than the logging policy.")
     return " ".join(reasons)
 
 
@@ -339,8 +340,8 @@ def doubts(result: Result, target: str | None = None) -> str:
 
 
 TRAINED_BEFORE = (
-    "The policy that you passed was trained on this very log, so that no row is new to it, and result_ will flatter it. Pass one that "
-    "was not trained, or a function that makes one; or judge it by another log."
+    "The policy that you passed was trained on this very log, so that no row is new to it, and result_ will flatter it. Pass one that was "
+    "not trained, or a function that makes one; or evaluate it on another log."
 )
 
 

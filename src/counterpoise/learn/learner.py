@@ -174,7 +174,7 @@ def log_of(X: Any, y: Columns | FrameLike, more: LogFields) -> Log:  # noqa: N80
     parts = parts_of(y)
     twice = [part for part in more if part in parts or part == "context"]
     if twice:
-        raise OptionError(f"X and y already say what `{twice[0]}=` is.", do="Leave it out.")
+        raise OptionError(f"X and y already define `{twice[0]}=`.", do="Leave it out.")
     names = list(getattr(X, "columns", ()))
     if names and all(isinstance(name, str) for name in names):
         joined = {part: f"{PREFIX}{part}" for part in parts}
@@ -233,7 +233,7 @@ class PolicyLearner(Serves, ScikitLearn):
         own. That takes about `folds` times as long, and `result_` has the result. Rows of one cluster stay in one fold.
         With None, nothing is evaluated. The policy that you get is trained on all rows, and is the same with or without folds.
     fallback
-        What to do if the policies of the folds are not surely better than the one that wrote the log (the interval of the lift is not above
+        What to do if the policies of the folds are not reliably better than the logging policy (the interval of the lift is not above
         0, or the verdict is not ``"ok"``): ``"warn"``; ``"imitate"``, to get a policy that imitates the logging policy instead (`kind_` is
         then ``"imitation"``, `result_` is about it, and `rejected_` is about what was learned); or ``"raise"``.
     level
@@ -246,10 +246,10 @@ class PolicyLearner(Serves, ScikitLearn):
     stays with the policy, too (`encoding_`). Parquet files must not change during training.
 
     After `fit`, `policy_` is the policy of the best epoch, `history_` has one `Epoch` per epoch, `best_epoch_` says which one was
-    best, `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many bad rows were left out, and
+    best, `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many invalid rows were dropped, and
     `feature_names_in_` (if columns have names) and `n_features_in_` describe the context. The value of the best epoch flatters
     the policy, because the rows that measure it also chose it. `result_`, a `Result`, does not: it is the value of the policies
-    of the folds, each on rows it has not seen, with its lift over what ran, intervals and verdict. `remarks_` points out what is
+    of the folds, each on held-out rows, with its lift over the logging policy, intervals and verdict. `remarks_` points out what is
     odd about the policy: it never moved, is uniform, or always takes the same action.
 
     Examples
@@ -330,7 +330,7 @@ class PolicyLearner(Serves, ScikitLearn):
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger
         than memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data,
         the parts are the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a
-        bad row (`control` is read only for that; `key` is not read). For DR, `model` is a reward model to fit (as in `evaluate`;
+        invalid row (`control` is read only for that; `key` is not read). For DR, `model` is a reward model to fit (as in `evaluate`;
         cross-fitted, and in files chunk by chunk), or `model_rewards` an array of predictions, one column per action.
 
         `candidates` names a column with the actions to choose from, a list in every row; the policy then chooses among those.
@@ -343,7 +343,7 @@ class PolicyLearner(Serves, ScikitLearn):
         check_direction(whole)
         if options.negatives is not None and whole.candidates is not None:
             raise OptionError(
-                "`negatives=` draws from all items, and `candidates=` says which there are in each row.",
+                "`negatives=` draws from all items, and `candidates=` lists those of each row.",
                 do="Leave out either.",
             )
         if options.trained.needs_model_rewards != ((model_rewards is not None) != (whole.model is not None)):

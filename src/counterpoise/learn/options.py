@@ -436,7 +436,7 @@ def options_of(params: Mapping[str, Any]) -> Options:
         )
     if options.fallback != "warn" and not options.folds:
         raise OptionError(
-            f"`fallback={options.fallback!r}` needs folds, which judge what was learned.",
+            f"`fallback={options.fallback!r}` needs folds, which evaluate the learned policy.",
             do="Pass `folds=3`, or leave it out.",
         )
     if options.temperature == "auto" and not options.holdout:

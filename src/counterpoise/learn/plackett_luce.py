@@ -195,11 +195,11 @@ class Shown(NamedTuple):
     """Lists that a policy drew, and the probabilities that your logger must record with them."""
 
     items: NDArray[np.int64]
-    """The ids of the items, lists × slots."""
+    """The ids of the items, rankings × positions."""
     given_above: Floats
     """The probability of every item given those above it: `propensity_of="item_given_above"`."""
     propensity: Floats
-    """The probability of every list as a whole, the product of those."""
+    """The probability of every ranking as a whole, the product of those."""
 
     def columns(self, *, first_list: int = 0) -> dict[str, NDArray[np.int64] | Floats]:
         """One row per position, as a log of lists has them; positions count from 1.
@@ -344,7 +344,7 @@ class PlackettLuce(Policy):
         few = 0 if mask is None else int((mask.sum(-1) < self.slots).sum())
         if few:
             raise OptionError(
-                f"`mask=` must allow {self.slots} items, as many as there are slots: in {few:,} rows it does not."
+                f"`mask=` must allow {self.slots} items, one for each position: in {few:,} rows it does not."
             )
 
     def _places(self, action: Tensor) -> Tensor:
@@ -358,7 +358,6 @@ def check_depth(policy: PlackettLuce, depth: int) -> None:
     """Check that a policy shows as many items as lists have."""
     if depth > policy.slots:
         raise OptionError(
-            f"this policy shows {policy.slots} items, and these lists have up to {depth}.",
-            do=f"Look at the top of the lists, such as `where='position <= {policy.slots}'`, or give the policy more "
-            "slots.",
+            f"this policy shows {policy.slots} items, and these rankings have up to {depth}.",
+            do=f"Look at the top of the rankings, such as `where='position <= {policy.slots}'`, or pass the policy more `slots=`.",
         )

@@ -364,7 +364,7 @@ class Policy(nn.Module):
             at = torch.nonzero(~good)[0].tolist()
             raise LogError(
                 f"a context must be finite numbers, and that of row {at[0]:,} has {rows[tuple(at)]} in place {at[1]:,}.",
-                do="Leave the row out, or put a number there.",
+                do="Drop the row, or put a number there.",
             )
         return rows.to(self.device, self.precision)
 

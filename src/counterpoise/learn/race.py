@@ -74,7 +74,7 @@ class Found(Serves, Display):
         What the fold policies would have earned, with interval and verdict: for every row, a policy that was neither learned from it nor
         chosen by it. `policy` has seen more rows and is usually a little better.
     kind
-        ``"learned"``, or ``"imitation"`` if nothing was surely better than what ran, so `policy` imitates that.
+        ``"learned"``, or ``"imitation"`` if nothing was reliably better than the logging policy, which `policy` then imitates.
     rejected
         Where `policy` is an imitation, the result of what would have been chosen.
     name
@@ -88,7 +88,7 @@ class Found(Serves, Display):
     skipped
         Contenders that there was no time for, or that could not be fitted, and why.
     dropped_rows
-        How many bad rows were left out.
+        How many invalid rows were dropped.
     cut
         What the last fit left out for lack of time, in words; empty if nothing.
     reward_range
@@ -119,10 +119,10 @@ class Found(Serves, Display):
         value = self.result[self.result.targets[0], "beta_ips"]
         own, low, high, logged = (number(x, value.stderr) for x in (value.value, *value.interval, self.mean_reward))
         less = ", and less is better" if self.result.minimize else ""
-        earned = f"{own} per row, between {low} and {high}; the policy that ran earned {logged}{less}"
+        earned = f"{own} per row, between {low} and {high}; the logging policy earned {logged}{less}"
         if self.rejected is not None:
             said = [
-                "Nothing was surely better than the policy that ran, so this policy imitates it.",
+                "Nothing was reliably better than the logging policy, so this policy imitates it.",
                 doubts(self.rejected),
                 how_to_get(self.rejected),
                 f"The imitation would have earned {earned}.",
@@ -141,7 +141,7 @@ class Found(Serves, Display):
             return ""
         return (
             f"{odd[0]:.4g} per row is impossible, as all rewards are between {low:.4g} and {high:.4g}: the propensities are wrong, or far "
-            "too few rows carry the estimate. `counterpoise doctor` tells more."
+            "too few rows carry the estimate. Run `counterpoise doctor` for more."
         )
 
     def _caution(self) -> str:
@@ -175,7 +175,7 @@ class Found(Serves, Display):
         yield ""
         yield Table([standing.cells() for standing in self.leaderboard])
         yield from (f"{name}: {why}" for name, why in self.skipped.items())
-        yield "Contenders are evaluated on rows that they were not learned from; the best of several still looks a little too good."
+        yield "Contenders are evaluated on held-out rows; the best of several still looks a little too good."
 
 
 # -- A race: every contender is learned without each fold, and evaluated on the rows of that fold -------------------------
@@ -412,7 +412,7 @@ class Race:
 
     @property
     def logging_value(self) -> float:
-        """An upper limit on what the policy that ran earns, allowing for sampling error."""
+        """An upper limit on what the logging policy earns, allowing for sampling error."""
         reward = self.rows.reward.double().numpy()
         return float(reward.mean() + NormalDist().inv_cdf(0.975) * reward.std() / math.sqrt(len(reward)))
 

@@ -1,4 +1,4 @@
-"""`RankingLearner`: fits a policy that shows lists on a log of lists, and evaluates it on lists that it has not seen."""
+"""`RankingLearner`: fits a policy that shows rankings on a log of rankings, and evaluates it on held-out rankings."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ REFUSED: dict[str, tuple[object, str | None]] = {
     "clip": (None, None),
     "temperature": (1.0, None),
     "fallback": ("imitate", "Choose 'warn' or 'raise'."),
-    "norms": ("all", "Leave it out: the baselines of lists look at the last layer, or at the logits."),
+    "norms": ("all", "Leave it out: the baselines of rankings look at the last layer, or at the logits."),
 }
 
 
@@ -66,20 +66,20 @@ def check_options(options: Options) -> None:
     for name, (value, advice) in REFUSED.items():
         own = getattr(options, name)
         if advice is None and own != value:
-            raise OptionError(f"`{name}=` does not work with lists.", do=f"Leave out `{name}=`.")
+            raise OptionError(f"`{name}=` does not work with rankings.", do=f"Leave out `{name}=`.")
         if advice is not None and own == value:
-            raise OptionError(f"`{name}={own!r}` does not work with lists.", do=advice)
+            raise OptionError(f"`{name}={own!r}` does not work with rankings.", do=advice)
     objective = options.trained
     if objective.needs_model_rewards:
         raise OptionError(
-            f"objective {options.objective!r} needs a reward model, and learning from lists has none.",
+            f"objective {options.objective!r} needs a reward model, and learning from rankings has none.",
             do="Choose beta_ips, running_beta_ips, ips, lambda_ips, or (with batch_size=None) snips or value_beta_ips.",
         )
     if objective.needs_smoothing or objective.needs_score or options.objective == IMITATION:
-        raise OptionError(f"objective {options.objective!r} does not work with lists.", do="Choose beta_ips.")
+        raise OptionError(f"objective {options.objective!r} does not work with rankings.", do="Choose beta_ips.")
     if objective.needs_lambda and not isinstance(options.banditnet_lambda, float):
         raise OptionError(
-            "with lists, λ is not tuned: pass one number as `banditnet_lambda=`.",
+            "with rankings, λ is not tuned: pass one number as `banditnet_lambda=`.",
             do="It is subtracted from the reward at every position.",
         )
 
@@ -117,7 +117,7 @@ class ListSource(Source):
             check_rows(self.log, "a propensity model")
         if isinstance(self.weight, PseudoInverse):
             raise OptionError(
-                "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots "
+                "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills positions "
                 "independently.",
                 do="Pass another `weight=`.",
             )
@@ -181,7 +181,7 @@ LEARNED = "learned"  # what the policy is called in `result_`
 
 
 class RankingLearner(PolicyLearner):
-    """Learns to rank from a log of lists.
+    """Learns to rank from a log of rankings.
 
     The parameters, and the groups of options, are those of `PolicyLearner`, with these differences:
 
@@ -194,11 +194,11 @@ class RankingLearner(PolicyLearner):
     - `holdout` is the share of the lists that evaluates the policy. Of the others, the same share chooses the epoch (the one whose interval
       has the largest lower end), and the rest trains. Lists of the same `cluster` stay together, and
       `folds` makes no difference.
-    - `fallback` is ``"warn"`` or ``"raise"``: what to do about a ranker that is not surely better than what ran.
+    - `fallback` is ``"warn"`` or ``"raise"``: what to do about a ranker that is not reliably better than the logging policy.
 
     After `fit`, `result_` is the `Result` of the policy on the lists that were kept apart, which neither trained nor chose it: the value of
     a list, the lift over what was logged, and a verdict. There is none with ``holdout=0``. `mean_reward_` is what the logging
-    policy earned with a list, and `dropped_rows_` is how many lists were left out because of bad rows.
+    policy earned with a list, and `dropped_rows_` is how many lists were dropped because of invalid rows.
 
     Examples
     --------
@@ -240,7 +240,7 @@ class RankingLearner(PolicyLearner):
     def fit(  # type: ignore[override]
         self, log: Log | Data = None, *, weight: ListWeight | None = None, **parts: Unpack[LogFields]
     ) -> Self:
-        """Learn from a log of lists, as `evaluate` takes it; all of them are read into memory.
+        """Learn from a log of rankings, as `evaluate` takes it; all of them are read into memory.
 
         `weight` says what the reward at a position depends on: `cp.weights.Cascade()`, `Standard()` or `Independent()`; by default, the one
         that goes with `propensity_of`. The context must be the same on all rows of a list.
@@ -249,13 +249,13 @@ class RankingLearner(PolicyLearner):
         check_options(options)
         if options.policy is not None and not isinstance(options.policy, PlackettLuce):
             raise OptionError(
-                f"a ranking policy shows lists; found {type(options.policy).__name__}.",
+                f"`policy=` must be a ranking policy; found {type(options.policy).__name__}.",
                 do="Pass `policy=PlackettLuce(…, slots=…)`.",
             )
         lists = as_log(log, parts)
         if lists.list_id is None:
             raise OptionError(
-                "learning to rank needs a log of lists, and nothing says which rows are one.",
+                "learning to rank needs a log of rankings, and this one has no `slate=`.",
                 do=LISTS.told_by,
             )
         need_only(lists, "RankingLearner")
@@ -300,9 +300,9 @@ def policy_to_train(options: Options, source: Source, inspection: Inspection) ->
         items = options.n_actions or inspection.n_actions
         if depth > items:
             raise LogError(
-                f"lists have up to {depth} positions, and there are only {items:,} items, so some are shown twice in a list, which a "
-                "ranking policy never does.",
-                do="Look at the top of the lists, such as `where='position <= 3'`.",
+                f"rankings have up to {depth} positions, and there are only {items:,} items, so some are shown twice in a ranking, which "
+                "a ranking policy never does.",
+                do="Look at the top of the rankings, such as `where='position <= 3'`.",
             )
         policy = PlackettLuce(default_policy(inspection.columns, items), depth)
         policy.actions_ = inspection.ids if options.n_actions is None else None
@@ -314,6 +314,6 @@ def policy_to_train(options: Options, source: Source, inspection: Inspection) ->
     if len(unknown):
         raise LogError(
             f"the policy has no item {unknown[0]:,}, which the log has ({len(unknown):,} of {len(logged):,} are unknown).",
-            do="Leave those lists out, or change `n_actions=` or the policy.",
+            do="Drop those rankings, or change `n_actions=` or the policy.",
         )
     return policy

@@ -243,7 +243,7 @@ def _action_names(parts: PartReader, names: TrainingColumns, classes: Classes | 
             raise LogError(
                 f"{len(unknown):,} of the {what} are not among the {len(classes):,} that the policy or the items have; one is "
                 f"{unknown[0]!r}.",
-                do="Add them to `items=` or the policy, or leave out those rows.",
+                do="Add them to `items=` or the policy, or drop those rows.",
             )
     return np.asarray(classes, dtype=object)
 

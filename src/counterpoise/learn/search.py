@@ -64,10 +64,10 @@ def learn_policy(
     The policy you get comes from the contender that is best over all folds, learned from all rows.
 
     Contenders are chosen by β-IPS less its standard error if the rows measure a policy, and otherwise by a lower bound
-    (`counterpoise.learn.criterion`). The choice is surely better than the policy that ran if the interval of its lift, widened
+    (`counterpoise.learn.criterion`). The choice is reliably better than the logging policy if the interval of its lift, widened
     because the folds share their rows (`counterpoise.learn.hand_out.lift_interval`), is above 0 with the verdict ok; or, where
-    rows are independent of each other, if that lower bound is above an upper limit of what ran earns. If it is not, contenders
-    are chosen once more, by the bound alone, and if that is not surely better either, `fallback` says what to do.
+    rows are independent of each other, if that lower bound is above an upper limit of the logging policy's value. If it is not, contenders
+    are chosen once more, by the bound alone, and if that is not reliably better either, `fallback` decides what to do.
 
     With ``propensity="model"``, or a `models.Propensity`, a cross-fitted model estimates the propensities. Nothing is then surely
     better, because the verdict is at most caution: pass ``fallback="warn"`` for what was learned.
@@ -96,7 +96,7 @@ def learn_policy(
     folds
         How many parts the log is cut into.
     fallback
-        ``"imitate"``: hand out a policy that imitates the one that ran; ``"warn"``, or ``"raise"`` an error.
+        ``"imitate"``: hand out a policy that imitates the logging policy; ``"warn"``, or ``"raise"`` an error.
 
     Examples
     --------
@@ -199,7 +199,7 @@ class Search:
     ended: float = 0.0
 
     def attempts(self) -> Iterator[Attempt[Choice]]:
-        """The contender that is best by its score, and where that is not surely better, by its lower bound."""
+        """The contender that is best by its score, and where that is not reliably better, by its lower bound."""
         results: dict[tuple[Served, ...], tuple[Result, float]] = {}
         for rule in (by_score, by_bound):
             chosen = tuple(self.race.best(rule, without=fold) for fold in range(self.race.n_folds))

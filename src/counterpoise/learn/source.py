@@ -356,7 +356,7 @@ class Source:
         largest = numbers[lost[0]][np.abs(numbers[lost[0]]).argmax()]
         raise LogError(
             f"training is in single precision, which cannot hold {largest:g}, found in column {lost[0]!r}.",
-            do="Rescale the column, or leave such rows out.",
+            do="Rescale the column, or drop such rows.",
         )
 
     def _remember(self, frame: pl.DataFrame) -> None:
@@ -657,8 +657,8 @@ def refuse_leaks(source: Source) -> None:
     rows = rows.with_columns(pl.col(names.reward).cast(pl.Float64, strict=False))
     for column, share in leaks(rows.lazy(), names.reward, names.context).items():
         raise LogError(
-            f"the context column {column!r} tells {share:.0%} of the reward's variance, on rows it was not learned "
-            "from: it was probably written after the choice, and a policy that uses it is worth nothing on new rows.",
+            f"the context column {column!r} explains {share:.0%} of the reward's variance on held-out rows: it was probably written after "
+            "the choice, and a policy that uses it is worth nothing on new rows.",
             do="Leave it out of `context=`; `counterpoise doctor` has more about the log.",
         )
 
@@ -689,7 +689,7 @@ def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, 
         return []
     part, name = ("action", source.names.action) if action.ndim == 1 else ("candidates", str(source.names.candidates))
     expected = f"be {'one' if action.ndim == 1 else 'some'} of {allowed}"
-    advice = "Leave those rows out, or change `n_actions=` or the policy."
+    advice = "Drop those rows, or change `n_actions=` or the policy."
     rule = Rule(part, name, expected, nw.col(ID) >= 0, ID, advice)
     return [
         Problem(

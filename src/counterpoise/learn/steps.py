@@ -187,7 +187,7 @@ class LoggedActions:
     ) -> None:
         if is_ranker(policy):
             raise OptionError(
-                "this policy shows lists, which are not learned from single rows.", do="Use RankingLearner."
+                "this policy shows rankings, which are not learned from single rows.", do="Use RankingLearner."
             )
         self.policy, self.machine, self.arithmetic = policy, machine, arithmetic
         self.norms = norms or default_norms(policy)

@@ -91,7 +91,7 @@ def opened(path: str | PathLike[str]) -> Iterator[TensorFile]:
                     checksum = _digest(chain([length, blank], iter(lambda: stream.read(PIECE), b"")))
                 if checksum != stored:
                     raise PolicyFileError(
-                        f"{str(path)!r} is damaged: its checksum is {checksum[:8]}…, and the file says {stored[:8]}….",
+                        f"{str(path)!r} is damaged: its checksum is {checksum[:8]}…, and the file has {stored[:8]}….",
                         do="Copy it again from where it was made, or save it again.",
                     )
         yield tensors

@@ -268,8 +268,8 @@ def as_log(log: Any, parts: LogFields) -> Log:
     known = [part for part in parts if part in default and getattr(log, part) is not default[part]]
     if known:
         raise OptionError(
-            f"the log already says what its {known[0]} is.",
-            do=f"Leave out {', '.join(known)}, or ask about log.but({known[0]}=…).",
+            f"the log already defines its {known[0]}.",
+            do=f"Leave out {', '.join(known)}, or pass log.but({known[0]}=…).",
         )
     if parts and log.is_arrays:
         raise OptionError(
@@ -302,7 +302,7 @@ def _normal(raw: Mapping[str, object], arrays: Arrays | None) -> dict[str, objec
     parts = {name: value for name, value in raw.items() if value is not None}
     if isinstance(ratio := parts.get("reward"), Ratio):
         if "per" in parts:
-            raise OptionError("`reward=` is a Ratio already, which says what it is divided by: leave out `per=`.")
+            raise OptionError("`reward=` is a Ratio already, with a denominator of its own: leave out `per=`.")
         parts |= {"reward": ratio.reward, "per": ratio.per}
     if parts.get("cluster") is False:
         del parts["cluster"]

@@ -104,10 +104,10 @@ class LogFields(TypedDict, total=False):
     reward: Annotated[
         Columns | Ratio,
         Part(
-            "what came of the choice: a click, an amount",
+            "the outcome of the choice: a click, an amount",
             "columns",
             panel="log",
-            in_python="list several to answer for all of them in one pass; a Ratio is a ratio of sums",
+            in_python="list several to evaluate all of them in one pass; a Ratio is a ratio of sums",
         ),
     ]
     per: Annotated[
@@ -119,7 +119,7 @@ class LogFields(TypedDict, total=False):
         Part(
             "the reward of which less is better, such as a cost or a waiting time",
             "option",
-            in_python="several by name, or True for all; False says that more is better, whatever the name sounds like",
+            in_python="several by name, or True for all; False means that more is better, whatever the name sounds like",
         ),
     ]
     propensity: Annotated[
@@ -149,7 +149,7 @@ class LogFields(TypedDict, total=False):
     keep: Annotated[
         Column | float,
         Part(
-            "the probability that a row was kept where the log was sampled; it may depend on what came of the choice",
+            "the probability that a row was kept where the log was sampled; it may depend on the outcome",
             "keep",
         ),
     ]
@@ -157,7 +157,7 @@ class LogFields(TypedDict, total=False):
     proxy: Annotated[
         Column,
         Part(
-            "a number in every row that says something of the reward, which is known for some: a judge's score, an early signal",
+            "a score that every row has and that predicts the reward, which only some rows have: a judge's score, an early signal",
         ),
     ]
     observed: Annotated[
@@ -190,8 +190,8 @@ class LogFields(TypedDict, total=False):
     cross_fit: Annotated[
         bool,
         Part(
-            "fit the targets that are unfitted models of the reward, and take the action with the largest prediction: each row is judged "
-            "by a fit on other rows",
+            "fit the targets that are unfitted models of the reward, and take the action with the largest prediction: each row is "
+            "evaluated by a fit on other rows",
             "option",
             panel="models",
         ),
@@ -217,15 +217,15 @@ class LogFields(TypedDict, total=False):
         ),
     ]
     slate: Annotated[
-        Column, Part("the list that a row belongs to, with one row per position", group="lists", panel="lists")
+        Column, Part("the ranking that a row belongs to, with one row per position", group="lists", panel="lists")
     ]
     position: Annotated[
-        Column, Part("a row's place in its list, counted from 0 or from 1", group="lists", panel="lists")
+        Column, Part("a row's position in its ranking, counted from 0 or from 1", group="lists", panel="lists")
     ]
     propensity_of: Annotated[
         str | None,
         Part(
-            "what propensities in lists mean: item_at_position (whatever stands elsewhere) or item_given_above (given the items above)",
+            "what propensities in rankings mean: item_at_position (whatever stands elsewhere) or item_given_above (given the items above)",
             "option",
             "lists",
             "lists",
@@ -234,7 +234,7 @@ class LogFields(TypedDict, total=False):
     discount: Annotated[
         Column,
         Part(
-            "how much the reward at a position counts in the value of a list: dcg, or a column; by default, 1",
+            "how much the reward at a position counts in the value of a ranking: dcg, or a column; by default, 1",
             "discount",
             "lists",
             "lists",
@@ -271,7 +271,7 @@ class LogFields(TypedDict, total=False):
             "the rows that the policies were trained on, matched by key if there is one, and else by context, action and reward; "
             "policies that saw rows of this log are flattered by them",
             "option",
-            in_python="a frame, a mapping of columns or files; False says that none of this log's rows were among them",
+            in_python="a frame, a mapping of columns or files; False means that none of this log's rows were among them",
         ),
     ]
     table: Annotated[str | Sequence[str] | None, Part("the database table that is the log", "option")]
@@ -298,7 +298,7 @@ class LogFields(TypedDict, total=False):
     ]
     max_segments: Annotated[
         int | None,
-        Part("the most segments to answer for; say so here if you want more than 1,000", "option", panel="estimates"),
+        Part("the most segments to make; pass a larger number for more than 1,000", "option", panel="estimates"),
     ]
     reward_bounds: Annotated[
         RewardBounds,
@@ -309,9 +309,7 @@ class LogFields(TypedDict, total=False):
             in_python="with several rewards, also by name",
         ),
     ]
-    drop_bad_rows: Annotated[
-        bool, Part("leave out rows with impossible values, and count them, instead of refusing the log", "option")
-    ]
+    drop_bad_rows: Annotated[bool, Part("drop invalid rows, and count them, instead of refusing the log", "option")]
 
 
 PARTS: dict[str, Part] = {name: hint.__metadata__[0] for name, hint in LogFields.__annotations__.items()}

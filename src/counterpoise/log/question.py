@@ -236,7 +236,7 @@ class Names:
 # -- `Question`: a log, the targets, and what to add up about them -----------------------------------------------------
 
 
-LOGGING = "logging"  # as `against`: the policy that wrote the log
+LOGGING = "logging"  # as `against`: the logging policy
 GROUPS = 100
 
 
@@ -339,7 +339,7 @@ class Question:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if self.smoothings and self.weight.by_position:
             raise OptionError(
-                "the log_smoothing interval needs one weight per list, and this one has a weight per position."
+                "the log_smoothing interval needs one weight per ranking, and this one has a weight per position."
             )
         if self.makes_rows and self.model_value and not self.weight.by_position:
             raise OptionError(
@@ -610,13 +610,13 @@ def ask(
     shows_several = sequences is not None and sequences.kind.shows_several
     if shows_several and any(isinstance(policy.source, Always) for policy in targets):
         raise OptionError(
-            "a list shows several items, and `Always` takes one and the same.",
+            "a ranking shows several items, and `Always` takes one and the same.",
             do="Name the target's probabilities of what was shown, with `target=`.",
         )
     segments = column_names("segment", segment, arrays)
     if log.max_segments is not None and not segments:
         raise OptionError(
-            "`max_segments=` says how many segments there may be, and none were asked for.",
+            "`max_segments=` limits the number of segments, and there is no `segment=`.",
             do="Leave it out, or pass `segment=` to evaluate or compare.",
         )
     values = _model_values(log, targets, arrays)

@@ -85,7 +85,7 @@ def check_type(part: str, column: str, dtype: nw.dtypes.DType) -> None:
     if part == "target" and dtype in (nw.String, nw.Categorical, nw.Enum):
         advice = f"{_takes(column)}; if it holds probabilities, cast it to a number first"
     if dtype.is_temporal():
-        advice = "A point in time is no amount: pass a column of numbers"
+        advice = "Dates and times can't be summed: pass a column of numbers"
     raise ColumnError(f"{part} must be a number, but column {column!r} holds {dtype}. {advice}.")
 
 
@@ -166,7 +166,7 @@ def made_rules(question: Question, targets: Sequence[str] | None = None) -> list
         low, high, count = (nw.col(f"{name}_{end}") for end in ("low", "high", "count"))
         holds = (count == 0) | ((count == nw.col(LENGTH)) & (low == high))
         expected = f"be the same on all rows of {kind.one_of_them}"
-        rules.append(Rule(part, column, expected, holds, LIST, _SAME.replace("list", kind.unit), unit=kind.unit))
+        rules.append(Rule(part, column, expected, holds, LIST, _SAME.replace("ranking", kind.unit), unit=kind.unit))
     return rules
 
 
@@ -260,7 +260,9 @@ def refuse(problems: Sequence[Problem], rows: int) -> None:
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     """The error if no rows are left."""
     merged = merge_problems(problems)
-    return LogError(f"all {rows:,} {_counted(merged)} are bad. {' Also: '.join(problem.said for problem in merged)}")
+    return LogError(
+        f"all {rows:,} {_counted(merged)} are invalid. {' Also: '.join(problem.said for problem in merged)}"
+    )
 
 
 def _counted(problems: Sequence[Problem]) -> str:
@@ -270,7 +272,7 @@ def _counted(problems: Sequence[Problem]) -> str:
 FINITE = "be a finite number"
 LEARNED = "learned"  # the target name of a policy still to be learned
 _DROP = f"Fix the logger{OR_DROP}"
-_SAME = f"Is the id of the list used again? Make one that is not, such as an expression of both{OR_DROP}"
+_SAME = f"Is the id of the ranking used again? Make one that is not, such as an expression of both{OR_DROP}"
 _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "
     f"fix the logger{OR_DROP}"

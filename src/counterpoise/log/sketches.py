@@ -278,4 +278,4 @@ class Lesson:
             and estimate.get("verdict") in ("ok", "caution", "not identified")
         ):
             return cls(sketch, estimate)
-        raise ValueError("the estimate that came of its learning makes no sense")
+        raise ValueError("the estimate from its learning makes no sense")

@@ -65,7 +65,7 @@ class ActionGroup:
         if self.groups is None and not isinstance(self.target, str):
             raise OptionError(
                 "ActionGroup names the column of the target's probability of the logged action's group.",
-                do="For a policy, say which group every action belongs to, with `groups=`.",
+                do="For a policy, map every action to its group with `groups=`.",
             )
         if not isinstance(self.target, str) and not hasattr(self.target, "predict_proba"):
             raise OptionError(
@@ -391,7 +391,7 @@ def check_fitting(log: Log, targets: Sequence[Target]) -> None:
             do="Pass a new one, such as HistGradientBoostingRegressor(), as the target; or leave it out.",
         )
     if len(log.reward) > 1:
-        raise OptionError("`cross_fit=` learns from one reward: ask for one at a time.")
+        raise OptionError("`cross_fit=` learns from one reward: evaluate one at a time.")
     if log.model is not None:
         raise OptionError("`cross_fit=` does not work with `model=` yet: leave one of them out.")
 
@@ -414,7 +414,7 @@ def _names_and_sources(sources: object, *, is_fitting: bool) -> Iterator[tuple[s
 
 def _check_source(target: object) -> None:
     if type(target).__module__.startswith("sklearn.") and (is_unfitted(target) or not hasattr(target, "predict_proba")):
-        what = "is not fitted" if is_unfitted(target) else "has no predict_proba, so that it is no policy"
+        what = "is not fitted" if is_unfitted(target) else "has no predict_proba, so it is not a policy"
         raise OptionError(
             f"{type(target).__name__} {what}.",
             do="Pass a classifier of actions that was fitted on other rows; or an unfitted model of the reward with `cross_fit=True`, "

@@ -75,7 +75,7 @@ _LIMITS = {
     "RankingLearner": Limits(
         "RankingLearner",
         (*TRAINED, "candidates", *MODELS, "baseline"),
-        "learns from lists and their rewards alone",
+        "learns from rankings and their rewards alone",
         one_reward=False,
     ),
 }  # fmt: skip
@@ -87,14 +87,14 @@ def need_only(log: Log, verb: str) -> None:
     limits = LIMITS[verb]
     if limits.one_reward and len(log.reward) > 1:
         raise OptionError(
-            f"{limits.what} is about one reward, and this log has {', '.join(map(repr, log.reward))}: ask for one at a time."
+            f"{limits.what} is about one reward, and this log has {', '.join(map(repr, log.reward))}: evaluate one at a time."
         )
     check_rows(log, verb, who=limits.what, does=limits.does)
     for part in filter(log.has, limits.parts):
         if part == "minimize" and verb == "distribution":
             raise OptionError(
                 "the CVaR of a distribution is the mean of the lowest rewards, which are the best where less is better.",
-                do=f"Leave out `minimize=`, and ask about `reward={f'-({log.reward[0]})'!r}`, whose lowest values are the worst."
+                do=f"Leave out `minimize=`, and pass `reward={f'-({log.reward[0]})'!r}`, whose lowest values are the worst."
                 if log.reward and not log.is_arrays
                 else "Leave out `minimize=`, and pass the rewards with the other sign.",
             )

@@ -42,8 +42,8 @@ class CrossFit(Generic[M]):
         text = identity(self.model)
         if text is None:
             raise OptionError(
-                "the model has something in it that cannot be looked at (a connection or a lock, say), so that a state could not tell it "
-                "from another model.",
+                "the model has something in it that cannot be looked at (a connection or a lock, say), so a state could not tell it from "
+                "another model.",
                 do="Pass one of scikit-learn's own.",
             )
         return text

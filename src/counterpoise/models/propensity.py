@@ -241,7 +241,7 @@ def with_propensities(question: Question, model: Propensity) -> Question:
     check_rows(question.log, "a propensity model")
     if question.log.candidates is not None:
         raise OptionError(
-            "a propensity model takes every action for one to choose from, and `candidates=` says otherwise.",
+            "a propensity model assumes that every action could be chosen, and `candidates=` rules some out.",
             do="Log the propensities, or leave out `candidates=`.",
         )
     if not question.weight.needs_propensity:
@@ -268,7 +268,7 @@ def fit_propensity_model(question: Question, progress: bool | None = None) -> Qu
     if len(actions.levels) < 2:
         raise LogError(
             f"every row{unlogged or ' of the log'} has the action {actions.levels[0]!r} in {action!r}: there is no choice to model, and "
-            f"{'these rows say' if unlogged else 'the log says'} nothing about other actions."
+            f"{'these rows show' if unlogged else 'the log shows'} nothing about other actions."
         )
     estimator = propensity.estimator
     if isinstance(estimator, str):
@@ -351,7 +351,7 @@ def _check_seen(actions: Actions, codes: Codes, others: NDArray[np.bool_], fold:
         raise LogError(
             f"{among}the action {name!r} occurs only in fold {fold + 1} ({rows:,} row{'s' if rows > 1 else ''}), so that the model of "
             "that fold could not learn it: it is too rare.",
-            do="Leave such rows out with `where=`, or put rare actions together as one.",
+            do="Drop such rows with `where=`, or put rare actions together as one.",
         )
 
 

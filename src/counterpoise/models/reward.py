@@ -120,7 +120,7 @@ class Reward(Fittable):
         elif names_classes(self.estimator):
             what = type(self.estimator).__name__
             raise OptionError(
-                f"{what} says which reward is likeliest and not how likely, so that it has no mean reward.",
+                f"{what} predicts which reward is likeliest but not how likely, so it has no mean reward.",
                 do="Pass SGDClassifier(loss='log_loss')."
                 if what == "SGDClassifier"
                 else "Pass a classifier with predict_proba, such as LogisticRegression(), or a regressor.",
@@ -128,7 +128,7 @@ class Reward(Fittable):
         if self.stream and (self.per_action or not hasattr(self.estimator, "partial_fit")):
             raise OptionError(
                 "stream fits one model of context and action batch by batch, which takes an estimator with the method partial_fit.",
-                do="Pass such a one, as SGDClassifier(loss='log_loss') or SGDRegressor(), without per_action.",
+                do="Pass an estimator with `partial_fit`, such as SGDClassifier(loss='log_loss') or SGDRegressor(), without per_action.",
             )
 
 
@@ -480,8 +480,8 @@ def with_model(question: Question) -> Question:
     for target in question.targets:
         if not (target.is_choice or has_table(target.source)):
             raise OptionError(
-                f"a reward model needs to know how {target.name!r} would choose among all actions, and this target "
-                "only says how likely it was to take the logged one.",
+                f"a reward model needs to know how {target.name!r} would choose among all actions, and this target only has the "
+                "probability of the logged one.",
                 do="Pass a policy with predict_proba, Chosen(…), Always(…) or Probabilities(…); "
                 "or, for what needs no model of actions, `baseline=`; or the model's own columns with "
                 "`model_reward=` and `model_value=`.",

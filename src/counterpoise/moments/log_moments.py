@@ -279,7 +279,7 @@ class LogMoments:
             "weight": self.weight.to_plain(),
             **({"ladder": [rung.to_plain() for rung in self.ladder]} if self.ladder else {}),
             "left_out": self.left_out.to_plain(),
-            **({"lists": LISTS} if self.weight.unit == "list" else {}),
+            **({"lists": LISTS} if self.weight.unit == "ranking" else {}),
             **({"features": [list(pair) for pair in self.features]} if self.features else {}),
             **({"per": [powers.to_plain() for powers in self.per]} if self.per else {}),
             **({} if self.estimated is None else {"estimated": self.estimated.to_plain()}),
@@ -338,7 +338,7 @@ class LogMoments:
             stored.count(log["rows_before"], "rows_before") if "rows_before" in log else None,
             stored.count(log.get("looks", 1), "looks"),
         )
-        if made.weight.unit == "list" and log.get("lists") != LISTS:
+        if made.weight.unit == "ranking" and log.get("lists") != LISTS:
             stacks = {key: _of_equal_lists(made.weight, stack) for key, stack in stacks.items()}
             made = replace(made, moments=stacks)
         _check_whole(made)
@@ -362,8 +362,8 @@ def _of_equal_lists(weight: Weighed, stack: Moments) -> Moments:
     left = whole.scatter[0, 0] - u @ np.linalg.pinv(inner, hermitian=True) @ u if place else 0.0
     if weight.how == "PseudoInverse()" or left > 1e-8 * whole.scatter[0, 0]:
         raise MomentsError(
-            "these sums of lists were stored by version 0.2, which did not keep what it takes where the length of a list depends on what "
-            "it showed, and their lengths differ or cannot be known.",
+            "these moments of rankings were stored by version 0.2, which did not keep what it takes where the length of a ranking "
+            "depends on what it showed, and their lengths differ or cannot be known.",
             do="Recompute them from the log.",
         )
     return stack.with_lengths() if weight.how == "Independent()" else stack

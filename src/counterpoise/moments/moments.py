@@ -252,7 +252,7 @@ class Moments:
 
     @property
     def ranks(self) -> tuple[str, ...]:
-        """The columns of the excess at every position of a list."""
+        """The columns of the excess at every position of a ranking."""
         return tuple(name for name in self.columns if name.startswith(EXCESS))
 
     @property

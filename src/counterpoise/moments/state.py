@@ -283,10 +283,10 @@ def _from_plain(raw: object) -> State:
     for moments in (*older, *(moments for rewards in recent for moments in rewards)):
         contrasts = [list(contrast) for contrast in moments.moments]
         if (contrasts, moments.weight.how) != (question["contrasts"], question["weight"]):
-            raise ValueError("its moments answer another question than it asks")
+            raise ValueError("its moments do not match its question")
         smoothed = (sums for by_segment in moments.smoothed.values() for sums in by_segment)
         if any(list(sums.lambdas) != question.get("smoothings") for sums in smoothed):
-            raise ValueError("its moments are smoothed in another way than it says")
+            raise ValueError("its moments are smoothed in another way than its question has it")
     # before 0.4 nobody counted: as far as we know, there was an answer after every batch
     looks = stored.count(parts.get("looks", len(batches)), "looks")
     return State(question, batches, older, recent, looks)

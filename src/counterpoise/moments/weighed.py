@@ -103,7 +103,7 @@ def _is_number(value: object) -> TypeGuard[Real]:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-_UNITS = dict.fromkeys(("Independent()", "Cascade()", "Standard()", "PseudoInverse()"), "list") | dict.fromkeys(
+_UNITS = dict.fromkeys(("Independent()", "Cascade()", "Standard()", "PseudoInverse()"), "ranking") | dict.fromkeys(
     ("PerDecision()", "Trajectory()"), "episode"
 )
 PLAIN = Weighed("Importance()")

@@ -193,8 +193,8 @@ def check_unchanged(before: Fingerprints, log: object, batch: str | None) -> Non
     changed = [path for path in {**before, **now} if before.get(path) != now.get(path)]
     if changed:
         raise MomentsError(
-            f"the file {str(changed[0])!r} changed while the log was read: nobody can tell which of its rows were counted, and nothing "
-            "was stored. Run this again once the file is complete."
+            f"the file {str(changed[0])!r} changed while the log was read: which of its rows were counted is unknown, and nothing was "
+            "stored. Run this again once the file is complete."
         )
 
 
@@ -222,14 +222,14 @@ def check_same(path: str | PathLike[str], state: State, question: Mapping[str, o
             raise MomentsError(
                 f"the state {str(path)!r} was made with another {name!r}: its version there is {theirs.get(name)!r}, here it is "
                 f"{mine.get(name)!r}. Values of two policies do not add up: name another state.",
-                do="If the policy is the same, and only a library or Python changed, say so from the start with "
+                do="If the policy is the same, and only a library or Python changed, declare that from the start with "
                 f"`version={{{name!r}: '…'}}`.",
             )
         if theirs != mine:
             raise MomentsError(
                 f"the state {str(path)!r} was made with `{part}={theirs!r}`, and this call has `{part}={mine!r}`: "
                 "their moments do not add up.",
-                do="Ask the same question, or name another state." + (_BY_DAY if part == "where" else ""),
+                do="Use the same arguments, or name another state." + (_BY_DAY if part == "where" else ""),
             )
 
 
@@ -324,8 +324,8 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
                 digest = identity(policy)
             if digest is None:
                 raise OptionError(
-                    f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
-                    f"could not tell it from another policy of that name.",
+                    f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so a state could "
+                    "not tell it from another policy of that name.",
                     do=f"Pass `version={{{name!r}: '1'}}`, and change it with the policy.",
                 )
             versions[name] = digest
@@ -510,7 +510,7 @@ def _check_replaceable(job: Addition, state: State, k: int) -> None:
     if batch.key is not None and batch.key != new.key:
         raise MomentsError(
             f"the state {path!r} has files of this log as {batch}.",
-            do=f"Say which batch to replace, with `batch={batch.key!r}` and {_REPLACE}.",
+            do=f"Name the batch to replace with `batch={batch.key!r}` and {_REPLACE}.",
         )
     contents = set(new.files.values())
     for file, content in batch.files.items() if batch.key is None else ():

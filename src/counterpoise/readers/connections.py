@@ -56,7 +56,7 @@ def not_one_query(reason: str = "") -> OptionError:
     """The error for a query that does more, or less, than read."""
     return OptionError(
         "query must be one statement that only reads: SELECT, WITH … SELECT or VALUES, without a second one after it"
-        f"{f'; the database says: {reason}' if reason else ''}. Nothing was run."
+        f"{f'; the database reports: {reason}' if reason else ''}. Nothing was run."
     )
 
 
@@ -438,7 +438,7 @@ class Client:
         is_left = self._is_apart and not self.answer.done()
         left = " It was told to stop and has not yet; at the latest, it does when this process ends." if is_left else ""
         return OptionError(
-            f"the database had no answer after {self._seconds:g} seconds, which is what `timeout={self._seconds:g}` allows.{left}",
+            f"the database did not respond within {self._seconds:g} seconds, which is what `timeout={self._seconds:g}` allows.{left}",
             do="Allow more if the log is large; if not, look for what never ends in `where=`, `query=` and the other expressions.",
         )
 
@@ -492,7 +492,7 @@ def _no_answer(error: Exception, secrets: Sequence[str], is_ours: bool) -> LogEr
     if is_ours and "different configuration" in message:  # DuckDB has one set of options per file and process
         return LogError("this process has the DuckDB file open with other options. Pass that connection as the log.")
     return LogError(
-        f"the database did not answer: {type(error).__name__}: {message}. Check the address, the name of the table and your "
+        f"the database did not respond: {type(error).__name__}: {message}. Check the address, the name of the table and your "
         "rights; nothing was stored, so it can be run again."
     )
 

@@ -467,7 +467,7 @@ def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> 
             raise damage_error(path, error) from error
         if not agrees:
             raise LogError(
-                f"the folder of {path_text(path)!r} says {name}={value}, but the file has a column {name!r} of its own with other values. "
+                f"the folder of {path_text(path)!r} has {name}={value}, but the file has a column {name!r} of its own with other values. "
                 "Rename the folder or the column."
             )
 

@@ -90,7 +90,7 @@ def check(log: Log) -> None:
     if bad is not None and not log.drop_bad_rows:
         raise LogError(
             f"{bad.lines:,} of {rows.lines:,} lines cannot be read; the first is {bad.first}: {bad.why}.",
-            do="Fix the logger, or leave such lines out with `drop_bad_rows=True`.",
+            do="Fix the logger, or drop such lines with `drop_bad_rows=True`.",
         )
     if LISTS.id_part in rows.parts and not LISTS.is_of(log):
         raise LogError(LISTS.unnamed.why, do=LISTS.unnamed.do)
@@ -111,7 +111,7 @@ def _rows_of(paths: Sequence[Path], layout: Layout) -> tuple[pl.LazyFrame, Recor
     if reasons:
         total = sum(tally.lines for tally in reasons.values())
         said = "; ".join(f"{tally.lines:,} {reason} (the first is {tally.first})" for reason, tally in reasons.items())
-        said = f"{total:,} of {records.lines:,} records {'is' if total == 1 else 'are'} left out: {said}."
+        said = f"{total:,} of {records.lines:,} records {'is' if total == 1 else 'are'} dropped: {said}."
         warnings.warn(RecordWarning(said), stacklevel=2)
     if bare := records.tallies.get(BARE):
         said = f"{bare.lines:,} of {records.lines:,} records {'is' if bare.lines == 1 else 'are'} read without the"
@@ -166,7 +166,7 @@ def _decision_fields(records: Sequence[Mapping[str, object]]) -> Fields:
 
 
 def _decision_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """A row for every decision, or for every position of a list, and why other records have none."""
+    """A row for every decision, or for every position of a ranking, and why other records have none."""
     has_list = pl.col("_outcomes").list.len().fill_null(0) > 0
     has_action = pl.any_horizontal(pl.col("a", "_label_Action", "_labelIndex", "_label_cost").is_not_null())
     is_decision = (has_list | has_action) & pl.col("RewardValue").is_null()
@@ -358,7 +358,7 @@ def growthbook_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
         if name not in schema:
             raise ColumnError(
                 f"an exposure of a GrowthBook bandit has {name!r}; this log has {', '.join(map(repr, schema))}.",
-                do="Log the variation's weights with every exposure: without them, nobody knows the propensity.",
+                do="Log the variation's weights with every exposure: without them, the propensity is unknown.",
             )
     weights = pl.col("variation_weights")
     if schema["variation_weights"] == pl.String:

@@ -109,7 +109,7 @@ def _of_ranker(policy: Ranker, frame: pl.DataFrame, question: Question) -> Float
     """The probabilities of the rows of lists, of the kind that the log's propensities are; nan for rows without a place in a list."""
     lists = question.sequences
     if lists is None:
-        raise OptionError("this policy ranks items, and nothing says which rows are a list.", do=LISTS.told_by)
+        raise OptionError("this policy ranks items, and this log has no rankings.", do=LISTS.told_by)
     probability = np.full(frame.height, np.nan)
     rank = frame.get_column(lists.place).cast(pl.Float64, strict=False) - lists.first
     is_placed = frame.get_column(lists.id).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)

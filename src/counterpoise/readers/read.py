@@ -37,7 +37,7 @@ def vowpal_wabbit(paths: Paths, **parts: Unpack[LogFields]) -> Log:
 
 
 def router(paths: Paths, **parts: Unpack[LogFields]) -> Log:
-    """A router's JSON lines: which models it could have asked, with which probabilities, and what came of the one it chose.
+    """A router's JSON lines: which models it could have asked, with which probabilities, and the outcome of the one it chose.
 
     ``{"candidates": ["small", "large"], "probabilities": [0.7, 0.3], "chosen": "large", "quality": 0.9, "cost": 0.02, "latency": 1.4}``
 

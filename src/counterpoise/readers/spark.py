@@ -100,4 +100,4 @@ def errors_told() -> Iterator[None]:
         # the line of an executor's stack trace that says what went wrong is the last of its kind
         reasons = [line.strip() for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
         reason = " ".join([first_line(error), *reasons[-1:]])
-        raise LogError(f"Spark did not answer: {type(error).__name__}: {reason}.") from error
+        raise LogError(f"Spark did not respond: {type(error).__name__}: {reason}.") from error

@@ -20,7 +20,7 @@ from counterpoise.report.markup import Safe, Section, assemble, el, join, name_o
 from counterpoise.report.plots import Axis, Band, Bars, Line, Mark, chart, forest_axis
 from counterpoise.report.tables import ForestRow, Group, badge, estimate_text, forest, page_table
 
-OUTCOMES = "What we would have said, and what was measured"
+OUTCOMES = "What we would have predicted, and what was measured"
 
 
 def write_ab_test(
@@ -33,7 +33,7 @@ def write_ab_test(
 ) -> Path:
     """Write a test as one HTML file that opens anywhere, and return the file's path."""
     test = test if unit is None else test.with_unit(unit)
-    opening, what, doubts = _opening(test), test.unit, _doubts(test)
+    opening, what, caveats = _opening(test), test.unit, _caveats(test)
     best, of = opening.rows[0], f" on {test.log}" if test.log else ""
     shares = ", ".join(f"{arm.name} {arm.rows:,}" for arm in test.arms)
     shares = "a mismatch" if test.sample_ratio.is_mismatch else shares[:100]
@@ -58,12 +58,12 @@ def write_ab_test(
     if command:
         typed = el("code", el("bdi", command))
         again = join([el("pre", typed, tabindex=0, aria_label="Command"), again])
-    read = el("ul", *(el("li", el("bdi", said)) for said in doubts)) if doubts else Safe("")
+    read = el("ul", *(el("li", el("bdi", said)) for said in caveats)) if caveats else Safe("")
     counted_arms = join([el("p", test.sample_ratio.text(what)), page_table(Table(arms), "The arms")])
     parts = [
         Section("effects", "Methods", _effects(test), test[best.name].method),
         Section("arms", "Arms", counted_arms, shares),
-        Section("checks", "Checks", read, f"{len(doubts)} to read"),
+        Section("checks", "Checks", read, f"{len(caveats)} to read"),
         Section("assumptions", "What this rests on", el("p", test.assumption), "decisions do not carry over"),
         Section("reproduce", "How to reproduce this", again, f"counterpoise {__version__}"),
     ]
@@ -100,9 +100,9 @@ def _opening(test: ABTest) -> Opening:
     question += [" · less is better"] if test.minimize else []
     question += [*([" · ", name_of(test.log)] if test.log else []), f" · {counted(test.n, unit)}"]
     words = ["From ", amount(against), " with ", el("b", name_of(test.against, 60)), " to ", amount(test.arm(best))]
-    adjusted = "" if test[best].method == MEANS else f" The change is {test[best].method}."
+    adjusted = "" if test[best].method == MEANS else f" The difference is {test[best].method}."
     words += [f" per {units} with ", el("b", name_of(best, 60)), f", by the arms’ means.{adjusted}"]
-    doubts, decisions = _doubts(test), [row.decision for row in rows]
+    caveats, decisions = _caveats(test), [row.decision for row in rows]
     fine = "No problems found in the shares of the arms or in the rewards."
     why = "The arms are not the groups that were randomized." if test.sample_ratio.is_mismatch else ""
     line = f": {amount(against)} per {units} (the dashed line)"
@@ -114,9 +114,9 @@ def _opening(test: ABTest) -> Opening:
         decision=first.decision,
         decided=decided(first.decision, shortened(test.against), decisions, minimize=test.minimize, why_not=why),
         verdict=first.verdict,
-        trust=el("bdi", doubts[0] if doubts else fine),
+        why=el("bdi", caveats[0] if caveats else fine),
         steps=_steps(test, best, unit),
-        caption=join(["Change in ", reward, " against ", name_of(test.against, 60), line]),
+        caption=join(["Difference in ", reward, " against ", name_of(test.against, 60), line]),
         rows=rows,
         axis=forest_axis([drawn[arm] for arm in order], [True] * many, 0.0),
         scale=scale,
@@ -124,8 +124,8 @@ def _opening(test: ABTest) -> Opening:
     )
 
 
-def _doubts(test: ABTest) -> list[str]:
-    """What speaks against the test."""
+def _caveats(test: ABTest) -> list[str]:
+    """The caveats of the test."""
     shares = [test.sample_ratio.text(test.unit)] if test.sample_ratio.is_mismatch else []
     verdicts = [reason for arm in test.treatments for reason in test[arm].verdict.of_units(test.unit).reasons]
     return list(dict.fromkeys([*shares, *test.disagreements, *verdicts]))
@@ -169,7 +169,7 @@ def _effects(test: ABTest) -> Safe:
         name = join([effect.method, " ", "" if verdict == "ok" else badge(verdict)])
         groups[effect.arm].append(ForestRow(name, effect.value, effect.interval, size, kind, reasons or None))
     lead = (
-        "The dashed line marks no difference. “Worth” says how much more traffic the difference in means would need for the same error. "
+        "The dashed line marks no difference. “Worth” is how much more traffic the difference in means would need for the same error. "
         "Bold marks the method behind the headline."
     )
     caption = f"How much more every arm earned per {test.unit} than {test.against}"

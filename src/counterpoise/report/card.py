@@ -31,7 +31,7 @@ def card(answer: Display) -> Safe:
 
     >>> from counterpoise import evaluate
     >>> made = card(evaluate(reward=[1, 0, 1], propensity=[0.5] * 3, target={"<b>": [0.0] * 3}))
-    >>> made[:5], "cannot say how <bdi>&lt;b&gt;</bdi> compares with what ran" in made
+    >>> made[:5], "cannot tell how <bdi>&lt;b&gt;</bdi> compares with the logging policy" in made
     ('<div ', True)
     """
     return el("div", *(part for block in answer.blocks(rows=ROWS) for part in _block(block)), style=CARD)

@@ -1,4 +1,4 @@
-"""The first screen of a page: what was asked, the change, the decision, whether to trust it, what to do next, and one picture."""
+"""The first screen of a page: what was asked, the lift, the decision, the verdict, what to do next, and one picture."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Opening:
     decision: Decision
     decided: Sequence[str]  # the decision in a few words, and what else to know about it
     verdict: str
-    trust: Safe  # why
+    why: Safe  # that verdict
     steps: Sequence[str]
     caption: Safe
     rows: Sequence[PictureRow]
@@ -85,7 +85,7 @@ def first_screen(opening: Opening, *, is_first: bool = True) -> Safe:
     sign = (FLIPPED if opening.minimize else SIGNS)[opening.decision]
     bodies = {
         "Decision": el("p", el("b", sign, " ", first, class_=kind), *(f" {said}" for said in more)),
-        "Can we trust it?": el("p", badge(opening.verdict), " ", opening.trust),
+        "Verdict": el("p", badge(opening.verdict), " ", opening.why),
         "What to do next": el("ol", *(el("li", el("bdi", step)) for step in opening.steps[:STEPS])),
     }
     size = "answer" if opening.certainty or opening.rest else "answer long"  # a sentence without a number
@@ -148,7 +148,7 @@ def opening_of(reading: Reading, dates: str = "") -> Opening:
         rows.append(PictureRow(change.target, estimate, *written(estimate, scale), earns, change.decision, verdict))
     words: object = known_part(reading) or Phrase([])
     if best.is_silent:
-        words = f"What ran earned {amount(reading, *reading.logged_digits)} per {units(reading)}."
+        words = f"The logging policy earned {amount(reading, *reading.logged_digits)} per {units(reading)}."
     said, (why, more) = answer(reading), reliance(reading)
     decisions = [change.decision for change in reading.changes]
     return Opening(
@@ -158,7 +158,7 @@ def opening_of(reading: Reading, dates: str = "") -> Opening:
         decision=best.decision,
         decided=decided(best.decision, rival(reading), decisions, minimize=minimize, why_not=why_not(reading)),
         verdict=verdict_word(reading, best),
-        trust=join([el("bdi", why), more]),
+        why=join([el("bdi", why), more]),
         steps=next_steps(reading) or ["Read the checks below, then decide."],
         caption=phrase(caption(reading, scale)),
         rows=rows,

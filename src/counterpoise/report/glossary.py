@@ -66,8 +66,8 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "effective_sample_size": Entry(
         "Effective sample size",
-        "How many <rows> logged by the target itself would tell us as much as this log does. Trust 20,000 <rows> with an effective "
-        "sample of 500 as you would trust 500 <rows>. Below 100, even the standard errors are guesses.",
+        "How many <rows> logged by the target itself would tell us as much as this log does. Rely on 20,000 <rows> with an effective "
+        "sample of 500 as you would on 500 <rows>. Below 100, even the standard errors are guesses.",
     ),
     "mean_weight": Entry(
         "Mean weight",
@@ -91,15 +91,15 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "pareto_k": Entry(
         "Pareto k",
-        "How heavy the tail of the weights is. Below 0.5 is fine; above 0.7, <rows> not seen yet could move the estimate by more "
-        "than its interval says. Explore more, or evaluate a policy closer to the logging policy.",
+        "How heavy the tail of the weights is. Below 0.5 is fine; above 0.7, <rows> not seen yet could move the estimate by more than "
+        "its interval shows. Explore more, or evaluate a policy closer to the logging policy.",
     ),
     "zero_weight_share": Entry(
         "<Rows> with weight 0",
-        "The share of <rows> whose action the target would never take. They say nothing about the target.",
+        "The share of <rows> whose action the target would never take. They carry no information about the target.",
     ),
     "carrying_rows": Entry(
-        "Carrying <rows>",
+        "<Rows> that carry the answer",
         "How many <rows> carry the answer: those with large weights whose outcome is the rarer one, such as a click. Below 7, no "
         "interval is to be relied on, however many <rows> there are. <Rows> of rewards with more than two values count half, since the "
         "largest may not have come up yet.",
@@ -107,7 +107,7 @@ GLOSSARY: dict[str, Entry] = {
     "n": Entry("<Rows>", "The number of decisions behind the estimate, in the log or in a segment of it."),
     "dropped": Entry(
         "Dropped <rows>",
-        "<Rows> with impossible values (a propensity of 0, a missing reward) that were left out on request.",
+        "<Rows> with impossible values (a propensity of 0, a missing reward) that were dropped on request.",
     ),
     "segment": Entry(
         "Segment",
@@ -126,7 +126,7 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "verdict": Entry(
         "Verdict",
-        "“ok”: no problems found in the weights or rewards. “caution”: read the reasons first. “not identified”: the log cannot "
+        "“ok”: no problems found in the weights or rewards. “caution”: read the caveats first. “not identified”: the log cannot "
         "answer the question, whatever number an estimator prints. “model only”: the number comes from a reward model alone, "
         "and the log does not check it.",
     ),

@@ -151,7 +151,7 @@ def _about(reading: Reading, end: str, rows: bool, check: CoverageCheck | None) 
     segments = sections.segments(reading, f"segment-table{end}"), sections.segments_gist(reading)
     shown = [
         Section("segments", by, *segments),
-        Section("positions", "By position", sections.positions(reading), "what each adds to the value of a list"),
+        Section("positions", "By position", sections.positions(reading), "what each adds to the value of a ranking"),
         Section("checks", "Checks", sections.checks(reading), sections.checks_gist(reading)),
         Section("sensitivity", "If the propensities were wrong", *sensitive),
         Section("estimates", "Estimators", sections.estimates(reading), sections.estimates_gist(reading, best)),

@@ -95,9 +95,9 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
 
 
 def over_time(result: Result, target: str | None = None, *, ax: Axes | None = None) -> Axes:
-    """The change by one target on every date, in order: in percent of what ran that day, else as a difference, else as a value.
+    """The change by one target on every date, in order: as a relative lift that day, else as a difference, else as a value.
 
-    The intervals hold for all dates at once; the dashed line is no change, or what ran. A date of which the log says nothing has no mark.
+    The intervals hold for all dates at once; the dashed line is no lift, or the logging policy. A date without an estimate has no mark.
     """
     reading = read(result)
     name = reading.best.target if target is None else target
@@ -132,9 +132,10 @@ def over_time(result: Result, target: str | None = None, *, ax: Axes | None = No
     at = range(0, len(changes), step)
     axes.set_xticks(at, [changes[k].where for k in at], rotation=90 if len(changes) > 8 else 0, parse_math=False)
     per = f"per {reading.unit}"
+    lift = "lift" if reading.is_against_log else "difference"
     said = {
-        "relative": f"change of {reading.reward}, %",
-        "lift": f"difference in {reading.reward} {per}",
+        "relative": f"relative {lift} in {reading.reward}, %",
+        "lift": f"{lift} in {reading.reward} {per}",
         "value": f"{reading.reward} {per}",
     }
     axes.set_ylabel(shortened(said[kind]), parse_math=False)
@@ -182,7 +183,7 @@ def name_lines(axes: Axes, curves: Sequence[tuple[str, Line2D]]) -> None:
 def coverage(check: Coverage, *, ax: Axes | None = None) -> Axes:
     """The first 100 intervals on logs drawn again, lowest first, around what they should cover; those that miss it are bold."""
     if not check.runs:
-        raise OptionError(f"there are no intervals of {check.target!r}: the log says nothing about it.")
+        raise OptionError(f"there are no intervals of {check.target!r}: the log does not identify it.")
     axes = axes_of(ax, 4.2)
     rows = picked(check)
     for holds, color, width in ((True, MARK, 0.8), (False, COLORS["caution"], 2.4)):

@@ -40,7 +40,7 @@ def propensities(audit: Audit | None) -> Safe:
         size = estimate_text(check.mean, (check.upper - check.lower) / 4.0, ends)
         kind = "primary" if check.status in SURE else "other"
         rows.append(ForestRow(name, check.mean, ends, size, kind, more=[f"{check.status}{p}"]))
-    caption, heads = "Mean weights of the parts of the log", ["Part", "Mean weight", "What it says"]
+    caption, heads = "Mean weights of the parts of the log", ["Part", "Mean weight", "Result"]
     table = forest([(None, rows)], axis, 1.0, caption, heads, label="Mean weights of the parts")
     said = f"{capital(gist(audit))}."
     return join([el("p", lead, said, class_="lead"), table, left_out(len(checks), LISTED, "parts", "first places")])
@@ -86,8 +86,8 @@ def propensity_model(reading: Reading) -> Safe:
         for q, value in quality.quantiles
     ]
     note = (
-        f"The sample is worth about {quality.effective_rows:,.0f} of its {quality.rows:,} rows to a policy that chooses every action "
-        f"equally often. Propensities below {quality.floor:.2g} are raised to it: {quality.raised:,} were."
+        f"For a policy that chooses every action equally often, the effective sample size is about {quality.effective_rows:,.0f} of "
+        f"{quality.rows:,} rows. Propensities below {quality.floor:.2g} are raised to it: {quality.raised:,} were."
     )
     return join(
         [
@@ -117,7 +117,7 @@ def sensitivity(answer: Sensitivity | None) -> Safe:
         return Safe("")
     lead = (
         "All estimates rest on the logged propensities. Here, the odds of every logged action may be wrong by a factor of up to Γ, in "
-        "whatever way is worst: Γ = 1 says that they are right, Γ = 2 that they may be half or twice as large."
+        "whatever way is worst: Γ = 1 means that they are right, Γ = 2 that they may be half or twice as large."
     )
     figures, what = [], "difference" if answer.against else "lift"
     for target in (name for name in answer.targets if math.isfinite(answer.tipping(name).lift)):
@@ -141,7 +141,7 @@ def sensitivity(answer: Sensitivity | None) -> Safe:
 
 
 def tipping_gist(answer: Sensitivity | None, target: str) -> str:
-    """How wrong odds must be before the conclusion is in doubt."""
+    """How wrong odds must be before the conclusion flips."""
     if answer is None or target not in answer.targets:
         return ""
     tips = answer.tipping(target)
@@ -149,7 +149,7 @@ def tipping_gist(answer: Sensitivity | None, target: str) -> str:
         return "there is no conclusion to flip"
     if math.isinf(tips.sure):
         return "no error of theirs flips the conclusion"
-    return f"odds must be off by a factor of {tips.sure:.3g} before the conclusion is in doubt"
+    return f"odds must be off by a factor of {tips.sure:.3g} before the conclusion flips"
 
 
 def drawn_bounds(answer: Sensitivity, target: str) -> list[Bounds]:

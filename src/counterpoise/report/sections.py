@@ -272,7 +272,7 @@ def positions(reading: Reading) -> Safe:
         )
     lead = join(
         [
-            "What the items at each position add to a list’s value under ",
+            "What the items at each position add to a ranking’s value under ",
             name_of(target),
             ", by ips; the sum over positions is the value. ",
         ]
@@ -288,7 +288,7 @@ SEGMENTS_LISTED = 1000
 
 
 def segments(reading: Reading, address: str = "segment-table") -> Safe:
-    """A forest plot of the change in every segment against what ran there: a table that sorts and filters, under its own address."""
+    """A forest plot of the change in every segment against the logging policy there: a table that sorts and filters."""
     result, unit = reading.result, reading.unit
     every = len(result.segment_rows)
     if not every:
@@ -307,7 +307,7 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
         (name_of(by, 40), ""),
         (f"{unit.capitalize()}s", "number"),
         ("", "plot"),
-        ("Change", "number"),
+        ("Lift" if reading.is_against_log else "Difference", "number"),
         *([] if reading.is_difference else [("Value", "number")]),
         ("Decision", ""),
         ("Verdict", ""),
@@ -347,13 +347,13 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
     lead = el(
         "p",
         "Each ", name_of(by), f" on its own against {rival(reading)} there (the dashed line), by {reading.primary}. With many ",
-        term("segment", "segments"), f", some differ by chance, so the intervals of the change are wide enough to hold for all {every:,}. ",
+        term("segment", "segments"), f", some differ by chance, so these intervals are wide enough to hold for all {every:,}. ",
         "Click a heading to sort.",
         class_="lead",
     )  # fmt: skip
     table = el(
         "table",
-        el("caption", "From the least change to the most; dates in order"),
+        el("caption", "From the smallest to the largest; dates in order"),
         el("thead", el("tr", *header)),
         el("tbody", *body),
         el("tfoot", el("tr", *foot), aria_hidden="true"),

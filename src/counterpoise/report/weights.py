@@ -49,7 +49,7 @@ def gist(reading: Reading) -> str:
         return ""
     cells = diagnostics.cells()
     worth, largest = (cell_text(cells[name]) for name in ("effective_sample_size", "max_weight"))
-    return f"worth {worth} of {diagnostics.n:,} {reading.unit}s; the largest is {largest}"
+    return f"effective sample size {worth} of {diagnostics.n:,} {reading.unit}s; the largest weight is {largest}"
 
 
 def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:

@@ -183,7 +183,7 @@ def list_weight(weight: object, log: Log) -> Any:
     if propensity_of is None or (isinstance(weight, ListWeight) and weight.unit == EPISODES.unit):
         if isinstance(weight, ListWeight):
             raise OptionError(
-                f"{type(weight).__name__} is a weight of {weight.unit}s, and nothing says which rows are one.",
+                f"{type(weight).__name__} is a weight of {weight.unit}s, and this log has none.",
                 do=next(kind.told_by for kind in IN_ORDER if kind.unit == weight.unit),
             )
         return weight
@@ -195,16 +195,16 @@ def list_weight(weight: object, log: Log) -> Any:
     if not isinstance(weight, ListWeight):
         kinds = " or ".join(f"`weight={LIST_WEIGHTS[name].__name__}()`" for name in allowed)
         raise OptionError(
-            f"a log of lists takes a weight of lists ({' or '.join(allowed)}), found {_called(weight)}.",
+            f"a log of rankings takes a weight of rankings ({' or '.join(allowed)}), found {_called(weight)}.",
             do=f"Pass {kinds}, or leave it out.",
         )
     why = (
-        "the probability of an item given those above it says nothing about its position on its own: only products of them do"
+        "the probability of an item given those above it is not that of its position on its own: only products of them are"
         if propensity_of == CONDITIONAL
-        else "probabilities of an item at a position, whatever stands elsewhere, do not multiply to that of a list"
+        else "probabilities of an item at a position, whatever stands elsewhere, do not multiply to that of a ranking"
     )
     raise OptionError(
         f"{type(weight).__name__} does not go with these propensities: {why}.",
-        do=f"Choose {' or '.join(allowed)}, or log the other kind of propensity and say so with "
+        do=f"Choose {' or '.join(allowed)}, or log the other kind of propensity and pass "
         f"`propensity_of={weight.propensity_of!r}`.",
     )

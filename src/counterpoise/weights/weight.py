@@ -207,7 +207,9 @@ class Balanced(Importance):
                 f"a log of several loggers has the balanced weight, and not {type(weight).__name__}: leave out `weight=`."
             )
         if log.logger is None:
-            raise OptionError("`propensity=` has several loggers.", do="Say which of them wrote a row, with `logger=`.")
+            raise OptionError(
+                "`propensity=` has several loggers.", do="Name the column with each row's logger with `logger=`."
+            )
         return cls(tuple(log.loggers), tuple(log.loggers.values()), log.logger)
 
     @property

@@ -182,12 +182,12 @@ def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
     log = little_exploration()
     found = learn_policy(**log, contenders=QUICK)
     assert (found.kind, found.name, found.policy.temperature) == ("imitation", "imitation", 1.0)
-    assert "Nothing was surely better than the policy that ran, so this policy imitates it." in found.summary()
+    assert "Nothing was reliably better than the logging policy, so this policy imitates it." in found.summary()
     assert found.rejected is not None
     assert found.result.targets == ("imitating fold policies",)
     table = found.predict_proba(log["context"])
     assert table[np.arange(1500), (log["context"][:, 0] > 0).astype(int)].mean() > 0.8
-    with pytest.warns(LearningWarning, match="not surely better than the policy that wrote the log"):
+    with pytest.warns(LearningWarning, match="not reliably better than the logging policy"):
         warned = learn_policy(**log, contenders=QUICK, fallback="warn")
     assert warned.rejected is None
     assert warned.result.targets == ("fold policies",)
@@ -204,7 +204,7 @@ def test_ctrl_c_while_an_imitation_is_judged_hands_out_what_was_learned(monkeypa
         return evaluate_rows(*rows, name=name, **options)
 
     monkeypatch.setattr(searching, "evaluate_rows", stopped)
-    with pytest.warns(LearningWarning, match="not surely better"):
+    with pytest.warns(LearningWarning, match="not reliably better"):
         found = learn_policy(**little_exploration(), contenders=QUICK[:1])
     assert (found.kind, found.name, found.rejected) == ("learned", "linear", None)
     assert found.result.targets == ("fold policies",)
@@ -236,7 +236,7 @@ def test_ctrl_c_during_the_imitation_leaves_what_was_learned(monkeypatch):
     stopping = Stopping(2)
     stopping.name = "imitation"
     monkeypatch.setattr(searching, "imitation", lambda: stopping)
-    with pytest.warns(LearningWarning, match="not surely better than the policy that wrote the log"):
+    with pytest.warns(LearningWarning, match="not reliably better than the logging policy"):
         found = learn_policy(**little_exploration(), contenders=QUICK[:1], minutes=None)
     assert (found.kind, found.name) == ("learned", "linear")
 

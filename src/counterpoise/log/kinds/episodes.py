@@ -43,8 +43,8 @@ class Episodes(ListRows):
     its_top = "first steps"
     whole_weights = "trajectory"
     keep_whole = (
-        "A condition that leaves out single rows does that, and so does an episode that is there twice: leave out whole episodes, or all "
-        f"rows after a step{OR_DROP}"
+        "A condition that drops single rows does that, and so does an episode that is there twice: drop whole episodes, or all rows after a "
+        f"step{OR_DROP}"
     )
     looks_like = ("a step of episodes", "steps")
     if_so = (
@@ -59,20 +59,20 @@ class Episodes(ListRows):
             return
         if log.episode is None:
             raise OptionError(
-                f"`{others[0]}=` is about episodes, but nothing says which rows belong to the same one.",
+                f"`{others[0]}=` is about episodes, and `episode=` is missing.",
                 do="Pass `episode=`, the column with the episode's id.",
             )
         for part in ListRows.parts:
             if getattr(log, part) is not None:
                 instead = {"position": "`step=`", "discount": "`discount_factor=`"}.get(part)
                 raise OptionError(
-                    f"`{part}=` is about lists, and `episode={log.episode!r}` says that these rows are steps of episodes: leave out one of "
+                    f"`{part}=` is about rankings, and `episode={log.episode!r}` makes these rows steps of episodes: leave out one of "
                     "them.",
                     do=f"Of episodes, it is {instead}." if instead else "",
                 )
         if log.step is None:
             raise OptionError(
-                f"`episode={log.episode!r}` says which rows are an episode, but not in which order.",
+                f"`episode={log.episode!r}` groups rows into episodes, and their order is missing.",
                 do="Pass `step=`, the column that numbers the steps of an episode.",
             )
         factor = log.discount_factor

@@ -48,9 +48,9 @@ UNKNOWN = (
     "If rows are unlabeled by design, keep them: `evaluate`, `compare` and `rank` take `proxy=`, a number near the reward in every row, "
     "and `observed=`, the column of who was labeled."
 )
-_LABELED = f"Where `observed=` is 0, it may be anything; these rows say that they are labeled: fix the labels{OR_DROP}"
+_LABELED = f"Where `observed=` is 0, it may be anything; these rows are marked as labeled: fix the labels{OR_DROP}"
 _LABEL_PROPENSITY = (
-    "It is the probability that the row is labeled, and rows that never are cannot be judged: fix it, or leave such rows out with "
+    "It is the probability that the row is labeled, and rows that never are cannot be evaluated: fix it, or drop such rows with "
     f"`where=`{OR_DROP}"
 )
 
@@ -101,8 +101,8 @@ class Labeled(RowKind):
                 *("learn_policy", "PolicyLearner", "RankingLearner"),
             ),
             Conflict(
-                "{who} needs the reward of every row, and `proxy=` says that some are unknown.",
-                "Ask about the labeled rows alone: leave it out, and pass `where=` with the column of who was labeled.",
+                "{who} needs the reward of every row, and with `proxy=` some are unknown.",
+                "Evaluate the labeled rows alone: leave it out, and pass `where=` with the column of who was labeled.",
             ),
         ),
         "a check of coverage": Conflict("{who} needs the reward of every row: it does not work with `proxy=` yet."),
@@ -121,11 +121,11 @@ class Labeled(RowKind):
         named = [part for part in self.parts if getattr(log, part) is not None]
         for part, what in needed.items():
             if named and part not in named:
-                alone = " Without a proxy, ask about the labeled rows with `where=`." if part == "proxy" else ""
+                alone = " Without a proxy, evaluate the labeled rows with `where=`." if part == "proxy" else ""
                 raise OptionError(f"`{named[0]}=` goes with `{part}=`.", do=f"Pass `{part}=`, {what}.{alone}")
         if named and len(log.reward) > 1:
             rewards = ", ".join(map(repr, log.reward))
-            raise OptionError(f"`proxy=` is of one reward, and this log has {rewards}: ask for one at a time.")
+            raise OptionError(f"`proxy=` is of one reward, and this log has {rewards}: evaluate one at a time.")
 
     # -- what is added up --------------------------------------------------------------------------------------------------
 

@@ -120,8 +120,8 @@ def check_same_context(context: NDArray[np.generic], rows: NDArray[np.int64]) ->
         odd = np.flatnonzero((context[column[there]] != context[rows[there, 0]]).any(axis=1))
         if len(odd):
             raise LogError(
-                f"a ranking policy looks at one context per list, and row {column[there][odd[0]]:,} has another than the top row of "
-                "its list.",
+                f"a ranking policy looks at one context per ranking, and row {column[there][odd[0]]:,} has another than the top row of "
+                "its ranking.",
                 do="Leave out columns that describe items, or fix the log.",
             )
 
@@ -135,7 +135,7 @@ def gain_of(target: str, reward: int) -> str:
 
 
 def excess_of(target: str, rank: int) -> str:
-    """The excess at one position of a list."""
+    """The excess at one position of a ranking."""
     return f"{target}_u{rank}"
 
 
@@ -145,7 +145,7 @@ def length_of(target: str) -> str:
 
 
 def reward_of(target: str, reward: int, rank: int) -> str:
-    """The weighted reward at one position of a list."""
+    """The weighted reward at one position of a ranking."""
     return f"{target}_y{reward}_{rank}"
 
 
@@ -169,7 +169,7 @@ def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Con
     """What counts every row as a decision of its own, and so does not go with lists, or with episodes."""
 
     def refused(who: str = "{who}") -> Conflict:
-        why = f"{who} does not work with {what} yet, which {by} says these are."
+        why = f"{who} does not work with {what} yet, and this log has {by}."
         return Conflict(f"{why} Don't just leave that out: the {rows} are not decisions of their own.")
 
     single = Conflict(f"`{{part}}=` is about single rows and does not work with {what} yet: leave it out.")
@@ -181,10 +181,10 @@ def about_decisions(what: str, by: str, rows: str, *verbs: str) -> dict[str, Con
         **dict.fromkeys((*verbs, "learn_policy", "PolicyLearner", "a log of several policies"), refused()),
         **dict.fromkeys(("a propensity model", "a reward model that is fitted here"), refused()),
         "single rows": Conflict(
-            "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
+            "this looks at single rows, and the rows of this log are positions of rankings, which only evaluate, compare and rank add up."
         ),
         "exploration": Conflict(
-            "`actions=` asks what exploring would save, which is not known for lists and episodes yet: leave it out."
+            "`actions=` is for what exploring would save, which is not known for rankings and episodes yet: leave it out."
         ),
     }
 
@@ -194,18 +194,18 @@ class ListRows(RowKind):
 
     parts = ("slate", "position", "propensity_of", "discount")
     conflicts: ClassVar[Mapping[str, Conflict]] = about_decisions(
-        "lists", "`slate=`", "positions of a list"
+        "rankings", "`slate=`", "positions of a ranking"
     ) | dict.fromkeys(
         ("learn_policy", "PolicyLearner"),
-        Conflict("{who} does not work with lists, which `slate=` says these are: use RankingLearner."),
+        Conflict("{who} does not work with rankings, and this log has `slate=`: use RankingLearner."),
     )
     columns: tuple[str, ...] = (WEIGHTED_LENGTH,)
     is_made = True
 
     # -- what its rows are called, and what is said of them ------------------------------------------------------------------
 
-    unit = "list"
-    one_of_them = "a list"
+    unit = "ranking"
+    one_of_them = "a ranking"
     along = "down"  # which way places are counted
     shows_several = True  # items at once
     counts_rows = False  # whether one and the same reward on every row may be meant: it counts them
@@ -218,21 +218,21 @@ class ListRows(RowKind):
 
     told_by = "Pass `slate=`, `position=` and `propensity_of=`."
     unnamed = Conflict(  # where another tool's files have them, whose columns we name
-        "this log has lists, with one row per position, and their rows are not independent.",
-        "Say so with `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
+        "this log has rankings, with one row per position, and their rows are not independent.",
+        "Pass `slate='slate'`, `position='position'` and `propensity_of='item_given_above'`, or read it with `cp.read`.",
     )
-    number_them = "Do not leave out the rows at the top of a list: everything below depends on what is there."
-    its_top = "top of the lists"
+    number_them = "Keep the rows at the top of a ranking: everything below depends on what is there."
+    its_top = "top of the rankings"
     whole_weights = "standard or pseudo_inverse"
     keep_whole = (
-        "A condition that leaves out single rows does that, and so does a list that is there twice: "
-        f"leave out whole lists, or all rows below a position{OR_DROP}"
+        "A condition that drops single rows does that, and so does a ranking that is there twice: drop whole rankings, or all rows below a "
+        f"position{OR_DROP}"
     )
-    looks_like = ("a position in a list", "slots")
+    looks_like = ("a position in a ranking", "positions")
     if_so = (
         "Rows can stand on their own only if their propensity is the item's chance of that position, whatever is above it. If it is the "
-        "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as lists: name both columns as "
-        "slate and position, and say with propensity_of which of the two it is. See “Rankings” in the documentation."
+        "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as rankings: name both columns as "
+        "slate and position, and pass propensity_of for which of the two it is. See “Rankings” in the documentation."
     )
 
     @property
@@ -256,20 +256,20 @@ class ListRows(RowKind):
         others = [part for part in self.parts if getattr(log, part) is not None]
         if others and log.slate is None:
             raise OptionError(
-                f"`{others[0]}=` is about lists, but nothing says which rows belong to the same list.",
-                do="Pass `slate=`, the column with the list's id.",
+                f"`{others[0]}=` is about rankings, and `slate=` is missing.",
+                do="Pass `slate=`, the column with the ranking's id.",
             )
         if others and log.position is None:
             raise OptionError(
-                f"`slate={log.slate!r}` says which rows are a list, but not in which order.",
-                do="Pass `position=`, the column with a row's place in its list.",
+                f"`slate={log.slate!r}` groups rows into rankings, and their order is missing.",
+                do="Pass `position=`, the column with a row's position in its ranking.",
             )
         if others and log.propensity_of not in (MARGINAL, CONDITIONAL):
             raise OptionError(
-                "with lists, say what a row's propensity is the probability of, because the two need different weights "
-                f"and no check of the weights can tell: `propensity_of={MARGINAL!r}`, that the item stands at this "
-                f"position, whatever stands elsewhere; or `propensity_of={CONDITIONAL!r}`, that it was chosen given the "
-                "items above it. The target's column means the same."
+                "with rankings, `propensity_of=` is required: its two meanings need different weights, and no check of the weights can "
+                f"tell them apart. Pass `propensity_of={MARGINAL!r}` if a propensity is that of the item at this position, whatever "
+                f"stands elsewhere, or `propensity_of={CONDITIONAL!r}` if it is that of the item given those above it. The target's "
+                "column means the same."
             )
 
     def kept(self, log: Log) -> dict[str, object]:

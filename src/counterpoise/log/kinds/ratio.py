@@ -49,7 +49,7 @@ class RatioOfSums(RowKind):
             Conflict("{who} {does}: leave out `per=`."),
         ),
         "estimator='ips'": Conflict(
-            "a ratio of sums is self-normalized, so that its `ips` would be `snips`: ask for that."
+            "a ratio of sums is self-normalized, so that its `ips` would be `snips`: use that."
         ),
     }
 
@@ -86,7 +86,7 @@ class RatioOfSums(RowKind):
         .. math:: r' = R + \frac{r - R d}{D}, \qquad D = \frac{\sum_i w_i d_i}{\sum_i w_i}
 
         is a reward whose self-normalized mean is R itself, and whose other estimates, with their baselines and errors, are those of R to
-        first order: what R and D are off by cancels. What ran has its own, with w = 1. For the difference of two policies, a row is
+        first order: what R and D are off by cancels. The logging policy has its own, with w = 1. For the difference of two, a row is
         R₁ − R₂ plus what it adds to either.
 
         References
@@ -114,7 +114,7 @@ class RatioOfSums(RowKind):
             second, other_constant, other_row = ratio(RIVAL)
             constant, row = first - second + constant - other_constant, row - other_row
         else:
-            # r' of the target times its weight, less r' of what ran, and less the center of the latter, R, times u
+            # r' of the target times its weight, less r' of the logging policy, and less the center of the latter, R, times u
             first, constant, row = ratio(own)
             row = row - ran_row + (first - ran)[..., None] * form("u")
             constant = first - ran + constant - ran_constant

@@ -42,7 +42,7 @@ FAR = 4.0  # errors, which chance exceeds once in 16,000 logs
 
 
 def _once(who: str = "{who}", do: str = "Evaluate and compare know them.") -> Conflict:
-    why = f"{who} does not work with sampled rows yet, which `keep=` says these are."
+    why = f"{who} does not work with sampled rows yet, and this log has `keep=`."
     return Conflict(f"{why} Don't just leave that out: every row would then count once.", do)
 
 
@@ -68,7 +68,7 @@ class Sampled(RowKind):
         "has_estimated_propensities": _once(
             "a propensity model", "Pass logged propensities, or those of a model that you fitted."
         ),
-        "slate": _once("a log of lists", "Evaluate a log with all of its lists."),
+        "slate": _once("a log of rankings", "Evaluate a log with all of its rankings."),
         "episode": _once("a log of episodes", "Evaluate a log with all of its episodes."),
         **dict.fromkeys(("ab_test", "distribution", "sensitivity", "a check of coverage"), _once()),
         **dict.fromkeys(("learn_policy", "PolicyLearner", "RankingLearner"), _once()),
@@ -77,11 +77,11 @@ class Sampled(RowKind):
             "rows were sampled, so that the mean weights of parts of the log, and of 1/propensity, were not looked at."
         ),
         "known propensities": Conflict(
-            "{who} bounds single rows, and where rows were sampled, as `keep=` says, each stands for several.",
+            "{who} bounds single rows, and where rows were sampled, as `keep=` has it, each stands for several.",
             "Pass `interval='student'`.",
         ),
         "estimator='cross_fit'": Conflict(
-            "cross_fit does not work with sampled rows yet, which `keep=` says these are.", "Use beta_ips."
+            "cross_fit does not work with sampled rows yet, and this log has `keep=`.", "Use beta_ips."
         ),
     }
 
@@ -223,7 +223,7 @@ class Sampled(RowKind):
             error = math.sqrt(len(sizes) * float(np.var(sizes, ddof=1)))
         if _is_miscounted(total, error, before):
             text = (
-                f"By `keep=`, the <rows> stand for about {total:,.0f} ± {error:,.0f}, and `rows_before=` says that there were "
+                f"By `keep=`, the <rows> stand for about {total:,.0f} ± {error:,.0f}, and by `rows_before=` there were "
                 f"{before:,}: one of them is wrong, or <rows> were lost."
             )
             yield Finding("rows-before-sampling", text, {"rows": total, "stderr": error, "rows_before": float(before)})
