@@ -90,7 +90,7 @@ class Judgment:
     estimators: Mapping[str, Estimator]
 
     def __post_init__(self) -> None:
-        """Check that the method can make intervals from these moments; it may refuse a first estimate, too."""
+        """Check that the method can make intervals from these moments; one that needs sums of its own may refuse a first estimate, too."""
         log, name, method = self.log, self.options.method.name, self.options.method
         stack = next(iter(log.moments.values()))
         if log.estimated is not None and method.needs_known_propensities:
@@ -104,7 +104,8 @@ class Judgment:
                 do="Evaluate the log with `groups=100` or `cluster=`.",
             )
         for quantities in self.quantities.values():
-            quantities.estimate(next(iter(self.estimators)))
+            if method.smoothings:
+                quantities.estimate(next(iter(self.estimators)))
 
     def parts(self) -> dict[str, Any]:
         """What a result is made of."""
