@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr, chdtrc, fdtrc
 
 from counterpoise.display import p_value
 from counterpoise.moments import Floats
@@ -66,6 +65,8 @@ def sample_ratio(rows: Mapping[str, Floats], planned: Mapping[str, float] | None
     ----------
     Fabijan et al., "Diagnosing sample ratio mismatch in online controlled experiments", KDD 2019.
     """
+    from scipy.special import bdtr, chdtrc, fdtrc  # which takes long to import
+
     counts = {name: int(arm.sum()) for name, arm in rows.items()}
     if planned is None:
         return SampleRatio(counts, None, float("nan"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from counterpoise.estimators import Estimate
 from counterpoise.estimators.estimate import slopes
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import UNKNOWN, Evidence, Interval, Method, Normal, Unseen, normal_quantile
+from counterpoise.intervals.student_t import t_quantile
 from counterpoise.moments import Floats, Moments
 
 SMALLEST = 1e-15  # p-values below it are given as it
@@ -174,9 +176,7 @@ def variance_range(level: float, freedom: float) -> tuple[float, float]:
 
 def _errors_of_luck(power: float, freedom: float) -> float:
     """How many errors too low an estimate may be: Student's, since the error is an estimate, too."""
-    from scipy.special import ndtri, stdtrit
-
-    return float(stdtrit(freedom, power) if math.isfinite(freedom) else ndtri(power))
+    return float(t_quantile(freedom, power)) if math.isfinite(freedom) else NormalDist().inv_cdf(power)
 
 
 def _grow(evidence: Evidence, rows: int) -> Evidence:
