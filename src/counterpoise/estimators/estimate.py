@@ -169,9 +169,7 @@ def gradient(estimator: Callable[[Moments], Estimate], moments: Moments) -> Floa
     >>> gradient(ips, Moments.of([0.5, 2.0, 1.0], [1, 0, 3], center=2.0)).round(6).tolist()
     [2.0, 1.0, 1.0]
     """
-    value = np.asarray(estimator(moments).value)
-    is_by_groups = len(moments.shape) > value.ndim
-    return slopes(lambda moved: (np.asarray(estimator(moved).value),), moments, is_by_groups=is_by_groups)[0]
+    return slopes(lambda moved: (np.asarray(estimator(moved).value),), moments)[0]
 
 
 def slopes(
@@ -197,9 +195,13 @@ def slopes(
             moments.columns,
         )
         size = np.moveaxis((step[..., 0, :] if is_by_groups else step)[..., columns], -1, 0)
+        both = values(moved)
+        if both[0].ndim <= count.ndim and not is_by_groups:
+            return slopes(values, moments, is_by_groups=True)
         made.append([])
-        for up, down in (np.split(value, 2) for value in values(moved)):
-            made[-1].append(np.divide(up - down, 2 * size, out=np.zeros(up.shape), where=size > 0))
+        for up, down in (np.split(value, 2) for value in both):
+            by = size.reshape(*size.shape, *(1,) * (up.ndim - size.ndim))
+            made[-1].append(np.divide(up - down, 2 * by, out=np.zeros(up.shape), where=by > 0))
     return [np.moveaxis(np.concatenate(parts), 0, -1) for parts in zip(*made, strict=True)]
 
 

@@ -199,7 +199,20 @@ class Quantities:
     def _share_widths(self) -> Mapping[str, Floats]:
         view = self.view
         groups = (view.others, view.groups.n) if view.is_clustered else None
-        return OnDemand(self.estimators, lambda name: share_width(self.estimators[name], view.whole, groups))
+
+        def width(name: str) -> Floats:
+            estimator, count = self.estimators[name], len(view.places)
+            if estimator.needs != "groups" or not view.is_whole(view.places[-1]):
+                return share_width(estimator, view.whole, groups)
+            # which would take the places for its groups
+            apart = (slice(k, k + 1) for k in range(count))
+            parts = [
+                share_width(estimator, view.whole[k], None if groups is None else (groups[0][k], groups[1][k]))
+                for k in apart
+            ]
+            return np.concatenate(parts)
+
+        return OnDemand(self.estimators, width)
 
     def _unseen(self, name: str, k: int) -> Unseen:
         """What stays hidden in a place because rewards never vary there."""

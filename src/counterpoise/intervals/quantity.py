@@ -232,7 +232,10 @@ def share_width(
 
     def values(moments: Moments) -> tuple[Floats, Floats]:
         value, mean = np.asarray(difference(moments).value), np.asarray(moments.center + moments.average("s"))
-        return value, value / np.where(mean == 0, np.nan, mean)
+        shared = value.reshape(
+            *value.shape, *(1,) * (mean.ndim - value.ndim)
+        )  # an estimator by groups takes places for them
+        return value, shared / np.where(mean == 0, np.nan, mean)
 
     def error(slope: Floats) -> Floats:
         square = np.einsum("...i,...ij,...j->...", slope, whole.scatter, slope)
