@@ -4,21 +4,82 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from counterpoise import __version__
-from counterpoise.cli.evaluate import compare, evaluate
-from counterpoise.cli.learn import learn
 from counterpoise.cli.running import open_streams, without_traceback
-from counterpoise.cli.settings import Command, init, reads_settings
-from counterpoise.cli.state import state, watch
-from counterpoise.cli.verbs import ab_test, backtest, distribution, doctor, plan, sensitivity, simulate, sql
+from counterpoise.cli.settings import Click, Command, leave_text, reads_settings
 from counterpoise.errors import CounterpoiseError, OptionError, first_line
+
+# the module of each command, in the order of `--help`
+_HOMES = {
+    "evaluate": "evaluate",
+    "compare": "evaluate",
+    "ab-test": "verbs",
+    "backtest": "verbs",
+    "distribution": "verbs",
+    "doctor": "verbs",
+    "plan": "verbs",
+    "sensitivity": "verbs",
+    "simulate": "verbs",
+    "learn": "learn",
+    "sql": "verbs",
+    "watch": "state",
+    "init": "settings",
+    "state": "state",
+    "reproduce": "app",
+}
+
+
+class Commands(Mapping[str, Click]):
+    """The commands by name, each imported and built when it is asked for: all of them take longer than any of them runs."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Click] = {}
+
+    def __getitem__(self, name: str) -> Click:
+        if name not in self._built:
+            command = getattr(importlib.import_module(f".{_HOMES[name]}", __package__), name.replace("-", "_"))
+            self._built[name] = typer.main.get_command(command if name == "state" else _alone(name, command))
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+
+def _alone(name: str, command: Any) -> typer.Typer:
+    """An application of one command, of which Typer makes that command."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    if name == "reproduce":  # which takes whatever it once took
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+        alone.command(name, hidden=True, context_settings=settings)(command)
+    else:
+        alone.command(name, cls=Command)(command if name == "init" else reads_settings(command))
+    return alone
+
+
+class Group(TyperGroup):
+    """The application's commands, built when they are asked for."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = Commands()
+
+    def get_params(self, ctx: Click) -> list[Click]:
+        """The options before the command, with one for help."""
+        return leave_text(super().get_params(ctx))
+
 
 app = typer.Typer(
     name="counterpoise",
+    cls=Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -78,26 +139,6 @@ def main(
             stream.reconfigure(errors="replace")  # an ASCII terminal shows ? for ±, and no traceback
 
 
-for name, command in {
-    "evaluate": evaluate,
-    "compare": compare,
-    "ab-test": ab_test,
-    "backtest": backtest,
-    "distribution": distribution,
-    "doctor": doctor,
-    "plan": plan,
-    "sensitivity": sensitivity,
-    "simulate": simulate,
-    "learn": learn,
-    "sql": sql,
-    "watch": watch,
-}.items():
-    app.command(name, cls=Command)(reads_settings(command))
-app.command(cls=Command)(init)
-app.add_typer(state, name="state")
-
-
-@app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @without_traceback
 def reproduce() -> None:
     """Say where the paper's experiments went."""

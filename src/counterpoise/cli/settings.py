@@ -14,7 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,6 +94,10 @@ def command_line() -> str:
 class Command(TyperCommand):
     """A command that lists its options in groups, and finds what was not typed in the file of settings."""
 
+    def get_params(self, ctx: Click) -> list[Click]:
+        """The options, with one for help."""
+        return leave_text(super().get_params(ctx))
+
     def format_options(self, ctx: Click, formatter: Click) -> None:
         """Write the options under their headings."""
         panels = self.panels(ctx)
@@ -138,6 +142,37 @@ class Command(TyperCommand):
         ends = ["--"] if places and args[-1:] != ["--"] else []
         _added.set((*options, *ends, *places))
         return super().parse_args(ctx, [*options, *args, *ends, *places])
+
+
+def leave_text(params: list[Click]) -> list[Click]:
+    """The same options, which look at values as `_processed` does."""
+    for param in params:
+        if "process_value" not in vars(param):
+            param.process_value = partial(_processed, param, param.process_value)
+    return params
+
+
+def _processed(param: Click, process: Callable[[Click, Any], Any], ctx: Click, value: Any) -> Any:
+    """What an option's text stands for, as Typer has it.
+
+    Text, defaults and what nobody typed stay what they are: newer versions of Typer would import Pydantic to look at them.
+    """
+    kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)  # of those versions alone
+    if kind is None or (param.required and not value):
+        return process(ctx, value)
+    is_several = param.multiple or param.nargs == -1
+    if value is None:
+        untyped = () if is_several else None
+        return untyped if param.callback is None else param.callback(ctx, param, untyped)
+    if param.callback is not None:
+        return process(ctx, value)
+    if kind in (int, float) and isinstance(value, int | float):
+        return kind(value)
+    if kind is str and isinstance(value, str):
+        return value
+    if kind == list[str] and is_several and isinstance(value, list | tuple):
+        return list(value)
+    return process(ctx, value)
 
 
 def _in_new_words(args: list[str], params: Collection[str]) -> Iterator[str]:

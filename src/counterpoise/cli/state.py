@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     from counterpoise.evaluation.result import Result
 
-state = typer.Typer(help="Look into the file of --state.", no_args_is_help=True, rich_markup_mode=None)
+state = typer.Typer(
+    name="state",
+    help="Look into the file of --state.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 SHOWN = 31  # batches; --json has all
 FIRED = 3  # the exit code of an alert

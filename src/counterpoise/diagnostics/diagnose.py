@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from counterpoise.display import ROWS, Block, Cell, Display, Number, PValue, Share, Table, Worded, percent
 from counterpoise.intervals.method import degrees_of_freedom
+from counterpoise.intervals.student_t import normal_share, t_share
 from counterpoise.moments import Moments, Powers
 from counterpoise.moments.columns import CUT
 from counterpoise.moments.spread import NOTHING, Tail, carrying_rows, effective_sample_size, pareto_k, usual_ends
@@ -23,11 +24,9 @@ def of_mean(mean: float, error: float, carrying: float, clusters: float = math.i
     >>> round(of_mean(0.1, 0.05, carrying=400), 4), of_mean(0.0, 0.0, carrying=400)
     (0.0455, 1.0)
     """
-    from scipy.special import stdtr
-
     if not (error > 0 and math.isfinite(error)):
         return 1.0
-    return float(2 * stdtr(degrees_of_freedom(carrying, clusters), -abs(mean / error)))
+    return 2 * t_share(float(degrees_of_freedom(carrying, clusters)), -abs(mean / error))
 
 
 def holm(p: Sequence[float], looks: int | None = None) -> list[float]:
@@ -135,8 +134,6 @@ class Dropped:
     @property
     def p_value(self) -> float:
         """How often rows dropped at random differ this much from the others."""
-        from scipy.special import gammainc, gammaincc, ndtr
-
         m, n = self.left_out.n, self.kept.n
         if not m or not n:
             return 1.0
@@ -149,7 +146,9 @@ class Dropped:
         if skew < 0:
             z, skew = -z, -skew
         if skew < 1e-3:  # the gamma distribution's parameter would be too large to compute with
-            return float(2 * ndtr(-abs(z)))
+            return 2 * normal_share(-abs(z))
+        from scipy.special import gammainc, gammaincc
+
         shape = 4 / skew**2
         at = max(shape + z * math.sqrt(shape), 0.0)
         return min(2 * float(min(gammainc(shape, at), gammaincc(shape, at))), 1.0)

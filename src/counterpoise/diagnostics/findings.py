@@ -121,20 +121,26 @@ def counted_of(p: Floats) -> Counted | None:
     (500, None, None)
     """
     p = p[(p > 0.0) & (p <= 1.0)]
-    distinct = np.unique(p)
-    if len(distinct) <= FEW:
+    draws = _draws_of(p[:FEW], DRAWS)  # a few are enough to tell that most columns were not counted
+    distinct = np.unique(p) if len(draws) else p[:0]
+    draws = _draws_of(distinct, draws)
+    if len(distinct) <= FEW or not len(draws):
         return None
-    draws = DRAWS
-    for value in distinct:
-        count, nearest = draws * value, np.rint(draws * value)
-        draws = draws[(np.abs(count - nearest) < 1e-3 + 1e-7 * count) & (nearest > 0.0)]  # 1e-7: float32 will do
-        if not len(draws):
-            return None
     m, smallest = int(draws[0]), float(distinct[0])
     if m * smallest > SMALL + 0.5 and (m in POWERS_OF_TEN or len(distinct) <= DIVISORS):
         return None
     corrected = (p * m + 1.0) / (m + 1.0)
     return Counted(m, smallest, float(np.mean(1.0 / p) / np.mean(1.0 / corrected) - 1.0))
+
+
+def _draws_of(p: Floats, draws: Floats) -> Floats:
+    """Those numbers of draws of which all these propensities can be counts."""
+    for value in p:
+        if not len(draws):
+            break
+        count, nearest = draws * value, np.rint(draws * value)
+        draws = draws[(np.abs(count - nearest) < 1e-3 + 1e-7 * count) & (nearest > 0.0)]  # 1e-7: float32 will do
+    return draws
 
 
 # -- Propensity columns that hold something else, and the expression that makes propensities of them ---------------------

@@ -9,7 +9,6 @@ from itertools import product
 
 import numpy as np
 import polars as pl
-from scipy.special import bdtrc, pdtr
 
 from counterpoise.diagnostics.verdict import Caveat
 from counterpoise.log.expressions import column, columns
@@ -229,6 +228,8 @@ class Repeats:
     @property
     def is_odd(self) -> bool:
         """Whether so many pairs, or so many even counts, are unlikely by chance."""
+        from scipy.special import bdtrc, pdtr  # which takes long to import
+
         even = sum(count for k, count in self.times.items() if k % 2 == 0)
         if even and bdtrc(even - 1, self.distinct, 0.5) < SURE:
             return True
@@ -283,4 +284,6 @@ def tells_apart(frame: pl.LazyFrame, schema: pl.Schema) -> bool:
     several = each.filter(pl.col("n") > 1)
     same = int((several.get_column("distinct") == 1).sum())
     by_chance = float(((rows.get_column("rest").value_counts().get_column("count") / rows.height) ** 2).sum())
+    from scipy.special import bdtrc
+
     return bool(same and bdtrc(same - 1, several.height, by_chance) < SURE)

@@ -255,8 +255,9 @@ def center_of(rewards: pl.Series) -> float:
     """The median of some rewards, which is near the others even if some rows are broken."""
     values = rewards.cast(pl.Float64).to_numpy()
     with np.errstate(invalid="ignore"):
-        good = values[is_number(values)]
-    return float(np.median(good)) if len(good) else 0.0
+        good = np.sort(values[is_number(values)])
+    middle = good[(len(good) - 1) // 2 : len(good) // 2 + 1]  # np.median takes longer than a small log
+    return float(middle.sum() / len(middle)) if len(good) else 0.0
 
 
 def range_of(part: str, question: Question) -> Range:

@@ -106,7 +106,11 @@ class LogEngine:
         elif isinstance(data, Mapping):
             data = {name: values[take.places] for name, values in data.items()}
         elif isinstance(take, First):
-            data = nw.from_native(data).head(take.rows).to_native()
+            data = (
+                data.head(take.rows)
+                if isinstance(data, pl.DataFrame)
+                else nw.from_native(data).head(take.rows).to_native()
+            )
         elif not isinstance(nw.from_native(data), nw.LazyFrame):
             data = nw.from_native(data, eager_only=True).gather_every(take.step).to_native()
         batches = frames.batches(data, question)
@@ -377,7 +381,9 @@ def moments_of(question: Question, *, progress: bool | None = None) -> tuple[Log
 def rows(question: Question, take: Take, beside: Sequence[str] = ()) -> pl.DataFrame:
     """Some rows, with what the question names but policies, clusters and keys, and with other columns beside."""
     bare = question.slim("models", "controls", "segment")
-    return engine_of(bare.log).take(replace(bare, segment=tuple(dict.fromkeys((*bare.segment, *beside)))), take)
+    if not set(beside) <= set(bare.segment):
+        bare = replace(bare, segment=tuple(dict.fromkeys((*bare.segment, *beside))))
+    return engine_of(bare.log).take(bare, take)
 
 
 def _taken(scan: pl.LazyFrame, question: Question, take: Take) -> pl.DataFrame:

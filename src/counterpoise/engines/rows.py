@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -92,3 +92,12 @@ class Sample:
             some = rows(self.question, First(count), known)
             self._first[count] = known, some
         return some
+
+    def column(self, name: str, count: int) -> pl.DataFrame:
+        """So many rows of a column that must hold numbers; that of a log in memory is at hand."""
+        data = self.question.log.data
+        if self.question.log.where is None and isinstance(data, Mapping):
+            return pl.DataFrame([frames.from_array(name, data[name][:count], is_number=True)])
+        if self.question.log.where is None and isinstance(data, pl.DataFrame) and name in data.columns:
+            return pl.DataFrame([data.get_column(name).head(count)])
+        return self.first(count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -156,6 +156,7 @@ def unstack(estimate: Estimate, index: int) -> Estimate:
 # -- The slopes of an estimate: how it follows the means of the moments' columns ---------------------------------------
 
 
+MOVED = 10**6  # numbers of scatters that are moved at once
 STEP = 1e-4  # standard deviations of a column: what is curved adds its square to a slope, rounding 1e-16 divided by it
 
 
@@ -168,21 +169,40 @@ def gradient(estimator: Callable[[Moments], Estimate], moments: Moments) -> Floa
     >>> gradient(ips, Moments.of([0.5, 2.0, 1.0], [1, 0, 3], center=2.0)).round(6).tolist()
     [2.0, 1.0, 1.0]
     """
-    count = np.asarray(moments.n)
+    return slopes(lambda moved: (np.asarray(estimator(moved).value),), moments)[0]
+
+
+def slopes(
+    values: Callable[[Moments], Sequence[Floats]], moments: Moments, *, is_by_groups: bool = False
+) -> list[Floats]:
+    """The same of each of several `values` of a stack: what is moved is a stack, too, so that all means are moved at once."""
+    count, d = np.asarray(moments.n), len(moments.columns)
     n, scatter = np.maximum(count, 1), np.einsum("...ii->...i", moments.scatter)
     step = STEP * np.sqrt(np.maximum(scatter, 0.0) / n[..., None])
-    shape = np.shape(estimator(moments).value)
-    if count.ndim > len(shape):
+    if is_by_groups:
         step = np.broadcast_to(step.max(axis=-2, keepdims=True), step.shape)
-    slopes = []
-    for k in range(len(moments.columns)):
-        move = step * (np.arange(len(moments.columns)) == k)
-        means = (moments.mean + sign * move for sign in (1.0, -1.0))
-        moved = (Moments(moments.n, mean, moments.scatter, moments.center, moments.columns) for mean in means)
-        up, down = (np.asarray(estimator(each).value) for each in moved)
-        size = step[..., k] if count.ndim == len(shape) else step[..., 0, k]
-        slopes.append(np.divide(up - down, 2 * size, out=np.zeros(shape), where=size > 0))
-    return np.stack(slopes, axis=-1)
+    made: list[list[Floats]] = []
+    at_once = max(MOVED // max(moments.scatter.size, 1), 1)
+    for first in range(0, d, at_once):
+        columns = np.arange(first, min(first + at_once, d))
+        move = step * np.expand_dims(np.eye(d)[columns], tuple(range(1, count.ndim + 1)))
+        shape = (2 * len(columns), *count.shape)
+        moved = Moments(
+            np.broadcast_to(count, shape),
+            np.concatenate([moments.mean + move, moments.mean - move]),
+            np.broadcast_to(moments.scatter, (*shape, d, d)),
+            np.broadcast_to(moments.center, shape),
+            moments.columns,
+        )
+        size = np.moveaxis((step[..., 0, :] if is_by_groups else step)[..., columns], -1, 0)
+        both = values(moved)
+        if both[0].ndim <= count.ndim and not is_by_groups:
+            return slopes(values, moments, is_by_groups=True)
+        made.append([])
+        for up, down in (np.split(value, 2) for value in both):
+            by = size.reshape(*size.shape, *(1,) * (up.ndim - size.ndim))
+            made[-1].append(np.divide(up - down, 2 * by, out=np.zeros(up.shape), where=by > 0))
+    return [np.moveaxis(np.concatenate(parts), 0, -1) for parts in zip(*made, strict=True)]
 
 
 # -- Coefficients of control variates, fitted on the scatter: by least squares, and for a context baseline by ridge ----

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
-from scipy.special import bdtr, chdtrc, fdtrc
 
 from counterpoise.diagnostics import Verdict
 from counterpoise.diagnostics.together import Together
@@ -121,6 +120,8 @@ def sample_ratio(rows: Mapping[str, Floats], planned: Mapping[str, float] | None
     ----------
     Fabijan et al., "Diagnosing sample ratio mismatch in online controlled experiments", KDD 2019.
     """
+    from scipy.special import bdtr, chdtrc, fdtrc  # which takes long to import
+
     counts = {name: int(arm.sum()) for name, arm in rows.items()}
     if planned is None:
         return SampleRatio(counts, None, float("nan"))

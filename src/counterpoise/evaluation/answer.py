@@ -28,7 +28,7 @@ from counterpoise.evaluation.estimates import (
 from counterpoise.evaluation.ladder import Climbed, climb
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import rewards_of, with_bounds
-from counterpoise.evaluation.view import View
+from counterpoise.evaluation.view import Abreast, View
 from counterpoise.log.kinds import kinds_in
 from counterpoise.log.parts import is_minimized
 from counterpoise.log.question import Question
@@ -90,7 +90,7 @@ class Judgment:
     estimators: Mapping[str, Estimator]
 
     def __post_init__(self) -> None:
-        """Check that the method can make intervals from these moments; it may refuse a first estimate, too."""
+        """Check that the method can make intervals from these moments; one that needs sums of its own may refuse a first estimate, too."""
         log, name, method = self.log, self.options.method.name, self.options.method
         stack = next(iter(log.moments.values()))
         if log.estimated is not None and method.needs_known_propensities:
@@ -103,8 +103,11 @@ class Judgment:
                 f"these moments have no groups, and the {name} interval needs them.",
                 do="Evaluate the log with `groups=100` or `cluster=`.",
             )
-        for quantities in self.quantities.values():
-            quantities.estimate(next(iter(self.estimators)))
+        if self.abreast is None:
+            for target in self.quantities:
+                _ = self.quantities[target]
+        for target, _ in self.contrasts if method.smoothings else ():
+            self._made(target, next(iter(self.estimators)), None)
 
     def parts(self) -> dict[str, Any]:
         """What a result is made of."""
@@ -112,6 +115,7 @@ class Judgment:
         k = whole.rewards.index(self.reward)
         return {
             "moments": self.log if climbed is None else climbed.moments,
+            "abreast": None if self.abreast is None else self.abreast.view,
             "estimates": OnDemand(self._keys, self.estimate),
             "all_diagnostics": self.diagnoses,
             "verdicts": OnDemand(self._bounded, self.verdict),
@@ -155,13 +159,22 @@ class Judgment:
         return {pair: View(self.log, pair) if climbed is None else climbed.view(pair) for pair in self.log.moments}
 
     @cached_property
-    def quantities(self) -> dict[str, Quantities]:
+    def abreast(self) -> Quantities | None:
+        """What is estimated about all targets over the whole log, side by side; None where each needs a view of its own."""
+        view = None if self.other or self.climbed is not None else Abreast.of(self.log)
+        return None if view is None else Quantities(view, self.estimators, self.options)
+
+    @cached_property
+    def quantities(self) -> Mapping[str, Quantities]:
         """What is estimated about every target."""
-        return {pair[0]: Quantities(self.views[pair], self.estimators, self.options) for pair in self.contrasts}
+        views = {pair[0]: self.views[pair] for pair in self.contrasts}
+        return OnDemand(views, lambda target: Quantities(views[target], self.estimators, self.options))
 
     @property
     def _keys(self) -> list[EstimateKey]:
-        return [key for quantities in self.quantities.values() for key in quantities.keyed()]
+        """Target by target, place by place, estimator by estimator: how a reader scans the table."""
+        pairs = ((pair[0], place) for pair in self.contrasts for place in self.views[pair].places)
+        return [(target, name, place) for target, place in pairs for name in self.estimators]
 
     @cached_property
     def policies(self) -> dict[str, View]:
@@ -172,7 +185,13 @@ class Judgment:
     def diagnoses(self) -> Mapping[TargetPlace, Diagnostics]:
         """The diagnostics of every policy and place."""
         places = ((name, place) for name, view in self.policies.items() for place in view.places)
-        return OnDemand(places, lambda key: diagnosis(self.policies[key[0]], key[1]))
+
+        def made(key: TargetPlace) -> Diagnostics:
+            name, place = key
+            is_abreast = place is None and self.abreast is not None
+            return diagnosis(self.abreast.view, (name, "")) if is_abreast else diagnosis(self.policies[name], place)
+
+        return OnDemand(places, made)
 
     @cached_property
     def premises(self) -> list[Caveat]:
@@ -184,9 +203,9 @@ class Judgment:
     @cached_property
     def findings(self) -> list[Caveat]:
         """What is wrong with the rows of the whole log, as their kinds find."""
-        view = self.views[self.contrasts[0]]
-        kinds = kinds_in(view.together.columns)
-        return [Caveat(**vars(finding)) for kind in kinds for finding in kind.findings(view)]
+        first = self.contrasts[0]
+        kinds = kinds_in(self.log.moments[first].columns)
+        return [Caveat(**vars(finding)) for kind in kinds for finding in kind.findings(self.views[first])]
 
     @cached_property
     def doubts(self) -> dict[str, tuple[Mapping[Segment, list[Caveat]], ...]]:
@@ -243,12 +262,18 @@ class Judgment:
 
     def _estimate(self, target: str, name: str, place: Segment) -> Estimate:
         """The same as if the log had all actions; a difference is not identified if either policy has no overlap with the log."""
-        made = self.quantities[target].estimate(name, place)
+        made = self._made(target, name, place)
         pair = [policy for policy in (target, self.other) if policy in self.policies] if self.other else []
         if all(self.diagnoses[policy, place].has_overlap for policy in pair):
             return made
         nowhere = replace(made.interval, lower=-math.inf, upper=math.inf)
         return replace(made, value=math.nan, stderr=math.inf, interval=nowhere)
+
+    def _made(self, target: str, name: str, place: Segment) -> Estimate:
+        """The same as if policies that were compared overlapped with the log."""
+        if place is None and self.abreast is not None:
+            return self.abreast.estimate(name, (target, ""))
+        return self.quantities[target].estimate(name, place)
 
     @cached_property
     def _bounded(self) -> Mapping[TargetPlace, tuple[Verdict, Mapping[str, Estimate]]]:
@@ -279,14 +304,18 @@ class Judgment:
     @cached_property
     def _suspects(self) -> dict[str, set[Segment]]:
         """The places in which a policy's mean weight may be clearly below 1: a sieve, so that not every segment's weights need a test."""
-        suspects = {}
-        for name, view in self.policies.items():
-            mean, whole = np.asarray(view.whole.average("u")), view.whole
-            error = np.sqrt(whole.covariance("u", "u") / np.maximum(whole.n, 1))
-            may_be = mean < (0.0 if view.is_clustered else -SIEVE * error)
-            if view.log.weight.mean_is_one and may_be.any():
-                suspects[name] = {view.places[k] for k in np.flatnonzero(may_be)}
-        return suspects
+        if self.abreast is not None and not self.log.segment_columns:
+            return {str(contrast and contrast[0]): {None} for contrast in _may_be_low(self.abreast.view)}
+        suspects = {name: _may_be_low(view) for name, view in self.policies.items() if view.log.weight.mean_is_one}
+        return {name: set(places) for name, places in suspects.items() if places}
+
+
+def _may_be_low(view: View) -> list[Segment]:
+    """The places whose mean weight is below 1 by more than luck, or, where rows are clustered, at all."""
+    mean, whole = np.asarray(view.whole.average("u")), view.whole
+    error = np.sqrt(whole.covariance("u", "u") / np.maximum(whole.n, 1))
+    may_be = mean < (0.0 if view.is_clustered else -SIEVE * error)
+    return [view.places[k] for k in np.flatnonzero(may_be)]
 
 
 def _of_groups(question: Question | None, names: Contrast) -> Iterator[Caveat]:

@@ -608,11 +608,10 @@ def counted_propensities(sample: Sample, whole: RewardMoments) -> Iterator[Cavea
         return
     if not log.is_arrays and named not in sample.columns:  # an expression, which may be what corrects them
         return
-    first = sample.first(LOOKED_AT)
-    counted = counted_of(_numbers(first, named))
+    counted = counted_of(_numbers(sample.column(named, LOOKED_AT), named))
     if counted is None:
         return
-    known = good_of(first, question)
+    known = good_of(sample.first(LOOKED_AT), question)
     caveat = counted.caveat(named, is_array=log.is_arrays)
     corrected = known.with_columns(pl.Series(PROPENSITY, counted.corrected(_numbers(known, PROPENSITY))))
     for (place, reward), (target, other) in product(enumerate(log.reward), question.contrasts):

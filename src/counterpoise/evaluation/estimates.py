@@ -15,7 +15,7 @@ from counterpoise.diagnostics.diagnose import of_mean
 from counterpoise.diagnostics.verdict import Labels, Uneven, after_choice, judge_labels, labeled_shares
 from counterpoise.errors import verbatim
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, above_logging, gradient, unstack
-from counterpoise.evaluation.choose import is_off
+from counterpoise.evaluation.choose import has_context, is_off
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Anytime, Evidence, Interval, Method, check_level, strategy
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
@@ -139,15 +139,13 @@ class Quantities:
         """Check that the log keeps within the promised bounds, and meets the method's assumptions."""
         view, options = self.view, self.options
         low, high = view.reward_range
-        rewards, weights = (float(low[0]), float(high[0])), view.tail(None).weights
+        rewards = float(low[0]), float(high[0])
         if options.reward_bounds is not None:
             check_within(options.reward_bounds, rewards)
-        largest = float(weights[0]) if len(weights) else 0.0
-        options.method.check(rewards=rewards, max_weight=largest, is_clustered=view.is_clustered)
-
-    def keyed(self) -> list[EstimateKey]:
-        """Place by place, estimator by estimator: how a reader scans the table."""
-        return [(self.view.contrast[0], name, place) for place in self.view.places for name in self.estimators]
+        for place in filter(view.is_whole, view.places):
+            weights = view.tail(place).weights
+            largest = float(weights[0]) if len(weights) else 0.0
+            options.method.check(rewards=rewards, max_weight=largest, is_clustered=view.is_clustered)
 
     @cached_property
     def stacks(self) -> Mapping[str, Stack]:
@@ -201,7 +199,20 @@ class Quantities:
     def _share_widths(self) -> Mapping[str, Floats]:
         view = self.view
         groups = (view.others, view.groups.n) if view.is_clustered else None
-        return OnDemand(self.estimators, lambda name: share_width(self.estimators[name], view.whole, groups))
+
+        def width(name: str) -> Floats:
+            estimator, count = self.estimators[name], len(view.places)
+            if estimator.needs != "groups" or not view.is_whole(view.places[-1]):
+                return share_width(estimator, view.whole, groups)
+            # which would take the places for its groups
+            apart = (slice(k, k + 1) for k in range(count))
+            parts = [
+                share_width(estimator, view.whole[k], None if groups is None else (groups[0][k], groups[1][k]))
+                for k in apart
+            ]
+            return np.concatenate(parts)
+
+        return OnDemand(self.estimators, width)
 
     def _unseen(self, name: str, k: int) -> Unseen:
         """What stays hidden in a place because rewards never vary there."""
@@ -235,9 +246,8 @@ def estimates(
 ) -> OnDemand[EstimateKey, Estimate]:
     """Every estimate of one contrast, over the whole log and by segment."""
     quantities = Quantities(view, estimators, options)
-    table = OnDemand(quantities.keyed(), lambda key: quantities.estimate(*key[1:]))
-    table[next(iter(table))]  # right away, so that a method that refuses these rows does so now
-    return table
+    keys = ((view.contrast[0], name, place) for place in view.places for name in estimators)
+    return OnDemand(keys, lambda key: quantities.estimate(*key[1:]))
 
 
 def reward_limits(view: View, reward_bounds: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -416,9 +426,9 @@ def extremes(
 
 def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
     """What is wrong with the columns of a context baseline, over the whole log and by segment."""
-    whole = view.whole
-    if not whole.context:
+    if not has_context(view.log.moments[view.contrast].columns):
         return {place: [] for place in view.places}
+    whole = view.whole
     means = {name.removeprefix(CONTEXT): whole.average(name) for name in whole.context}
     errors = {name.removeprefix(CONTEXT): view.mean_error(name) for name in whole.context}
 
@@ -433,9 +443,9 @@ def doubtful_baselines(view: View) -> Mapping[Segment, list[Caveat]]:
 
 def doubtful_labels(view: View) -> Mapping[Segment, list[Caveat]]:
     """What is wrong with the labels, where the reward is known for some rows only, over the whole log and by segment."""
-    rows = view.together
-    if LABEL not in rows.columns:
+    if LABEL not in view.log.moments[view.contrast].columns:
         return {place: [] for place in view.places}
+    rows = view.together
     labels, effective = effective_labels(rows)
 
     def gap(column: str) -> tuple[Floats, Floats, Floats]:
@@ -516,4 +526,4 @@ def diagnosis(view: View, segment: Segment = None) -> Diagnostics:
         log.weight.unit,
         (float(longer[k]), float(longer_error[k])),
     )
-    return diagnose(rows, clusters=clusters, lost=whole if segment is None else Lost(unknown_share=unknown))
+    return diagnose(rows, clusters=clusters, lost=whole if view.is_whole(segment) else Lost(unknown_share=unknown))

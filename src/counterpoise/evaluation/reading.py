@@ -308,25 +308,30 @@ class Reading:
     def _changes(self, target: str, among: int, *, is_whole: bool) -> list[Change]:
         """The changes by one target, over the whole log or in each of its segments, with intervals that hold for so many at once."""
         result, estimator, is_against_log = self.result, self.result.lift_of_best, self.is_against_log
-        log = replace(result.moments, segment_columns=()) if is_whole else result.moments  # there may be thousands
-        view = View(log, (target, result.against))
         options = IntervalOptions.of(result, among=among)
         is_model_only = result.is_model_only(self.primary)  # of which no difference is a part
         has_lifts = not is_model_only and (bool(result.against) or not is_whole or self.has_lifts)
-        lifts = Quantities(view, {LIFT: estimator}, options) if has_lifts else None
+        if is_whole and self._abreast is not None:
+            lifts = self._abreast if has_lifts else None
+            view, places = self._abreast.view, {(target, ""): None}
+        else:
+            log = replace(result.moments, segment_columns=()) if is_whole else result.moments  # there may be thousands
+            view = View(log, (target, result.against))
+            lifts = Quantities(view, {LIFT: estimator}, options) if has_lifts else None
+            places = {place: place for place in (view.places if is_whole else view.places[1:])}
         ran = view.whole.center + view.whole.average("s")
         changes = []
-        for place in view.places if is_whole else view.places[1:]:
-            k, verdict = view.place(place), result.verdict(target, place).of_units(self.unit)
+        for there, place in places.items():
+            k, verdict = view.place(there), result.verdict(target, place).of_units(self.unit)
             lift, relative = None, None
             if lifts is not None:
-                lift, stated = lifts.estimate(LIFT, place), result.estimates[target, self.primary, place]
+                lift, stated = lifts.estimate(LIFT, there), result.estimates[target, self.primary, place]
                 if not result.against:
                     rewards, gap = rewards_of(result.moments, result.reward_bounds), gap_of(verdict.caveats)
                     lift = bounded(lift, estimator, rewards, gap)
                 elif not stated.identified:  # a comparison knows what is missing of either policy
                     lift = stated
-                relative = lifts.share(LIFT, lift, place) if is_against_log else None
+                relative = lifts.share(LIFT, lift, there) if is_against_log else None
             decision: Decision = "not decided"
             if verdict.verdict == "not identified" and not is_model_only:
                 decision = "cannot say"
@@ -350,6 +355,15 @@ class Reading:
                 )
             )
         return changes
+
+    @cached_property
+    def _abreast(self) -> Quantities | None:
+        """The lifts of all targets over the whole log, side by side, where they can be seen so."""
+        result = self.result
+        if result.abreast is None or result.abreast.log is not result.moments:
+            return None
+        options = IntervalOptions.of(result, among=len(result.targets))
+        return Quantities(result.abreast, {LIFT: result.lift_of_best}, options)
 
     @property
     def has_lifts(self) -> bool:

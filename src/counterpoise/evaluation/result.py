@@ -38,7 +38,7 @@ from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.estimators.estimate import Baseline
 from counterpoise.evaluation.choose import check_differences, foremost, has_context, lift_of, right_for
 from counterpoise.evaluation.estimates import IntervalOptions, Quantities, estimates, options_of
-from counterpoise.evaluation.view import View
+from counterpoise.evaluation.view import Abreast, View
 from counterpoise.intervals import Interval, Method
 from counterpoise.intervals.method import normal
 from counterpoise.log.question import Question
@@ -96,6 +96,7 @@ class Result(Display):
     propensity_model: PropensityQuality | None = None  # how good it is, where propensities were not logged
     against: str = ""  # the other policy of a comparison
     unit: str | None = None  # what a row is to its readers, if they have a word for it: see `with_unit`
+    abreast: Abreast | None = None  # its targets side by side, where they can be seen so
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -171,7 +172,7 @@ class Result(Display):
 
     def __getstate__(self) -> dict[str, object]:
         # a policy in the question may be a lambda or hold a connection, which cannot be pickled; the numbers can
-        return {**self.__dict__, "question": None}
+        return {**self.__dict__, "question": None, "abreast": None}
 
     @property
     def method(self) -> str:

@@ -174,15 +174,19 @@ class View:
         """The excess of a row that carries the variance, or the largest there is if too few rows do; in every place."""
         square, fourth = self.excess.mean(2, 0.0), self.excess.mean(4, 0.0)
         is_known = (square > 1e-24) & (self.excess.n / self.excess.kurtosis >= FEW)
-        own = [self.log.tails[name, ""] for name in self.contrast if (name, "") in self.log.tails]
-        largest = np.full(len(self.log.segments), -math.inf)
-        for tails in own:
-            largest = np.maximum(largest, [tail.weights[0] if len(tail.weights) else -math.inf for tail in tails])
-        places = np.append(largest.max(), largest)[: len(self.places)] / np.where(self.counts > 0, self.counts, 1.0)
-        places = np.where(places == -math.inf, 1.0, places)
-        most = places if len(own) > 1 else np.maximum(places - 1.0, 0.0)
+        largest = self._largest / np.where(self.counts > 0, self.counts, 1.0)
+        largest = np.where(largest == -math.inf, 1.0, largest)
+        has_two = all((name, "") in self.log.tails for name in self.contrast)
+        most = largest if has_two else np.maximum(largest - 1.0, 0.0)
         with np.errstate(invalid="ignore"):
             return np.where(is_known, np.sqrt(fourth / np.where(is_known, square, 1.0)), most)
+
+    @cached_property
+    def _largest(self) -> Floats:
+        """The largest weight of every place, of whichever policy has it; −∞ where there is none."""
+        own = [_heaviest(self.log.tails[name, ""]) for name in self.contrast if (name, "") in self.log.tails]
+        largest = reduce(np.maximum, own, np.full(len(self.log.segments), -math.inf))
+        return np.append(largest.max(), largest)[: len(self.places)]
 
     def rewards_around(self, baseline: Floats) -> tuple[Floats, Floats]:
         """The usual rewards; where rows do not count alike, as near to a baseline as those with such rewards are lighter than others."""
@@ -224,6 +228,10 @@ class View:
         """The powers of every place, from those of every segment."""
         return Powers.stack([Powers.total(parts), *(parts if self.log.segment_columns else ())])
 
+    def is_whole(self, segment: Segment) -> bool:
+        """Whether a place is the whole log."""
+        return segment is None
+
     def tail(self, segment: Segment) -> Tail:
         """The largest weights of a place."""
         k = self.place(segment)
@@ -241,6 +249,73 @@ class View:
     @cached_property
     def _known(self) -> dict[Segment, int]:
         return {label: k for k, label in enumerate(self.places)}
+
+
+def _heaviest(tails: Iterable[Tail]) -> Floats:
+    return np.array([tail.weights[0] if len(tail.weights) else -math.inf for tail in tails])
+
+
+@dataclass(frozen=True, eq=False)
+class Abreast(View):
+    """The values of several targets, each over the whole log: its places are not segments but the targets' contrasts.
+
+    What is an array for the places of a `View` is then one for all targets. Plain rows alone can be looked at in this way.
+    """
+
+    contrasts: tuple[Contrast, ...]
+
+    @classmethod
+    def of(cls, log: LogMoments) -> Abreast | None:
+        """Every target of a log with plain rows; None if it has others, or what is known of one target decides how it is estimated."""
+        contrasts = tuple(contrast for contrast in log.moments if not contrast[1])
+        is_plain = contrasts and not kinds_in(log.moments[contrasts[0]].columns) and log.known_rows is None
+        is_same = len({log.moments[contrast].columns for contrast in contrasts}) == 1
+        if not (is_plain and is_same and log.weight.mean_is_one and log.estimated is None and not log.ladder):
+            return None
+        return cls(log, contrasts[0], contrasts)
+
+    @cached_property
+    def places(self) -> list[Segment]:
+        """The contrasts of the targets."""
+        return list(self.contrasts)
+
+    @cached_property
+    def groups(self) -> Moments:
+        """A stack of targets × groups."""
+        return Moments.stack([self.log.moments[contrast].merge(axis=0) for contrast in self.contrasts])
+
+    @cached_property
+    def reward_range(self) -> tuple[Floats, Floats]:
+        """The lowest and the highest reward, which all targets have in common."""
+        low, high = np.fmin.reduce(self.log.reward_min), np.fmax.reduce(self.log.reward_max)
+        return np.full(len(self.contrasts), low), np.full(len(self.contrasts), high)
+
+    @cached_property
+    def excess(self) -> Powers:
+        """The powers of every target's excess."""
+        return Powers.stack([Powers.total(self.log.excess[contrast]) for contrast in self.contrasts])
+
+    @cached_property
+    def rewards(self) -> Powers:
+        """The powers of the rewards, once for every target."""
+        return Powers.stack([Powers.total(self.log.rewards)] * len(self.contrasts))
+
+    @cached_property
+    def _largest(self) -> Floats:
+        return np.array([_heaviest(self.log.tails[contrast]).max() for contrast in self.contrasts])
+
+    @cached_property
+    def smoothed(self) -> list[Smoothed]:
+        """The smoothed sums of every target, if they were asked for."""
+        return [sum(self.log.smoothed.get(contrast, ()), UNSMOOTHED) for contrast in self.contrasts]
+
+    def is_whole(self, segment: Segment) -> bool:
+        """Each of them is."""
+        return True
+
+    def tail(self, segment: Segment) -> Tail:
+        """The largest weights of a target."""
+        return Tail.total(self.log.tails[self.contrasts[self.place(segment)]])
 
 
 def _scaled(powers: Powers, by: Floats) -> Powers:

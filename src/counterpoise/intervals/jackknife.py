@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, degrees_of_freedom, symmetric
+from counterpoise.intervals.student_t import t_quantile
 from counterpoise.moments import Floats
 
 
@@ -36,13 +37,11 @@ def jackknife(value: float, stderr: float, groups: int, level: float = 0.95, *, 
     >>> jackknife(0.0, 1.0, 100, clusters=11.0).width == jackknife(0.0, 1.0, 11).width
     True
     """
-    from scipy.special import stdtrit
-
     check_level(level)
     if groups < 2:
         return Interval(-math.inf, math.inf, level, Jackknife.name)
     freedom = degrees_of_freedom(math.inf, min(groups, clusters))
-    return symmetric(value, float(stdtrit(freedom, (1 + level) / 2)) * stderr, level, Jackknife.name)
+    return symmetric(value, float(t_quantile(freedom, (1 + level) / 2)) * stderr, level, Jackknife.name)
 
 
 def jackknife_error(without: Floats, sizes: Floats) -> tuple[Floats, Floats]:

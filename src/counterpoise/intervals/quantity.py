@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from statistics import NormalDist
 
 import numpy as np
 
-from counterpoise.estimators import Estimate, gradient
-from counterpoise.estimators.estimate import estimate_of
+from counterpoise.estimators import Estimate
+from counterpoise.estimators.estimate import slopes
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import UNKNOWN, Evidence, Interval, Method, Normal, Unseen, normal_quantile
+from counterpoise.intervals.student_t import t_quantile
 from counterpoise.moments import Floats, Moments
 
 SMALLEST = 1e-15  # p-values below it are given as it
@@ -175,9 +176,7 @@ def variance_range(level: float, freedom: float) -> tuple[float, float]:
 
 def _errors_of_luck(power: float, freedom: float) -> float:
     """How many errors too low an estimate may be: Student's, since the error is an estimate, too."""
-    from scipy.special import ndtri, stdtrit
-
-    return float(stdtrit(freedom, power) if math.isfinite(freedom) else ndtri(power))
+    return float(t_quantile(freedom, power)) if math.isfinite(freedom) else NormalDist().inv_cdf(power)
 
 
 def _grow(evidence: Evidence, rows: int) -> Evidence:
@@ -231,19 +230,22 @@ def share_width(
     By the delta method; where rows come in clusters, by the jackknife over the `groups`: moments without each of them, and their sizes.
     """
 
-    def share(moments: Moments) -> Estimate:
-        mean = np.asarray(moments.center + moments.average("s"))
-        value = np.asarray(difference(moments).value) / np.where(mean == 0, np.nan, mean)
-        return estimate_of("share", value, 0.0, moments.n, baseline=0.0)
+    def values(moments: Moments) -> tuple[Floats, Floats]:
+        value, mean = np.asarray(difference(moments).value), np.asarray(moments.center + moments.average("s"))
+        shared = value.reshape(
+            *value.shape, *(1,) * (mean.ndim - value.ndim)
+        )  # an estimator by groups takes places for them
+        return value, shared / np.where(mean == 0, np.nan, mean)
 
-    def error(value: Callable[[Moments], Estimate]) -> Floats:
-        if groups is not None:
-            others, sizes = groups
-            return jackknife_error(np.nan_to_num(np.asarray(value(others).value)), sizes)[0]
-        slopes: Any = gradient(value, whole)
-        square = np.einsum("...i,...ij,...j->...", slopes, whole.scatter, slopes)
+    def error(slope: Floats) -> Floats:
+        square = np.einsum("...i,...ij,...j->...", slope, whole.scatter, slope)
         return np.asarray(np.sqrt(np.maximum(square, 0.0)) / np.maximum(np.asarray(whole.n), 1))
 
     with np.errstate(invalid="ignore", over="ignore"):  # a place all of whose rows are in one group has no others
-        alone, together = error(difference), error(share) * np.abs(whole.center + whole.average("s"))
+        if groups is None:
+            alone, together = map(error, slopes(values, whole))
+        else:
+            others, sizes = groups
+            alone, together = (jackknife_error(np.nan_to_num(each), sizes)[0] for each in values(others))
+        together = together * np.abs(whole.center + whole.average("s"))
         return np.where(alone > 0, together / np.where(alone > 0, alone, 1.0), 1.0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from counterpoise.intervals.jackknife import jackknife
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, normal
+from counterpoise.intervals.student_t import normal_share, t_quantile
 from counterpoise.moments import Floats
 
 
@@ -80,8 +81,6 @@ def student(evidence: Evidence, level: float = 0.95) -> Interval:
 
 def student_ends(evidence: Evidence, level: float) -> tuple[Floats, Floats]:
     """Both ends of `student`, of one estimate or of a stack of them."""
-    from scipy.special import stdtrit
-
     check_level(level)
     value, stderr, n = (np.asarray(x, dtype=np.float64) for x in (evidence.value, evidence.stderr, evidence.n))
     is_known = np.isfinite(value) & np.isfinite(stderr) & (n >= 2)
@@ -92,7 +91,7 @@ def student_ends(evidence: Evidence, level: float) -> tuple[Floats, Floats]:
         mean = (n * value + (low + high) / 2) / (n + 1)
         spread = np.square(n * error / (1 - evidence.leverage)) + n * np.square(value - mean)
         spread += (np.square(high - mean) + np.square(low - mean)) / 2
-        half = stdtrit(evidence.freedom, (1 + level) / 2) * np.sqrt(spread) / (n + 1)
+        half = t_quantile(evidence.freedom, (1 + level) / 2) * np.sqrt(spread) / (n + 1)
     return np.where(is_known, mean - half, -np.inf), np.where(is_known, mean + half, np.inf)
 
 
@@ -107,10 +106,8 @@ def heavier(factor: float, freedom: float) -> float:
 
 def heavier_factors(factor: float, freedom: Floats) -> Floats:
     """The same for a stack of degrees of freedom."""
-    from scipy.special import ndtr, stdtrit
-
-    tail = float(ndtr(-factor))
+    tail = normal_share(-factor)
     if not math.isfinite(factor) or tail < 1e-300:
         return np.full(freedom.shape, factor)
     is_finite = np.isfinite(freedom)
-    return np.where(is_finite, np.maximum(-stdtrit(np.where(is_finite, freedom, 1.0), tail), factor), factor)
+    return np.where(is_finite, np.maximum(-t_quantile(np.where(is_finite, freedom, 1.0), tail), factor), factor)

@@ -150,6 +150,10 @@ class Log:
 
     def without(self, *parts: str) -> Self:
         """The same log without some of its parts."""
+        own = type(self).__dataclass_fields__
+        is_without = all(part in own and getattr(self, part) is own[part].default for part in parts)
+        if is_without and not ("cluster" in parts and self.rows_are_independent):
+            return self
         return self._with(self.data, by_name("without", dict.fromkeys(parts), PARTS))
 
     def only(self, *parts: str) -> Self:
@@ -159,7 +163,11 @@ class Log:
     def of(self, data: Data) -> Self:
         """The same parts, for other data; what was read from another tool's files is no longer in its format."""
         is_files = isinstance(data, str | PathLike | list | tuple)
-        return self._with(data, {} if is_files else {"format": None})
+        if is_files or self.format is None:  # parts that went together still do
+            made = object.__new__(type(self))
+            made.__dict__.update(vars(self) | {"data": data})
+            return made
+        return self._with(data, {"format": None})
 
     def _with(self, data: Data, changed: Mapping[str, object]) -> Self:
         kept: dict[str, object] = {part: getattr(self, part, None) for part in known_parts()}

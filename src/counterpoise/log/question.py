@@ -557,15 +557,16 @@ class Question:
             "key": ("key",),
         }
         has_models, has_controls = "models" in besides, "controls" in besides
-        return replace(
-            self,
-            log=self.log.without(*(part for name, own in parts.items() if name not in besides for part in own)),
-            segment=self.segment if "segment" in besides else (),
-            groups=self.groups if "cluster" in besides else 1,
-            model_value=self.model_value if has_models else {},
-            model=self.model if has_models else None,
-            features=self.features if has_controls else (),
-        )
+        kept: dict[str, Any] = {
+            "log": self.log.without(*(part for name, own in parts.items() if name not in besides for part in own)),
+            "segment": self.segment if "segment" in besides else (),
+            "groups": self.groups if "cluster" in besides else 1,
+            "model_value": self.model_value if has_models or not self.model_value else {},
+            "model": self.model if has_models else None,
+            "features": self.features if has_controls else (),
+        }
+        is_slim = all(getattr(self, name) is value for name, value in kept.items())
+        return self if is_slim else replace(self, **kept)  # whose names are known already
 
     @property
     def moment_columns(self) -> tuple[str, ...]:

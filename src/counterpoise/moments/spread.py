@@ -179,6 +179,8 @@ class Tail:
     @classmethod
     def total(cls, parts: Sequence[Tail]) -> Tail:
         """All of them merged at once."""
+        if len(parts) == 1:
+            return parts[0]
         weights = np.concatenate([np.empty(0), *(tail.weights for tail in parts)])
         few = np.partition(weights, -KEPT)[-KEPT:] if len(weights) > KEPT else weights
         return cls(np.sort(few)[::-1], sum(tail.zeros for tail in parts))

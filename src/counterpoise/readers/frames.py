@@ -80,6 +80,10 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
             lists |= {name for name in (*question.log.context, question.log.candidates) if name is not None}
         yield wanted.complete(side_by_side(log, wanted.read, question.number_columns, lists), question)
         return
+    if isinstance(log, pl.DataFrame):  # its columns are at hand without a query
+        wanted = plan(question, log.columns, number)
+        yield wanted.complete(pl.DataFrame([log.get_column(name) for name in wanted.read]), question)
+        return
     frame = as_narwhals(log)
     if isinstance(log, pl.LazyFrame):
         # expressions first: one that looks at several rows must see all of them, not just a batch
@@ -87,9 +91,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
         yield from rows.collect_batches(chunk_size=BATCH, engine="streaming", maintain_order=True)
         return
     wanted = plan(question, frame.collect_schema().names(), number)
-    if isinstance(log, pl.DataFrame):
-        yield wanted.complete(log.select(columns(wanted.read)), question)
-    elif isinstance(frame, nw.LazyFrame):
+    if isinstance(frame, nw.LazyFrame):
         yield wanted.complete(frame.select(list(wanted.read)).collect("polars").to_native(), question)
     else:
         numbers = question.number_columns

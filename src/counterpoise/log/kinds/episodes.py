@@ -43,8 +43,8 @@ class Episodes(ListRows):
     its_top = "first steps"
     whole_weights = "trajectory"
     keep_whole = (
-        "A condition that drops single rows does that, and so does an episode that is there twice: drop whole episodes, or all rows after a "
-        f"step{OR_DROP}"
+        "A condition that drops single rows does that, and so does an episode that is there twice: drop whole episodes, or all rows after "
+        f"a step{OR_DROP}"
     )
     looks_like = ("a step of episodes", "steps")
     if_so = (
