@@ -204,7 +204,8 @@ def largest_by(of: Places, u: Floats, segments: int) -> tuple[Places, Floats]:
         spots[of[k]] += 1
     starts, held = np.zeros(segments + 1, np.int64), 0
     for j in range(segments):
-        own = np.sort(together[ends[j] : ends[j + 1]])[::-1][:KEPT]
+        own = together[ends[j] : ends[j + 1]]
+        own = np.sort(np.partition(own, len(own) - KEPT)[-KEPT:] if len(own) > KEPT else own)[::-1]
         together[held : held + len(own)] = own  # never ahead of what is still to be read
         held += len(own)
         starts[j + 1] = held
