@@ -67,7 +67,11 @@ def _fill(words: Words, text: NDArray[np.uint8], start: int, stop: int, block: i
 @_compile
 def _checksums(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int64]:
     found = np.empty(len(ends), np.int64)
-    words, state, kept = np.empty((16, BLOCK), np.uint32), np.empty((4, BLOCK), np.uint32), np.empty((4, BLOCK), np.uint32)
+    words, state, kept = (
+        np.empty((16, BLOCK), np.uint32),
+        np.empty((4, BLOCK), np.uint32),
+        np.empty((4, BLOCK), np.uint32),
+    )
     for first in range(0, len(ends), BLOCK):
         count = min(BLOCK, len(ends) - first)
         for j in range(4):
