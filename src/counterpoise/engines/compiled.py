@@ -19,10 +19,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.engines.query import Query
-from counterpoise.engines.summarize import Answer, Largest, OnFrame, Shortcut
+from counterpoise.engines.summarize import Answer, Largest, OnFrame, Shortcut, labels_of
 from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question
 from counterpoise.moments import Floats
-from counterpoise.moments.log_moments import Label, as_label
+from counterpoise.moments.log_moments import Label
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
 from counterpoise.weights import Importance
@@ -258,10 +258,8 @@ class RunningBy(Running):
         cells = np.flatnonzero(self._by[0].total[:, -1])
         segment = cells // self._groups
         numbers = {ROWS: self._by[0].total[cells, -1], GROUP: (cells % self._groups).astype(np.float64)}
-        labels: list[Label] = [()]
-        if known is not None:
-            labels = [as_label(row) for row in known.select(self._segments).rows()]
-        largest = {part.lane: by.largest(labels) for part, by in zip(self._parts, self._by, strict=True)}
+        labels: list[Label] = [()] if known is None else labels_of(known, names)
+        sums = {part.lane: by for part, by in zip(self._parts, self._by, strict=True)}
         for part, by in zip(self._parts, self._by, strict=True):
             lane = part.lane
             numbers |= dict(zip(_order(lane, names), by.total[cells].T, strict=False))
@@ -269,7 +267,9 @@ class RunningBy(Running):
             numbers |= {f"{reward}_min": by.low[cells], f"{reward}_max": by.high[cells]}
             numbers[names.centers[lane.reward]] = self._center(lane.reward, len(labels))[segment]
         keys = None if known is None else known.select(self._segments)[segment]
-        return Answer(numbers, [labels[k] for k in segment], self._rows, True, lambda lane: largest.get(lane, {}), keys)
+        return Answer(
+            numbers, [labels[k] for k in segment], self._rows, True, lambda lane: sums[lane].largest(labels), keys
+        )
 
     def _center(self, reward: int, count: int) -> Floats:
         """The center of every segment."""
