@@ -38,7 +38,9 @@ class Powers:
         """The powers of numbers in an array."""
         x = np.asarray(values, dtype=np.float64)
         c = center if center is not None else float(x.mean()) if x.size else 0.0
-        return cls(x.size, c, np.array([((x - c) ** k).sum() for k in ORDERS]))
+        x = x - c
+        square = x * x  # a third or fourth power by `**` takes twenty times as long
+        return cls(x.size, c, np.array([x.sum(), square.sum(), (square * x).sum(), (square * square).sum()]))
 
     @classmethod
     def stack(cls, parts: Sequence[Powers]) -> Powers:
