@@ -317,9 +317,10 @@ def test_lists_in_order_give_the_numbers_of_lists_in_disorder(kind: str, lengths
     ordered = log.sort("query", "rank")
     apart = pl.concat([ordered.tail(5), ordered.head(-5)])  # one list in two places
     ordered.write_parquet(tmp_path / "log.parquet", row_group_size=50)
+    log.write_parquet(tmp_path / "mixed.parquet")
     for more in ({}, {"cluster": "user", "target": ["new", "other"], "discount": "dcg"}):
         expected = numbers_of(evaluate(log, kind, **more))
-        for one in (ordered, apart, str(tmp_path / "log.parquet")):
+        for one in (ordered, apart, str(tmp_path / "log.parquet"), str(tmp_path / "mixed.parquet")):
             found = numbers_of(evaluate(one, kind, **more))
             for key, pair in expected.items():
                 assert found[key] == pytest.approx(pair, rel=1e-9), key

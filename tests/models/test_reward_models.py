@@ -829,3 +829,15 @@ def test_candidates_that_nobody_looks_at_are_refused():
     with refuses(cp.OptionError):
         cp.evaluate(log, **(parts | {"propensity": "model"}), candidates="pool", target={"new": AmongCandidates()})
     cp.evaluate(log, **parts, candidates="pool", target={"new": "pi"})  # a column knows
+
+
+@pytest.mark.parametrize("mrdr", [False, True])
+@pytest.mark.parametrize("folds", [2, 5])
+def test_ridges_from_the_folds_scatter_are_scikit_learns(folds, mrdr):
+    """An estimator of one's own is fitted as it comes, fold by fold; `"ridge"` is solved from sums."""
+    given, named = (cp.models.Reward(each, folds=folds, mrdr=mrdr) for each in (Ridge(), "ridge"))
+    expected = cp.evaluate(LOG, **PARTS, target={"new": Policy(1.0)}, model=given)
+    made = cp.evaluate(LOG, **PARTS, target={"new": Policy(1.0)}, model=named)
+    for key, estimate in expected.estimates.items():
+        assert made[key].value == pytest.approx(estimate.value, rel=1e-12), key
+        assert made[key].stderr == pytest.approx(estimate.stderr, rel=1e-11), key

@@ -1,5 +1,6 @@
 """One log, however it is held, gives one answer; and a lazy one is read once."""
 
+import hashlib
 from decimal import Decimal
 
 import doubts
@@ -12,7 +13,7 @@ import pytest
 from messages import refuses
 
 import counterpoise as cp
-from counterpoise.engines import compiled
+from counterpoise.engines import compiled, memory, registry
 from counterpoise.log.groups import integer_ids, with_groups
 from counterpoise.readers import frames
 
@@ -319,6 +320,18 @@ def group_of_series(ids):
     return with_groups(frame, 100)["g"].to_list()
 
 
+def test_compiled_checksums_are_md5():
+    """Of every length around the ends of a block of 64 bytes, and of text that is no ASCII."""
+    pytest.importorskip("numba")
+    from counterpoise.log.checksums import checksums
+
+    texts = ["", None, "é日本", *("x" * k for k in (1, 54, 55, 56, 63, 64, 65, 119, 120, 1000)), *map(str, range(300))]
+    expected = [t and int(hashlib.md5(t.encode()).hexdigest()[:6], 16) for t in texts]
+    expected[0] = int(hashlib.md5(b"").hexdigest()[:6], 16)
+    assert checksums(pl.Series(texts)).to_list() == expected
+    assert checksums(pl.Series(texts[3:])).to_list() == expected[3:]
+
+
 def test_groups_are_even():
     """Consecutive ids spread over the groups like balls thrown at random: χ² with 99 degrees of freedom."""
     counts = np.bincount(group_of_series(pl.Series(range(100_000))), minlength=100)
@@ -380,6 +393,55 @@ def test_the_compiled_loop_and_the_embedded_engine_agree(monkeypatch, dtype):
         assert numbers(fast)[key] == pytest.approx(values, rel=1e-10)
     assert as_numbers(fast.diagnostics()) == pytest.approx(as_numbers(slow.diagnostics()), rel=1e-10)
     assert change.value == pytest.approx(cp.compare(log, **question).value, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"segment": "s"},
+        {"segment": ["s", "d"]},
+        {"cluster": "u"},
+        {"segment": "d", "cluster": "u"},
+        {"cluster": "name"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_the_compiled_loop_by_segment_and_group_is_the_embedded_engine(monkeypatch, tmp_path, where, parts):
+    """Segments come up one after the other, in pieces of the log; rewards of one are far from those of the others."""
+    pytest.importorskip("numba")
+    g, n = np.random.default_rng(0), 6000
+    p = g.uniform(0.05, 1, n)
+    segment = np.minimum(g.integers(0, 7, n), np.arange(n) // 500)
+    user = g.integers(0, 900, n)
+    log = pl.DataFrame(
+        {"p": p, "t": np.minimum(p * g.exponential(1, n), 1.0), "o": p, "r": g.normal(size=n) + 1e6 * (segment == 3)}
+    )
+    log = log.with_columns(
+        s=segment, u=user, name=pl.format("user {}", pl.Series(user)), d=pl.date(2026, 1, 1 + pl.Series(user % 3))
+    )
+    log = log.with_columns(s=pl.when(pl.col("s") > 0).then(pl.col("s")))
+    log.write_parquet(tmp_path / "log.parquet", row_group_size=700)
+    place = log if where == "memory" else tmp_path / "log.parquet"
+    question = {"reward": "r", "propensity": "p", "target": ["t", "o"], **parts}
+    for module, limit in ((memory, "LONGEST"), (registry, "SHORT")):
+        monkeypatch.setattr(module, limit, 0)
+    expected = cp.evaluate(place, **question), cp.compare(place, **(question | {"target": "t", "against": "o"}))
+    for module, limit in ((compiled, "BY_SEGMENT"), (registry, "BY_SEGMENT"), (registry, "STARTED")):
+        monkeypatch.setattr(module, limit, 0)
+    monkeypatch.setattr(compiled, "PENDING", 100)
+    answered, answer = [], compiled.RunningBy.answer
+    monkeypatch.setattr(compiled.RunningBy, "answer", lambda self: answered.append(found := answer(self)) or found)
+    made = cp.evaluate(place, **question), cp.compare(place, **(question | {"target": "t", "against": "o"}))
+    assert answered
+    assert None not in answered
+    for one, other in zip(expected, made, strict=True):
+        assert list(one.estimates) == list(other.estimates)
+        for key, values in numbers(one).items():
+            assert numbers(other)[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key
+    for first, second in zip(expected[0].moments.tails["t", ""], made[0].moments.tails["t", ""], strict=True):
+        assert second.weights == pytest.approx(first.weights, rel=1e-14)
+        assert second.zeros == first.zeros
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
+from itertools import chain, pairwise
 from operator import add
 from typing import cast
 
@@ -291,24 +292,34 @@ def in_pieces(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFram
         yield pl.concat(held)
 
 
+def in_sequence(rows: pl.DataFrame, question: Question) -> pl.DataFrame:
+    """The same rows, list by list and from the first position to the last, for which one number per row is sorted.
+
+    Should two lists have the same hash, their rows are among each other, which is found as any disorder is.
+    """
+    size = 2 ** cast(Lists, question.lists).depth.bit_length()
+    place = pl.col(POSITION).cast(pl.UInt64, strict=False).fill_null(0) % size
+    rows = rows.rechunk()
+    return rows[rows.select(pl.col(LIST).hash() // size * size + place).to_series().arg_sort()]
+
+
 def _one_by_one(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:
     """One row per list, from batches of rows under internal names; the last list of a batch may go on in the next."""
     lists = cast(Sequences, question.sequences)
     starts: list[pl.Series] = []
     held = pl.DataFrame()
-    for batch in batches:
-        rows = pl.concat([held, batch]) if held.height else batch
-        ids = rows.get_column(LIST)
+    for batch, following in pairwise(chain(batches, [None])):
+        rows = pl.concat([held, cast(pl.DataFrame, batch)]) if held.height else cast(pl.DataFrame, batch)
         if not rows.height:
             continue
-        cut = int(ids.ne_missing(ids[-1]).reverse().arg_max() or 0) if ids[0] != ids[-1] else rows.height
+        ids, cut = rows.get_column(LIST), 0
+        if following is not None:
+            cut = int(ids.ne_missing(ids[-1]).reverse().arg_max() or 0) if ids[0] != ids[-1] else rows.height
         held, rows = rows.tail(cut), rows.head(rows.height - cut)
         if rows.height:
             yield _lists(rows, question, lists, starts)
-        elif held.height > 2 * batch.height + 1000:
+        elif held.height > 2 * len(cast(pl.DataFrame, batch)) + 1000:
             raise OutOfOrderError
-    if held.height:
-        yield _lists(held, question, lists, starts)
     if starts:
         known = pl.concat(starts)
         if known.n_unique() < known.len():  # a list that goes on somewhere else

@@ -12,12 +12,14 @@ from typing import ParamSpec, TypeVar
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.moments import Floats
 from counterpoise.moments.moments import Reals
 from counterpoise.moments.spread import KEPT
 
+Places = NDArray[np.int64]
 BLOCK = 2048  # rows whose weights stay in the first-level cache
 
 Inputs = ParamSpec("Inputs")
@@ -140,3 +142,71 @@ def loop(
                     kept[held] = x
                     held += 1
     return total, len(p) - good_rows, low, high, kept[:held].copy()
+
+
+@_compile
+def loop_by(
+    p: Reals,
+    t: Reals,
+    minus: Reals,
+    r: Reals,
+    segment: Places,
+    group: Places,
+    groups: int,
+    c: Floats,
+    threshold: Floats,
+) -> tuple[Floats, int, Floats, Floats, Places, Floats]:
+    """The same by segment and group: the sums of every cell (`cell = segment · groups + group`), with its zeros and its rows at the end.
+
+    `c` and `threshold` have a number for every segment. Every u above its segment's threshold is returned, with its segment.
+    """
+    cells, good, held = len(c) * groups, 0, 0
+    total, low, high = np.zeros((cells, 14)), np.full(cells, np.inf), np.full(cells, -np.inf)
+    kept, of = np.empty(len(p)), np.empty(len(p), np.int64)
+    for k in range(len(p)):
+        q, x, y, j = np.float64(p[k]), np.float64(t[k]), np.float64(r[k]), segment[k]
+        cell = j * groups + group[k]
+        good += 1 if _propensity(q) & _probability(x) & _believable(x, q) & _number(y) else 0
+        u, s = (x - np.float64(minus[k])) / q, y - c[j]
+        us, square, other = u * s, u * u, s * s
+        row = total[cell]
+        row[0] += s
+        row[1] += u
+        row[2] += us
+        row[3] += other
+        row[4] += s * us
+        row[5] += square
+        row[6] += u * us
+        row[7] += us * us
+        row[8] += square * u
+        row[9] += square * square
+        row[10] += other * s
+        row[11] += other * other
+        row[12] += 1.0 if x == 0 else 0.0
+        row[13] += 1.0
+        low[cell], high[cell] = min(low[cell], y), max(high[cell], y)
+        if u > threshold[j]:
+            kept[held], of[held] = u, j
+            held += 1
+    return total, len(p) - good, low, high, of[:held].copy(), kept[:held].copy()
+
+
+@_compile
+def largest_by(of: Places, u: Floats, segments: int) -> tuple[Places, Floats]:
+    """The largest u of every segment, in descending order, and where those of each begin."""
+    ends = np.zeros(segments + 1, np.int64)
+    for j in of:
+        ends[j + 1] += 1
+    ends = np.cumsum(ends)
+    spots, together = ends[:-1].copy(), np.empty(len(u))
+    for k in range(len(u)):
+        together[spots[of[k]]] = u[k]
+        spots[of[k]] += 1
+    starts, held = np.zeros(segments + 1, np.int64), 0
+    for j in range(segments):
+        own = together[ends[j] : ends[j + 1]]
+        own = np.sort(np.partition(own, len(own) - KEPT)[-KEPT:] if len(own) > KEPT else own)[::-1]
+        together[held : held + len(own)] = own  # never ahead of what is still to be read
+        held += len(own)
+        starts[j + 1] = held
+    return starts, together[:held].copy()

@@ -203,7 +203,10 @@ def summarize_batches(
     whole = Batches(question, has_order=has_order)
     if question.makes_rows:
         rows = pl.concat(batches)  # the rows of a list may be in several
-        moments = summarize_in_order(lambda: iter([rows_in_order(rows.lazy(), question).collect()]), question)
+        of_lists = rows_in_order(rows.lazy(), question).collect()
+        moments = summarize_in_order(lambda: iter([of_lists]), question)
+        if moments is None and contiguous.suits(question):
+            moments = summarize_in_order(lambda: iter([contiguous.in_sequence(of_lists, question)]), question)
         if moments is not None:
             return moments
         batches = [rows]

@@ -20,7 +20,7 @@ from counterpoise.log.question import Lane, Names, Question
 from counterpoise.log.rules import Problem, is_good
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
-from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed
+from counterpoise.moments.spread import ORDERS, SMALL, EachPowers, Powers, Smoothed
 
 Frame = nw.LazyFrame[Any]
 Numbers = Mapping[str, Floats]  # the answer's columns, an entry per segment and group
@@ -355,13 +355,12 @@ def moments_of(
 
 def spread_of(
     numbers: Numbers, names: Names, column: str, count: Floats, center: Floats, place: NDArray[np.int64]
-) -> tuple[Powers, ...]:
+) -> EachPowers:
     """The sums of the powers of a column, an excess or a reward less its center, in every segment."""
     powers = [numbers[names.power(column, order)] for order in (3, 4)]
     parts = [count, numbers[column], numbers[names.product(column, column)], *powers]
     n, *sums = (total_of(part, place, len(center)) for part in parts)
-    rows = zip(n.astype(np.int64).tolist(), center.tolist(), np.stack(sums, axis=1), strict=True)
-    return tuple(Powers(*row) for row in rows)
+    return EachPowers(Powers(n.astype(np.int64), center, np.stack(sums, axis=1)))
 
 
 def smoothed_of(

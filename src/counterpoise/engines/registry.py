@@ -48,7 +48,9 @@ IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # no need to ask whether they
 SHORT = 2_000_000  # bytes of files whose rows may be so few that reading them is faster than planning a query
 LONG = 5_000_000_000  # bytes times targets above which the compiled loop is worth the half second it takes to start
 WAITED_FOR = 100_000_000  # bytes of files from which people may want to know how far the reading is
-STARTED = LONG // 10  # the same once the loop has started
+BY_SEGMENT = LONG // 10  # the same where rows have segments or groups, which take polars longer
+BY_TEXT = BY_SEGMENT // 10  # the same where clusters are texts, whose checksums are compiled with it
+STARTED = SHORT  # the same once the loop has started
 
 LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
 SOME = 500  # ids to fetch if only their order says which
@@ -430,8 +432,10 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
         if few.height <= LONGEST:
             return summarize_batches(frames.with_policies([few], question, report), question)
     frame = prepare_lazily(rows, question)
-    is_long = size * len(question.targets) >= (STARTED if compiled.is_started() else LONG) and not question.log.key
-    if is_long and compiled.answers(question):
+    cluster = question.log.cluster
+    is_text = cluster is not None and question.groups > 1 and rows.collect_schema()[cluster] == pl.String
+    least = STARTED if compiled.is_started() else BY_TEXT if is_text else BY_SEGMENT if question.names.keys else LONG
+    if size * len(question.targets) >= least and not question.log.key and compiled.answers(question):
         return summarize(compiled.OnScan(partial(Streaming, frame, question), question, frame, report), question)
     return summarize(Streaming(frame, question, report), question)
 

@@ -164,7 +164,7 @@ class Watcher:
         self._kept: list[Floats] = []
         self._least: pl.DataFrame | None = None  # by segment
         self._rows: list[pl.DataFrame] = []
-        self._held = 0
+        self._held = self._most = 0
 
     def see(self, piece: pl.DataFrame) -> None:
         """Look at one more piece."""
@@ -202,13 +202,13 @@ class Watcher:
         with self._lock:
             self._rows.append(few)
             self._held += few.height
-            if self._held > PENDING * (1 if least is None else 1 + least.height):
+            if self._held > max(PENDING, 2 * self._most):  # which grows with what is kept: ranking stays a small part
                 ranked = self._ranks()
                 self._least = ranked.filter(pl.col("x").list.len() == KEPT).select(
                     *self._keys, least=pl.col("x").list.min()
                 )
                 self._rows = [ranked.explode("x")]
-                self._held = self._rows[0].height
+                self._held = self._most = self._rows[0].height
 
     def _ranks(self) -> pl.DataFrame:
         return pl.concat(self._rows).group_by(self._keys).agg(pl.col("x").top_k(KEPT))

@@ -28,9 +28,9 @@ from counterpoise.engines.query import (
 from counterpoise.errors import LogError, OptionError
 from counterpoise.log.question import Lane, Names, Question
 from counterpoise.log.rules import Problem, all_bad, refuse
-from counterpoise.moments import Floats, LogMoments, Powers, Tail
+from counterpoise.moments import Floats, LogMoments, Powers
 from counterpoise.moments.log_moments import Label, as_label, in_order
-from counterpoise.moments.spread import EMPTY, NOTHING
+from counterpoise.moments.spread import EMPTY, NOTHING, EachTail
 from counterpoise.moments.weighed import Weighed
 from counterpoise.weights.weight import Balanced
 
@@ -268,9 +268,8 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         if not lane.contrast[1]:
             zeros = total_of(numbers[lane.zeros], at, len(segments))
             largest = _peaks(answer, lane) if rung else answer.largest(lane)
-            tails[lane.contrast] = tuple(
-                Tail(largest.get(label, EMPTY.weights), int(zeros[k])) for k, label in enumerate(segments)
-            )
+            weights = [largest.get(label, EMPTY.weights) for label in segments]
+            tails[lane.contrast] = EachTail(weights, zeros.astype(np.int64).tolist())
     center = np.full((len(segments), 1), query.centers[reward])
     if query.own is not None:
         center[at, 0] = np.nan_to_num(numbers[names.centers[reward]])
@@ -326,7 +325,9 @@ def labels_of(answer: pl.DataFrame, names: Names) -> list[Label]:
     keys = list(names.segments)
     if not keys:
         return [()] * answer.height
-    rows = answer.select(keys).rows()
+    rows: list[Label] = answer.select(keys).rows()
+    if all(dtype.is_integer() or dtype in (pl.String, pl.Boolean) for dtype in answer.select(keys).dtypes):
+        return rows  # which JSON can store as they are
     if names.question.groups == 1 or any(dtype.is_nested() for dtype in answer.select(keys).dtypes):
         return [as_label(row) for row in rows]
     known = {row: as_label(row) for row in set(rows)}  # by group, a segment has many rows

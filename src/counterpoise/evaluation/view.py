@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
@@ -224,9 +224,10 @@ class View:
         parts = self.log.smoothed.get(self.contrast, (UNSMOOTHED,) * len(self.log.segments))
         return [sum(parts, UNSMOOTHED), *(parts if self.log.segment_columns else ())]
 
-    def of_places(self, parts: tuple[Powers, ...]) -> Powers:
+    def of_places(self, parts: Sequence[Powers]) -> Powers:
         """The powers of every place, from those of every segment."""
-        return Powers.stack([Powers.total(parts), *(parts if self.log.segment_columns else ())])
+        whole = Powers.stack([Powers.total(parts)])
+        return Powers.concat([whole, Powers.stack(parts)]) if self.log.segment_columns else whole
 
     def is_whole(self, segment: Segment) -> bool:
         """Whether a place is the whole log."""

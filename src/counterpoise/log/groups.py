@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import narwhals as nw
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from narwhals.typing import FrameT
 
 PRIME = 2**26 - 5
+MANY = 5_000  # texts for which compiled checksums pay
 CLUSTER = "the cluster's checksum"  # our own column, since other parts may need the text of the cluster
 
 
@@ -64,6 +67,11 @@ def _checksums(values: pl.Series) -> pl.Series:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError as error:
         raise ColumnError(f"cluster {values.name!r} must hold numbers or text, but holds {values.dtype}.") from error
+    if len(text) >= MANY and "numba" in sys.modules:  # whoever loaded it had a long log, and loading it takes a second
+        with suppress(ImportError):
+            from counterpoise.log.checksums import checksums
+
+            return checksums(text)
     distinct = text.drop_nulls().unique()
     # the first six hexadecimal digits, which stay below the prime and are enough for 10,000 groups
     digits = (hashlib.md5(value.encode(), usedforsecurity=False).hexdigest()[:6] for value in distinct)

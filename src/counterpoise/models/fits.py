@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import linalg, special
 
 from counterpoise.models.design import Codes, Design, blocks
 from counterpoise.models.estimators import Predictor, is_native, predict_rewards
@@ -191,6 +191,43 @@ def linear(estimator: object, design: Design) -> list[Linear]:
     w, b = coefficients
     d = len(w) - design.features.shape[1]
     return [Linear(w[:d], np.asarray(design.features @ w[d:]) + b, scale) for scale in scales_of(estimator)]
+
+
+def cross_fitted_ridge(
+    design: Design,
+    x: Floats,
+    codes: Codes,
+    rewards: Floats,
+    weights: Floats | None,
+    folds: NDArray[np.int64],
+    alpha: float,
+) -> Callable[[int], Linear]:
+    """Ridge regressions of context and action, each on the rows of all folds but one, whose number one passes.
+
+    A fit needs nothing but sums of squares and products, which add up over folds: that of all rows, less that of one fold.
+    """
+    table = design.pairs(x, codes)
+    columns = np.column_stack([np.asarray(table), rewards])
+    middle = columns.mean(axis=0)  # next to which no digits are lost
+    columns = np.column_stack([columns - middle, np.ones(len(rewards))])
+
+    def scatter(fold: int) -> Floats:
+        own = columns[folds == fold]
+        return own.T @ (own if weights is None else own * weights[folds == fold, None])
+
+    scatters = {int(fold): scatter(fold) for fold in np.unique(folds)}
+    total = np.sum(list(scatters.values()), axis=0)
+    d = x.shape[1]
+
+    def fit(fold: int) -> Linear:
+        others = total - scatters.get(fold, 0.0)
+        means = others[:-1, -1] / others[-1, -1]
+        centered = others[:-1, :-1] - np.outer(means, others[-1, :-1])
+        w = linalg.solve(centered[:-1, :-1] + alpha * np.eye(len(means) - 1), centered[:-1, -1], assume_a="pos")
+        intercept = means[-1] + middle[-1] - (means[:-1] + middle[:-1]) @ w
+        return Linear(w[:d], np.asarray(design.features @ w[d:]) + intercept, RewardScale(identity))
+
+    return fit
 
 
 def stack(fit: PerAction) -> list[StackedLinear]:

@@ -40,7 +40,7 @@ from counterpoise.models.estimators import (
     names_classes,
     predict_rewards,
 )
-from counterpoise.models.fits import Constant, Fit, Joint, PerAction, linear, stack, trees
+from counterpoise.models.fits import Constant, Fit, Joint, PerAction, cross_fitted_ridge, linear, stack, trees
 from counterpoise.moments import Floats
 from counterpoise.moments.moments import Reals
 from counterpoise.readers.policies import (
@@ -532,15 +532,22 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
         count = len(rewards)
         if reward.stream:
             models, count = fit_batches(estimator, context, design, learned, reward.folds, rewards, report)
+        ridge = None
+        if reward.estimator in ("auto", "ridge") and type(estimator).__name__ == "Ridge":  # with its default options
+            is_one = not (reward.per_action or design.is_sparse)
+            ridge = cross_fitted_ridge(design, x, codes, rewards, weights, folds, 1.0) if is_one else None
         for fold in range(reward.folds):
             others, own = folds != fold, folds == fold
             _check_classes(estimator, rewards, others, fold)
             some = None if weights is None else weights[others]
-            fits.append(
-                _take_apart(models[fold], design, x[others])
-                if models
-                else fit_one(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action)
-            )
+            if ridge is not None:
+                fits.append(ridge(fold))
+            elif models:
+                fits.append(_take_apart(models[fold], design, x[others]))
+            else:
+                fits.append(
+                    fit_one(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action)
+                )
             predictions[own] = fits[-1].pairs(x[own], codes[own])
             if report is not None and not models:
                 report(1)

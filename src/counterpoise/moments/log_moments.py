@@ -41,12 +41,12 @@ class LogMoments:
     """
 
     moments: Mapping[Contrast, Moments]  # each a stack of segments × groups
-    tails: Mapping[Contrast, tuple[Tail, ...]]  # by segment
-    excess: Mapping[Contrast, tuple[Powers, ...]]  # of w − 1, or of the difference of two weights, by segment
+    tails: Mapping[Contrast, Sequence[Tail]]  # by segment
+    excess: Mapping[Contrast, Sequence[Powers]]  # of w − 1, or of the difference of two weights, by segment
     segments: tuple[Label, ...]
     reward_min: Floats  # by segment
     reward_max: Floats
-    rewards: tuple[Powers, ...]  # by segment
+    rewards: Sequence[Powers]  # by segment
     segment_columns: tuple[str, ...] = ()
     cluster: str | None = None  # the column that groups were hashed from; without one, groups are of single rows
     control: tuple[tuple[str, float], ...] = ()  # control variates and their known means
@@ -57,7 +57,7 @@ class LogMoments:
     left_out: Powers = NOTHING  # the good rewards of rows that were dropped for something else
     smoothed: Mapping[Contrast, tuple[Smoothed, ...]] = field(default_factory=dict)  # by segment, if asked for
     features: tuple[tuple[str, float], ...] = ()  # the columns u·φ of a context baseline, and the centers of φ
-    per: tuple[Powers, ...] = ()  # by segment, of what rewards are divided by, if they are
+    per: Sequence[Powers] = ()  # by segment, of what rewards are divided by, if they are
     estimated: Estimated | None = None  # what a propensity model does to the errors, where propensities were not logged
     rows_before: int | None = None  # how many rows there were before sampling, if somebody said so
     looks: int = 1  # how many answers there were while the log grew, this one among them
@@ -299,8 +299,8 @@ class LogMoments:
         optional = ("weight", "ladder", "left_out", "lists", "features", "per", "estimated", "rows_before", "looks")
         log = stored.record(raw, "a log's moments", _KEYS, optional=optional)
         stacks: dict[Contrast, Moments] = {}
-        tails: dict[Contrast, tuple[Tail, ...]] = {}
-        excess: dict[Contrast, tuple[Powers, ...]] = {}
+        tails: dict[Contrast, Sequence[Tail]] = {}
+        excess: dict[Contrast, Sequence[Powers]] = {}
         smoothed: dict[Contrast, tuple[Smoothed, ...]] = {}
         for contrast in stored.items(log["contrasts"], "contrasts"):
             entry = stored.record(
@@ -484,7 +484,9 @@ def in_order(labels: Sequence[Label]) -> tuple[Label, ...]:
     def key(label: Label) -> tuple[tuple[bool, bool, Any], ...]:
         return tuple((value is None, isinstance(value, str), "" if value is None else value) for value in label)
 
-    return tuple(sorted(set(labels), key=key))
+    known = set(labels)
+    are_numbers = all(isinstance(value, int | float) for label in known for value in label)
+    return tuple(sorted(known, key=None if are_numbers else key))
 
 
 def _check_alike(first: LogMoments, second: LogMoments) -> None:
