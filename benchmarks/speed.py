@@ -420,6 +420,7 @@ def spark(log: pl.DataFrame) -> Iterator[Ask]:
     """The log in a Parquet file that a local Spark reads."""
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     session = builder.config("spark.log.level", "OFF").getOrCreate()
@@ -468,7 +469,7 @@ def time_elsewhere(
                 ratio, limit = taken["evaluate"][0] / taken["by hand"][0], OVER_BY_HAND[name][k > 1]
                 worst = max(worst, ratio / limit)
                 clock = (f"{1e3 * each[0]:.0f} ms" for each in taken.values())
-                row(name, f"{n:,}", k, *clock, f"{ratio:.1f}", f"{limit:g}", getattr(ask(k), "questions", "?"))
+                row(name, f"{n:,}", k, *clock, f"{ratio:.1f}", f"{limit:g}", ask(k).questions)
     return worst <= 1.0
 
 

@@ -105,7 +105,7 @@ class PushedDown:
         """The median of the first good rewards; of a plain question, the same statement ranks the weights of all rows."""
         names, (chunk, *more) = self.question.names, _chunks(self.question.names)
         if self._may_be_clean and not (more or names.keys):
-            first = self._rows(chunk.targets).select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
+            first = self._rows(()).select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
             try:
                 answer = self._rank(chunk.lanes, names, self._rows, first)
             except CounterpoiseError:
