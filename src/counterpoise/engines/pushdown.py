@@ -105,7 +105,7 @@ class PushedDown:
         """The median of the first good rewards; of a plain question, the same statement ranks the weights of all rows."""
         names, (chunk, *more) = self.question.names, _chunks(self.question.names)
         if self._may_be_clean and not (more or names.keys):
-            first = self._rows(()).select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
+            first = self._rows(chunk.targets).select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
             try:
                 answer = self._rank(chunk.lanes, names, self._rows, first)
             except CounterpoiseError:
@@ -211,9 +211,11 @@ class PushedDown:
                 good = good.with_columns(**{name: nw.col(r).mean().over(*names.segments) for name, r in means})
             else:
                 good = good.with_columns(**{name: nw.lit(float(query.own[name][0])) for name in names.centers})
-        # a row's excess and weighted reward appear many times: computed once, before the fence
-        part = self._part(chunk.targets)
-        sums = aggregate(good, query, lanes=chunk.lanes, watch=lambda rows: self.fence(rows, part), context=False)
+        # a row's excess and weighted reward appear many times: computed once, before the fence; SQLite reads few subqueries of
+        # subqueries, and lists have many
+        part, is_deep = self._part(chunk.targets), names.question.makes_lists and not names.question.smoothings
+        watch = (lambda rows: rows) if is_deep else (lambda rows: self.fence(rows, part))
+        sums = aggregate(good, query, lanes=chunk.lanes, watch=watch, context=False)
         answer = self._collect(with_natural_logs(sums) if names.question.smoothings else sums)
         answer = self._with_context(answer, good, query, chunk)
         total = int(answer.get_column(ROWS).cast(pl.Float64).sum())
