@@ -356,7 +356,9 @@ def add_piece(*, path: Path, state: Path) -> None:
 
 
 FEW, MANY, LIMIT = 10, 200, 25.0
-Ask = Callable[[int], Any]
+Ask = tuple[
+    Callable[[int], Any], Callable[[str], Any]
+]  # evaluates so many targets, and runs a statement about the table "log"
 
 
 def log_of_many(rows: int, *, bad: bool, seed: int = 0, targets: int = MANY) -> pl.DataFrame:
@@ -370,10 +372,13 @@ def log_of_many(rows: int, *, bad: bool, seed: int = 0, targets: int = MANY) -> 
     return log.with_columns(pl.when(scored).then(pl.col("^target_.*$"))) if bad else log
 
 
+def target_names(targets: int) -> list[str]:
+    return [f"target_{k}" for k in range(targets)]
+
+
 def question_about(targets: int) -> dict[str, Any]:
     """The columns, named."""
-    names = [f"target_{k}" for k in range(targets)]
-    return {"reward": "reward", "propensity": "propensity", "target": names, "drop_bad_rows": True}
+    return {"reward": "reward", "propensity": "propensity", "target": target_names(targets), "drop_bad_rows": True}
 
 
 @contextmanager
@@ -384,19 +389,27 @@ def duckdb(log: pl.DataFrame) -> Iterator[Ask]:
     with duckdb.connect() as connection:
         connection.register("given", log.to_arrow())
         connection.execute("create table log as select * from given")
-        yield lambda targets: cp.evaluate(connection, table="log", **question_about(targets))
+        ask = lambda targets: cp.evaluate(connection, table="log", **question_about(targets))  # noqa: E731
+        yield ask, lambda statement: connection.execute(statement).fetchall()
 
 
 @contextmanager
 def postgresql(log: pl.DataFrame) -> Iterator[Ask]:
     """The log in a PostgreSQL table, dropped afterwards."""
     import ibis
+    import psycopg
 
     address, table = os.environ["COUNTERPOISE_POSTGRES"], f"counterpoise_many_targets_{os.getpid()}"
     connection = ibis.connect(address)
     connection.create_table(table, log.to_arrow())
     try:
-        yield lambda targets: cp.evaluate(address, table=table, **question_about(targets))
+        ask = lambda targets: cp.evaluate(address, table=table, **question_about(targets))  # noqa: E731
+
+        def by_hand(statement: str) -> Any:
+            with psycopg.connect(address) as own:
+                return own.execute(statement.replace("FROM log", f"FROM {table}")).fetchall()
+
+        yield ask, by_hand
     finally:
         connection.drop_table(table)
         connection.disconnect()
@@ -407,16 +420,60 @@ def spark(log: pl.DataFrame) -> Iterator[Ask]:
     """The log in a Parquet file that a local Spark reads."""
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     session = builder.config("spark.log.level", "OFF").getOrCreate()
     with tempfile.TemporaryDirectory() as folder:
         log.write_parquet(Path(folder, "log.parquet"))
         frame = session.read.parquet(str(Path(folder, "log.parquet")))
-        yield lambda targets: cp.evaluate(frame, **question_about(targets))
+        frame.createOrReplaceTempView("log")
+        ask = lambda targets: cp.evaluate(frame, **question_about(targets))  # noqa: E731
+        yield ask, lambda statement: session.sql(statement).collect()
 
 
 ENGINES = {"postgresql": postgresql, "duckdb": duckdb, "spark": spark}
+
+
+def sums_by_hand(targets: int) -> str:
+    """The sums that every estimator and its error need, as one would write them in SQL."""
+    made = ", ".join(f"({t} - propensity) / propensity AS u{k}" for k, t in enumerate(target_names(targets)))
+    wanted = "sum({u}), sum({u} * s), sum({u} * {u}), sum({u} * {u} * s), sum(s * {u} * s), sum({u} * s * {u} * s)"
+    sums = ", ".join(wanted.format(u=f"u{k}") for k in range(targets))
+    return f"SELECT count(*), sum(s), sum(s * s), {sums} FROM (SELECT reward - 1.0 AS s, {made} FROM log) AS rows"
+
+
+@SUITE.experiment("elsewhere", rows=2000, few=2000, times=1, engine=["duckdb"])
+def time_elsewhere(
+    *, rows: int = 10**6, few: int = 300_000, targets: list[int] = (1, 10), times: int = 5, engine: list[str] = ()
+) -> bool:
+    """What an evaluation costs where the log lives, beside the same sums written by hand in SQL, taking turns.
+
+    PostgreSQL, which has the `few` rows, is where COUNTERPOISE_POSTGRES says, and Spark where Java is; `--engine` takes some of
+    postgresql, duckdb and spark. Questions are those that the answer's sums took.
+    """
+    warnings.simplefilter("ignore")  # the libraries', of one another
+    head("", "rows", "targets", "by hand", "`evaluate`", "ratio", "at most", "questions")
+    worst = 0.0
+    for name in engine or ENGINES:
+        if not is_there(name):
+            row(name, "not on this machine", "", "", "", "", "", "")
+            continue
+        n = int(few if name == "postgresql" else rows)
+        with ENGINES[name](log_of_many(n, bad=False, targets=max(targets))) as (ask, by_hand):
+            for k in targets:
+                works = {"by hand": partial(by_hand, sums_by_hand(k)), "evaluate": partial(ask, k)}
+                for work in works.values():
+                    work()  # the libraries' first use
+                taken = fastest_of(works, times)
+                ratio, limit = taken["evaluate"][0] / taken["by hand"][0], OVER_BY_HAND[name][k > 1]
+                worst = max(worst, ratio / limit)
+                clock = (f"{1e3 * each[0]:.0f} ms" for each in taken.values())
+                row(name, f"{n:,}", k, *clock, f"{ratio:.1f}", f"{limit:g}", ask(k).questions)
+    return worst <= 1.0
+
+
+OVER_BY_HAND = {"postgresql": (4.0, 4.0), "duckdb": (3.0, 3.0), "spark": (2.5, 3.0)}  # for one target, for several
 
 
 def is_there(engine: str) -> bool:
@@ -426,7 +483,7 @@ def is_there(engine: str) -> bool:
     return engine != "spark" or shutil.which("java") is not None
 
 
-def seconds(ask: Ask, targets: int) -> float:
+def seconds(ask: Callable[[int], Any], targets: int) -> float:
     """How long an answer takes, by the clock: servers do the work, whose processor seconds are not ours to count."""
     start = time.perf_counter()
     ask(targets)
@@ -436,7 +493,7 @@ def seconds(ask: Ask, targets: int) -> float:
 def measure_targets(engine: str, rows: int) -> Iterator[tuple[str, float, float]]:
     """The time of few targets and of many, without bad rows and with some."""
     for what, bad in (("every row good", False), ("1 % of the rows bad", True)):
-        with ENGINES[engine](log_of_many(rows, bad=bad)) as ask:
+        with ENGINES[engine](log_of_many(rows, bad=bad)) as (ask, _):
             ask(1)  # connections, the libraries' first use
             ask(FEW)
             # the mean of few before and after many, not the best: a busy machine slows all of them

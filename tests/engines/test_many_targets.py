@@ -154,3 +154,62 @@ def test_postgresql_agrees_on_many_targets(postgres, clean):
     finally:
         connection.drop_table("many targets", force=True)
         connection.disconnect()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("targets", [1, 10])
+def test_a_clean_log_takes_two_statements_and_the_answer_says_so(clean, statements, targets):
+    """One for the first rewards and the largest weights, one for the sums, which show that no row is bad."""
+    wide = bad(clean, "none").drop("t24")
+    names = [f"t{k}" for k in range(targets)]
+    found = cp.evaluate(duckdb.sql("select * from wide"), **COLUMNS, target=names)
+    assert found.questions == len(statements) == 2
+    assert cp.evaluate(wide, **COLUMNS, target=names).questions == 0
+    assert_same(found, cp.evaluate(wide, **COLUMNS, target=names))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_with_bad_rows_takes_few_statements_more(clean, statements, kind):
+    wide = bad(clean, kind)  # noqa: F841 - DuckDB reads it by its name
+    found = cp.evaluate(duckdb.sql("select * from wide"), **COLUMNS, target=["t0", "t3", "t24"], drop_bad_rows=True)
+    # the two that find it unclean, the sums of good rows, who is to blame, the rewards left out, and the weights of good rows
+    assert found.questions == len(statements) <= 6
+
+
+@pytest.mark.once
+def test_a_weight_too_large_to_be_squared_is_found_by_its_propensity(clean):
+    """No other sum shows it: its probabilities are fine by themselves, and its fourth power is a number."""
+    row = pl.int_range(pl.len())
+    odd = clean.with_columns(propensity=pl.when(row == 7).then(1e-55).otherwise("propensity"))
+    question = COLUMNS | {"target": "new", "drop_bad_rows": True}
+    assert odd["new"][7] > 1e-5
+    assert cp.evaluate(duckdb.sql("select * from odd"), **question).dropped_rows == 1
+
+
+def test_postgresql_is_asked_so_that_its_processes_share_the_work(postgres, clean, monkeypatch):
+    """No limit, no cursor, no table that is written down first: each of those leaves the work to one process."""
+    psycopg, ibis = pytest.importorskip("psycopg"), pytest.importorskip("ibis")
+    connection, plans = ibis.connect(postgres), []
+    execute = psycopg.Cursor.execute
+
+    def planned(cursor, query, *more, **options):
+        if "SUM(" in str(query) or 'AS "place"' in str(query):
+            execute(cursor, "SET LOCAL parallel_setup_cost = 0")
+            execute(cursor, "SET LOCAL parallel_tuple_cost = 0")
+            execute(cursor, "SET LOCAL min_parallel_table_scan_size = 0")
+            plans.append("\n".join(line for (line,) in execute(cursor, f"EXPLAIN {query}").fetchall()))
+        return execute(cursor, query, *more, **options)
+
+    try:
+        connection.create_table("shared work", clean.to_arrow(), overwrite=True)
+        connection.raw_sql('ANALYZE "shared work"')
+        connection.con.commit()
+        monkeypatch.setattr(psycopg.Cursor, "execute", planned)
+        found = cp.evaluate(postgres, table="shared work", **COLUMNS, target=["new", "0.5 * old"], where="device < 2")
+        monkeypatch.undo()
+        assert found.questions == len(plans) == 2
+        assert all("Gather" in plan for plan in plans), plans
+    finally:
+        connection.drop_table("shared work", force=True)
+        connection.disconnect()

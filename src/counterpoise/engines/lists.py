@@ -297,7 +297,7 @@ def in_sequence(rows: pl.DataFrame, question: Question) -> pl.DataFrame:
 
     Should two lists have the same hash, their rows are among each other, which is found as any disorder is.
     """
-    size = 2 ** cast(Lists, question.lists).depth.bit_length()
+    size = 2 ** cast(Sequences, question.sequences).depth.bit_length()
     place = pl.col(POSITION).cast(pl.UInt64, strict=False).fill_null(0) % size
     rows = rows.rechunk()
     return rows[rows.select(pl.col(LIST).hash() // size * size + place).to_series().arg_sort()]

@@ -21,23 +21,24 @@ from counterpoise.engines.query import (
     center_of,
     context_aggregate,
     context_sums_of,
+    is_clean,
     left_out,
     numbers_for,
 )
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError
 from counterpoise.log.baseline import Feature
 from counterpoise.log.columns import GROUP, PROPENSITY, ROWS
 from counterpoise.log.expressions import indicator
-from counterpoise.log.good import is_number
+from counterpoise.log.good import LARGEST, is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.kinds.lists import LIST
 from counterpoise.log.question import Lane, Names, Question, part_of
 from counterpoise.log.rules import Problem, check_type, is_good, key_of, only_known, rules_of
 from counterpoise.moments import Floats, Powers
-from counterpoise.moments.log_moments import as_label
+from counterpoise.moments.log_moments import Label, as_label
 from counterpoise.moments.spread import KEPT
-from counterpoise.readers.connections import database_of
+from counterpoise.readers.connections import database_of, fetch
 
 # -- Natural logarithms in the databases' own floats, where a library writes them in decimals --------------------------
 
@@ -72,50 +73,84 @@ class PushedDown:
     """The engine for a log in a database, or in Spark.
 
     `select` returns the rows with every column that a question names, some under other names, and which is which. A `fence` keeps the
-    database from writing one step's expressions into the next. Bad rows are blanked before any arithmetic, because databases stop at a
-    division by zero where embedded engines carry on; so one statement both counts the bad rows and adds up the good ones. With many
-    targets, each statement checks only the rules of its own, or the cost would grow with the square of their number. If that turns up bad
-    rows, the statements run again with a few more rules.
+    database from writing one step's expressions into the next.
+
+    Most logs are clean. So the first statement looks at the first rewards and ranks the weights as they are, and the second adds up
+    the rows as they are, with the extremes that show whether any is bad. Only if one may be, bad rows are blanked before any
+    arithmetic, because databases stop at a division by zero where embedded engines carry on; then one statement both counts the bad
+    rows and adds up the good ones. With many targets, each checks only the rules of its own, or the cost would grow with the square of
+    their number. If that turns up bad rows, the statements run again with a few more rules.
     """
 
     question: Question
     select: Select
     fence: Callable[[Frame, Question], Frame] = lambda rows, question: rows
     also: tuple[str, ...] = field(init=False)  # targets whose rules every statement has
+    questions: int = field(default=0, init=False)  # that were asked
+    _may_be_clean: bool = field(init=False)
+    _largest: dict[Lane, Largest] = field(
+        default_factory=dict, init=False
+    )  # of the good rows, or of all while they may be clean
     skips_bad_rows = True
 
     def __post_init__(self) -> None:
-        few = len(self.question.targets) <= PER_STATEMENT
+        question = self.question
+        # lists are judged as a whole, further rewards each by itself, and features by their squares
+        self._may_be_clean = not (question.makes_lists or len(question.names.rewards) > 1 or question.features)
+        few = len(question.targets) <= PER_STATEMENT
         self.also = self.question.names.targets if few else ()
         if not few:
             self._rows(self.question.names.targets)  # so that a missing column is known before the first statement runs
 
     def centers(self, *, only_good: bool) -> tuple[float, ...]:
-        """The median of the first good rewards."""
-        rewards = list(self.question.names.rewards)
-        first = collect(self._good(next(iter(_chunks(self.question.names))).targets).select(*rewards).head(FIRST))
-        return tuple(center_of(first.get_column(name).cast(pl.Float64)) for name in rewards)
+        """The median of the first good rewards; of a plain question, the same statement ranks the weights of all rows."""
+        names, (chunk, *more) = self.question.names, _chunks(self.question.names)
+        if self._may_be_clean and not (more or names.keys):
+            first = self._rows(chunk.targets).select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
+            try:
+                answer = self._rank(chunk.lanes, names, self._rows, first)
+            except CounterpoiseError:
+                raise
+            except Exception:  # a database stops at a division by zero, or at a number too large for it
+                self._may_be_clean = False
+            else:
+                return (center_of(answer.filter(place=-1).get_column("x")),)
+        rewards = list(names.rewards)
+        rows = self._rows(chunk.targets) if self._may_be_clean else self._good(chunk.targets)
+        found = self._collect(rows.select(*rewards).head(FIRST))
+        return tuple(center_of(found.get_column(name)) for name in rewards)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums of the good rows, a statement for every few targets."""
-        parts = [self._ask(query, chunk) for chunk in _chunks(query.names)]
+        names, parts = query.names, list[_ChunkSums]()
+        if self._may_be_clean:
+            try:
+                parts = [self._ask(query, chunk, self._rows(chunk.targets)) for chunk in _chunks(names)]
+            except CounterpoiseError:
+                raise
+            except Exception:  # as above
+                self._may_be_clean = False
+            else:
+                self._may_be_clean = _is_clean(parts, _together(parts, names), names)
+        if not self._may_be_clean:
+            self._largest = {}
+            parts = [self._ask(query, chunk, self._good(chunk.targets)) for chunk in _chunks(names)]
         total = _one({part.total for part in parts})
-        several = query.names.rewards if len(query.names.rewards) > 1 else ()  # each of which has its own bad rows
+        several = names.rewards if len(names.rewards) > 1 else ()  # each of which has its own bad rows
         rewards = [f"{name}_count" for name in several]
-        is_clean = all(part.n == total and part.counted(rewards) <= {total} for part in parts)
+        are_good = all(part.n == total and part.counted(rewards) <= {total} for part in parts)
         bad = [part.chunk for part in parts if part.n < total]
-        if bad and self.question.log.drop_bad_rows and len(self.also) < len(query.names.targets):
+        if bad and self.question.log.drop_bad_rows and len(names.targets) > 1:
+            is_complete = len(self.also) == len(names.targets)
             self.also = self._culprits(bad)
-            parts = [self._ask(query, part.chunk) for part in parts]
+            if not is_complete:
+                parts = [self._ask(query, part.chunk, self._good(part.chunk.targets)) for part in parts]
         if self.question.log.drop_bad_rows:
             _one({part.n for part in parts})
         first = parts[0].answer
-        numbers: Numbers = {
-            name: column for part in parts for name, column in _align(part.answer, first, query.names).items()
-        }
-        labels = labels_of(first, query.names)
-        keys = first.select(query.names.segments) if query.names.segments else None
-        return Answer(numbers, labels, total, is_clean, lambda lane: self._largest(lane, query.names), keys)
+        keys = first.select(names.segments) if names.segments else None
+        numbers, labels = _together(parts, names), labels_of(first, names)
+        return Answer(numbers, labels, total, are_good, lambda lane: self._largest_of(lane, names), keys)
 
     def problems(self) -> list[Problem]:
         """Which rules are broken, how often, and one value that breaks each, in the order of the rules."""
@@ -123,7 +158,8 @@ class PushedDown:
         for chunk in _chunks(self.question.names):
             rules = rules_of(self.question, chunk.targets)
             known |= {
-                key_of(problem.rule): problem for problem in broken_rules(self._rows(chunk.targets), rules, collect)
+                key_of(problem.rule): problem
+                for problem in broken_rules(self._rows(chunk.targets), rules, self._collect)
             }
         return [known[key] for key in map(key_of, rules_of(self.question)) if key in known]
 
@@ -131,15 +167,22 @@ class PushedDown:
         """The good rewards of bad rows: every such row breaks a rule of the targets in `also`, or one that all targets share."""
         targets = list(self.also) or list(next(iter(_chunks(self.question.names))).targets)
         rows = self._rows(targets)
-        return left_out(rows, self.question, centers, collect, targets=targets)
+        return left_out(rows, self.question, centers, self._collect, targets=targets)
 
     def duplicates(self, n: int) -> int | None:
         """Good rows whose key another good row has."""
         if not self.question.log.key:
             return None
-        return n - distinct_keys(self._good(next(iter(_chunks(self.question.names))).targets), self.question)
+        chunk = next(iter(_chunks(self.question.names)))
+        self.questions += 1
+        return n - distinct_keys(self._good(chunk.targets), self.question)
 
     # -- statements ----------------------------------------------------------------------------------------------------
+
+    def _collect(self, frame: Frame) -> pl.DataFrame:
+        """Ask one question."""
+        self.questions += 1
+        return collect(frame)
 
     def _rows(self, targets: Sequence[str]) -> Frame:
         """The columns under internal names, for some targets."""
@@ -160,22 +203,21 @@ class PushedDown:
         places = [self.question.names.targets.index(name) for name in targets]
         return part_of(self.question, tuple(self.question.targets[k] for k in places), ())
 
-    def _ask(self, query: Query, chunk: _Chunk) -> _ChunkSums:
+    def _ask(self, query: Query, chunk: _Chunk, good: Frame) -> _ChunkSums:
         """The sums of some of the targets, and the number of all rows."""
-        names, good = query.names, self._good(chunk.targets)
+        names = query.names
         if query.own is not None:
             means = zip(names.centers, names.rewards, strict=True)
             if names.segments:
                 good = good.with_columns(**{name: nw.col(r).mean().over(*names.segments) for name, r in means})
             else:
                 good = good.with_columns(**{name: nw.lit(float(query.own[name][0])) for name in names.centers})
-        if names.question.smoothings:
-            # each row's weighted reward appears many times: computed once, before the fence
-            part = self._part(chunk.targets)
-            sums = aggregate(good, query, lanes=chunk.lanes, watch=lambda rows: self.fence(rows, part), context=False)
-            answer = collect(with_natural_logs(sums))
-        else:
-            answer = collect(aggregate(good, query, lanes=chunk.lanes, context=False))
+        # a row's excess and weighted reward appear many times: computed once, before the fence; SQLite reads few subqueries of
+        # subqueries, and lists have many
+        part, is_deep = self._part(chunk.targets), names.question.makes_lists and not names.question.smoothings
+        watch = (lambda rows: rows) if is_deep else (lambda rows: self.fence(rows, part))
+        sums = aggregate(good, query, lanes=chunk.lanes, watch=watch, context=False)
+        answer = self._collect(with_natural_logs(sums) if names.question.smoothings else sums)
         answer = self._with_context(answer, good, query, chunk)
         total = int(answer.get_column(ROWS).cast(pl.Float64).sum())
         counted = answer.with_columns(pl.col(f"{chunk.targets[0]}_count").alias(ROWS))
@@ -188,27 +230,47 @@ class PushedDown:
         for k in range(0, len(wanted), SUMS):
             some = wanted[k : k + SUMS]
             sums = context_aggregate(good, query, chunk.lanes, some, lambda rows: self.fence(rows, part))
-            numbers = _align(collect(sums), answer, names)
+            numbers = _align(self._collect(sums), answer, names)
             answer = answer.with_columns(pl.Series(name, numbers[name]) for name in some)
         return answer
 
-    def _largest(self, lane: Lane, names: Names) -> Largest:
-        """The largest weights of a lane in every segment, by a statement that leaves the rules of other targets out."""
+    def _largest_of(self, lane: Lane, names: Names) -> Largest:
+        """The largest weights of a lane in every segment, ranked with those of the other lanes of its statement."""
+        if lane not in self._largest:
+            chunk = next(chunk for chunk in _chunks(names) if lane in chunk.lanes)
+            self._rank(chunk.lanes, names, self._rows if self._may_be_clean else self._good)
+        return self._largest[lane]
+
+    def _rank(
+        self, lanes: Sequence[Lane], names: Names, rows: Callable[[Sequence[str]], Frame], *beside: Frame
+    ) -> pl.DataFrame:
+        """Remember the largest weights of some lanes, each of whose parts of the statement leaves the rules of other targets out.
+
+        What is asked for `beside` them is in the answer, which is returned.
+        """
+        ranked = [lane for lane in lanes if not (lane.contrast[1] or lane.rung)]
+        parts = [self._top(rows([lane.target]), k, lane, names) for k, lane in enumerate(ranked)]
+        answer = self._collect(nw.concat([*parts, *beside])).cast({"x": pl.Float64})
+        for k, lane in enumerate(ranked):
+            own = answer.filter(place=k)
+            largest: dict[Label, Floats] = {} if names.segments else {(): np.empty(0)}
+            for key, values in own.group_by(names.segments) if names.segments else [((), own)]:
+                largest[as_label(key)] = np.sort(values.get_column("x").to_numpy())[::-1]
+            self._largest[lane] = largest
+        return answer
+
+    def _top(self, rows: Frame, place: int, lane: Lane, names: Names) -> Frame:
+        """The largest weights of one lane in every segment."""
         weight, keys = self.question.weight, list(names.segments)
-        rows = self._good([lane.target])
         if names.apart:
             rows = rows.filter(~nw.col(names.rewards[lane.reward]).is_null())
-        p = nw.col(PROPENSITY) if weight.needs_propensity else None
-        w = weight.weight(nw.col(lane.target), p)
+        w = weight.weight(nw.col(lane.target), nw.col(PROPENSITY) if weight.needs_propensity else None)
         w = w if self.question.kept_with is None else w / nw.col(self.question.kept_with)
-        weights = rows.select(*keys, w=w).filter(~nw.col("w").is_null())
+        weights = rows.select(*keys, place=nw.lit(place), x=w).filter(~nw.col("x").is_null())
         if not keys:
-            top = collect(weights.sort("w", descending=True).head(KEPT))
-            return {(): np.sort(top.get_column("w").cast(pl.Float64).to_numpy())[::-1]}
-        rank = nw.col("w").rank("ordinal", descending=True).over(*keys)
-        top = collect(weights.with_columns(place=rank).filter(nw.col("place") <= KEPT).select(*keys, "w"))
-        grouped = top.group_by(keys).agg(pl.col("w").cast(pl.Float64))
-        return {as_label(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
+            return weights.sort("x", descending=True).head(KEPT)
+        rank = nw.col("x").rank("ordinal", descending=True).over(*keys)
+        return weights.with_columns(rank=rank).filter(nw.col("rank") <= KEPT).select(*keys, "place", "x")
 
     def _culprits(self, chunks: Sequence[_Chunk]) -> tuple[str, ...]:
         """Targets chosen so that every bad row breaks a rule of one of them, or a rule that all targets share.
@@ -222,7 +284,7 @@ class PushedDown:
             for k, target in reversed(list(enumerate(targets))):
                 own = [rule.holds for rule in rules_of(self.question, [target]) if rule.target == target]
                 first = nw.when(nw.all_horizontal(*own, ignore_nulls=False)).then(first).otherwise(nw.lit(k))
-            places = collect(self._rows(targets).select(first=first).unique()).to_series().to_list()
+            places = self._collect(self._rows(targets).select(first=first).unique()).to_series().to_list()
             culprits = tuple(target for k, target in enumerate(targets) if target in culprits or k in places)
         return culprits
 
@@ -275,6 +337,20 @@ def _one(counts: set[int]) -> int:
     return counts.pop()
 
 
+def _together(parts: Sequence[_ChunkSums], names: Names) -> Numbers:
+    """The sums of all parts, those of the first in whose order all are."""
+    first = parts[0].answer
+    return {name: column for part in parts for name, column in _align(part.answer, first, names).items()}
+
+
+def _is_clean(parts: Sequence[_ChunkSums], numbers: Numbers, names: Names) -> bool:
+    """Whether no row broke a rule; a propensity so small that a weight may be too large is looked at more closely."""
+    if _one({part.total for part in parts}) != parts[0].n or not is_clean(numbers, names):
+        return False
+    least = numbers.get(f"{PROPENSITY}_min")
+    return least is None or bool((least >= 1.0 / LARGEST).all())
+
+
 def _align(answer: pl.DataFrame, first: pl.DataFrame, names: Names) -> dict[str, Floats]:
     """The numbers of an answer in the order of the first one's segments and groups."""
     if answer is not first and names.keys:
@@ -293,6 +369,9 @@ def distinct_keys(marked: Frame, question: Question) -> int:
 
 def collect(frame: Frame) -> pl.DataFrame:
     """Fetch a small answer."""
+    native = frame.to_native()
+    if nw.get_native_namespace(frame).__name__.startswith("ibis") and database_of(native) == "postgres":
+        return fetch(native)
     answer: pl.DataFrame = frame.collect("polars").to_native()
     return answer
 

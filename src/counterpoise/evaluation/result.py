@@ -201,6 +201,11 @@ class Result(Display):
         return dict(zip(self.moments.segments, rows, strict=True)) if self.moments.segment_columns else {}
 
     @property
+    def questions(self) -> int:
+        """How many queries of a database, or jobs of Spark, the sums took; 0 where rows were read."""
+        return self.moments.questions
+
+    @property
     def dropped_rows(self) -> int:
         """How many invalid rows were dropped."""
         return self.moments.dropped

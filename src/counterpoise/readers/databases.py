@@ -14,6 +14,7 @@ from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
 from counterpoise.readers import connections as postgres
 from counterpoise.readers.connections import (
+    UNLIMITED,
     Native,
     check_expressions,
     connection_to,
@@ -148,9 +149,6 @@ def fence(rows: LazyRows, question: Question) -> LazyRows:
     """A limit that limits nothing, but keeps PostgreSQL from planning, and SQLite from computing, for minutes.
 
     Both copy the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
-    the subquery has a limit. The price is that PostgreSQL then works with one process, so short questions go without it.
+    the subquery has a limit.
     """
-    is_long = (
-        len(question.numbers) > 4 or question.sequences is not None or question.groups > 1 or bool(question.smoothings)
-    )
-    return rows.head(2**62) if is_long and database_of(rows.to_native()) in ("postgres", "sqlite") else rows
+    return rows.head(UNLIMITED) if database_of(rows.to_native()) in ("postgres", "sqlite") else rows
