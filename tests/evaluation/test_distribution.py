@@ -201,6 +201,7 @@ def test_thresholds_that_are_far_apart_are_said_to_be():
     assert not cp.distribution(a_log(reward="amounts"), **ASKED).quantile(0.6).note
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("reward", ["amounts", "ratings", "mixed"])
 def test_intervals_cover(reward):

@@ -92,6 +92,7 @@ def test_the_truth_is_covered_where_ignoring_the_sampling_is_far_off():
     assert truth not in beta_ips(log, keep=None, propensity="p * k").interval
 
 
+@pytest.mark.thorough
 def test_the_error_is_that_of_many_logs_and_knowing_the_rows_makes_it_smaller():
     """The Monte Carlo error of a standard deviation from m logs is 1/√(2m) of it."""
     runs, random = 400, np.random.default_rng(5)

@@ -419,6 +419,7 @@ def test_a_segment_with_more_labels_is_found_although_its_own_answer_is_right():
         assert result.verdict("new", 0).verdict == result.verdict("new", 1).verdict == "ok"
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_labels_at_random_are_not_doubted():
     doubted = 0
@@ -453,6 +454,7 @@ def moments_of(w, r, g, o):
     return Moments(len(w), mean, z @ z.T, 0.0, (*ROW, *LABELED))
 
 
+@pytest.mark.thorough
 def test_errors_are_right_and_a_useless_judge_costs_next_to_nothing():
     """The sd of many answers is the error that each has; beside labels alone, a judge that knows nothing costs about 1/labels."""
     from counterpoise.estimators import beta_ips

@@ -448,6 +448,7 @@ def test_weights_that_take_lengths_for_given_say_when_they_are_not(kind: str) ->
     assert "length-follows-choice" in codes(against.verdict("new"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["independent", "pseudo_inverse"])
 def test_lengths_that_were_fixed_before_the_choice_are_no_reason_for_doubt(kind: str) -> None:
     doubts, runs = 0, 40

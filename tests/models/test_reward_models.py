@@ -582,6 +582,7 @@ def test_unordered_rows_need_an_identity():
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_a_cross_fitted_model_is_unbiased_where_one_fitted_in_sample_is_not():
     """n = 500, a model that remembers its rows: the mean of DR over many logs against the truth, by the same bound for all.
