@@ -65,6 +65,11 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
+def sampled(values, *kept):
+    """Parameters of which `make test` tries these alone, and `make test-all` the others."""
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.thorough) for value in values]
+
+
 def absent(what):
     """Skip, or fail where nothing may be skipped."""
     if os.environ.get("CI") == "true" and not CORE:

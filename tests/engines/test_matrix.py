@@ -8,6 +8,7 @@ import uuid
 import planted
 import polars as pl
 import pytest
+from conftest import sampled
 from messages import refuses
 
 import counterpoise as cp
@@ -94,12 +95,9 @@ IN_PROCESS = {
 
 # one of each engine; the others are other doors to the same, and asked about a NaN below
 DOORS = ("arrays", "polars lazy", "parquet folder", "csv")
-THOROUGH = [
-    source if source in DOORS else pytest.param(source, marks=pytest.mark.thorough, id=source) for source in IN_PROCESS
-]
 
 
-@pytest.mark.parametrize("source", THOROUGH)
+@pytest.mark.parametrize("source", sampled(IN_PROCESS, *DOORS))
 def test_frames_and_files_agree(source, log, expected, tmp_path):
     assert_same(planted.answers(IN_PROCESS[source](log, tmp_path)), expected)
 

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
+from conftest import sampled
 from doubts import codes
 from messages import refuses
 
@@ -159,7 +160,7 @@ def numbers_of(result: Any) -> dict[Any, tuple[float, float]]:
     return {key: (one.value, one.stderr) for key, one in result.estimates.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS, "cascade"))
 def test_files_and_duckdb_give_the_numbers_of_memory(kind: str, tmp_path: Any) -> None:
     log = a_log()
     log.write_parquet(tmp_path / "log.parquet", row_group_size=100)
@@ -254,7 +255,7 @@ BAD: dict[str, tuple[Any, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("where", ["memory", "memory, in order", "duckdb"])
+@pytest.mark.parametrize("where", sampled(["memory", "memory, in order", "duckdb"], "memory", "memory, in order"))
 @pytest.mark.parametrize("fault", BAD)
 def test_a_bad_list_is_a_clear_error(fault: str, where: str) -> None:
     broken, said = BAD[fault]
@@ -488,7 +489,7 @@ def sqlite(tmp_path: Any) -> Any:
     return stored
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS, "cascade"))
 def test_every_engine_carries_weights_past_the_end_of_a_list(kind: str, tmp_path: Any, sqlite: Any) -> None:
     log = exits(300, 3)
     mixed = log.sample(fraction=1.0, shuffle=True, seed=1)

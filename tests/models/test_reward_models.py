@@ -677,7 +677,8 @@ KINDS = [(kind, binary) for binary in (True, False) for kind in kinds_of_models(
 
 
 @pytest.mark.parametrize(
-    "actions", [2, 31, *(pytest.param(count, marks=pytest.mark.once) for count in (30, 100, 1_000))]
+    "actions",
+    [2, 31, *(pytest.param(count, marks=[pytest.mark.once, pytest.mark.thorough]) for count in (30, 100, 1_000))],
 )
 @pytest.mark.parametrize(
     ("kind", "binary"), KINDS, ids=[f"{kind}, {'0 or 1' if b else 'numbers'}" for kind, b in KINDS]
