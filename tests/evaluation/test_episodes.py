@@ -138,6 +138,7 @@ def test_cross_fit_takes_the_baselines_of_a_group_from_the_others() -> None:
     assert found["new", "cross_fit"].stderr == pytest.approx(found["new", "beta_ips"].stderr, rel=0.1)
 
 
+@pytest.mark.thorough
 def test_episodes_that_end_because_of_what_was_chosen_are_estimated_without_bias() -> None:
     errors: dict[str, list[float]] = {}
     for seed in range(40):

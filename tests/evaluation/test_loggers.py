@@ -110,6 +110,7 @@ def test_the_table_has_naive_pooling_and_the_inverse_variance_mix():
     assert table["a alone"]["weight_share"] + table["b alone"]["weight_share"] == pytest.approx(1.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_balanced_weights_never_lose_to_naive_pooling_and_survive_a_nearly_deterministic_logger():
     rmse = []
