@@ -83,7 +83,7 @@ thorough: $(READY)
 PIP_CORE = bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]' --constraint
 # and what is marked `once`: what no version of a library changes
 PROCESSES ?= 2
-PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/paper --ignore-glob 'paper/*' \
+PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --ignore src/counterpoise/learn --ignore tests/paper --ignore-glob 'paper/*' \
 	--ignore tests/environments
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
@@ -94,7 +94,7 @@ PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore 
 setup-oldest: .venv-oldest/.ready
 
 test-oldest: .venv-oldest/.ready
-	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-oldest/$(PYTEST_CORE)
+	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-oldest/$(PYTEST_CORE) -m 'not once'
 
 .venv-newest/.ready: pyproject.toml constraints.txt
 	newest=$$(.ci/newest-python) && $$newest -m venv --clear .venv-newest
@@ -108,7 +108,7 @@ NEWEST = src tests/log tests/moments tests/features tests/weights tests/interval
 	tests/evaluation/test_signatures.py tests/evaluation/test_showing.py tests/evaluation/test_parts.py tests/test_front_door.py \
 	tests/test_openings.py tests/test_threads.py tests/test_whole_files.py
 test-newest: .venv-newest/.ready
-	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE) $(NEWEST)
+	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE) -m 'not once and not thorough' $(NEWEST)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -31,7 +31,7 @@ THOROUGH = (
     "tests/report/test_browser.py",
     "tests/test_audit.py",
 )
-SERVERS = {"postgres", "java"}
+SERVERS = {"postgres", "postgresql", "java"}
 # long files, which begin first: no process is left with one of them when the others are done
 LONG = (
     *THOROUGH,
@@ -60,7 +60,9 @@ def pytest_sessionfinish(session):
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.nodeid.startswith(THOROUGH) or SERVERS & set(getattr(item, "fixturenames", ())):
+        parameters = getattr(item, "callspec", None) and item.callspec.params.values()
+        needs = {*getattr(item, "fixturenames", ()), *(one for one in parameters or () if isinstance(one, str))}
+        if item.nodeid.startswith(THOROUGH) or SERVERS & needs:
             item.add_marker("thorough")
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
