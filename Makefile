@@ -5,15 +5,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup setup-oldest setup-newest demo report test lint types tests laws test-oldest test-newest docs statistics benchmark reproduce-check benchmark-reproduce \
-	benchmark-learning benchmark-quality results peers audit check clean
+.PHONY: help setup setup-oldest setup-newest demo report test test-all lint types tests thorough test-oldest test-newest docs statistics benchmark \
+	reproduce-check benchmark-reproduce benchmark-learning benchmark-quality results peers audit clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        set up, simulate a log with a known truth, evaluate a policy on it"
 	@echo "make report      the same as a page to look at: report.html"
-	@echo "make test        set up, then lint, types, layers, pages, doctests and tests"
-	@echo "make check       lint, types and the tests that matter most (under two minutes once set up)"
+	@echo "make test        set up, then lint, types, layers, doctests and the tests of all but servers, pages and simulations (under five minutes once set up)"
+	@echo "make test-all    those, then Spark, PostgreSQL, a browser, the documentation, the gallery, the paper and simulations"
 	@echo "make test-oldest  the core tests on the oldest versions that pyproject.toml allows, in .venv-oldest"
 	@echo "make test-newest  the core tests on the newest Python found (3.14 or 3.13), in .venv-newest"
 	@echo "make docs        the documentation's pages, in site/"
@@ -51,8 +51,12 @@ demo: $(INSTALLED)
 report: $(INSTALLED)
 	@$(BIN)/python -m counterpoise.demo report.html
 
-# the tests build the pages, too
-test: lint types tests
+# while types are checked on one core, the tests have the other
+test: $(READY)
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint types tests
+
+test-all: test
+	@$(MAKE) --no-print-directory thorough
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -66,28 +70,20 @@ types: $(READY)
 ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 # long files begin first, as tests/conftest.py sorts them; the slowest tests are listed, so that a gate that takes longer says why
+PYTEST = $(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 30 --durations-min 2
+
 tests: $(READY)
-	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 30 --durations-min 2
+	$(PYTEST) -m 'not thorough'
 
-# what must never break, in under two minutes: the laws of estimators, weights, moments and objectives, one answer from every source (but Spark,
-# which takes minutes), files and states of older versions, the contracts on imports, and the limits of benchmarks/house.py; while types are
-# checked, cores would idle
-LAWS = tests/estimators/test_laws.py tests/estimators/test_theorems.py tests/moments tests/weights/test_weights.py tests/log/test_one_rule.py \
-	tests/intervals/test_strategies.py tests/engines/test_matrix.py tests/evaluation/test_signatures.py tests/evaluation/test_parts.py \
-	tests/cli/test_options.py tests/learn/test_contract.py tests/learn/test_objectives.py tests/learn/test_written_by_0_2.py \
-	tests/test_front_door.py
-check: $(READY)
-	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint types laws
-
-laws: $(READY)
-	$(ONE_THREAD) $(BIN)/pytest -q -n 2 --dist loadfile -m 'not once' $(LAWS)
-	$(BIN)/python benchmarks/house.py --check --quick
+# what `make test` leaves out: tests/conftest.py says what that is
+thorough: $(READY)
+	$(PYTEST) -m thorough
 
 # the core tests leave out what needs torch, Spark, a database server or a browser: all else, in an environment of its own
 PIP_CORE = bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]' --constraint
 # and what is marked `once`: what no version of a library changes
 PROCESSES ?= 2
-PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/paper --ignore-glob 'paper/*' \
+PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --ignore src/counterpoise/learn --ignore tests/paper --ignore-glob 'paper/*' \
 	--ignore tests/environments
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
@@ -98,7 +94,7 @@ PYTEST_CORE = bin/pytest -n $(PROCESSES) --dist loadfile -m 'not once' --ignore 
 setup-oldest: .venv-oldest/.ready
 
 test-oldest: .venv-oldest/.ready
-	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-oldest/$(PYTEST_CORE)
+	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-oldest/$(PYTEST_CORE) -m 'not once'
 
 .venv-newest/.ready: pyproject.toml constraints.txt
 	newest=$$(.ci/newest-python) && $$newest -m venv --clear .venv-newest
@@ -112,7 +108,7 @@ NEWEST = src tests/log tests/moments tests/features tests/weights tests/interval
 	tests/evaluation/test_signatures.py tests/evaluation/test_showing.py tests/evaluation/test_parts.py tests/test_front_door.py \
 	tests/test_openings.py tests/test_threads.py tests/test_whole_files.py
 test-newest: .venv-newest/.ready
-	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE) $(NEWEST)
+	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE) -m 'not once and not thorough' $(NEWEST)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -131,10 +131,10 @@ def by_name(batch):
     return np.array([0.1 + 0.8 * (len(name) % 2) if name else 0.5 for name in batch.column("name").to_pylist()])
 
 
-def answers(spark, log, path, *, quick):
-    """What every kind of session is asked; planning takes minutes, so one kind has to do for what is left out of `quick`."""
+def answers(spark, log, path, *, ask):
+    """What every kind of session is asked; planning takes minutes, so one kind has to do for most of the matrix."""
     frame = spark.read.parquet(path).repartition(4)
-    found = {"answers": planted.answers(frame, quick=quick), "errors": errors(frame)}
+    found = {"answers": ask(frame), "errors": errors(frame)}
     found["policy"] = planted.numbers(
         "policy", cp.evaluate(frame, **planted.POLICY, target={"clf": planted.a_policy(log)})
     )
@@ -178,9 +178,9 @@ def with_an_executor_killed(spark, log, path, folder):
 def main(master, path, out):
     spark, log = start(master), pl.read_parquet(path)
     if master.startswith("sc://"):
-        found = answers(spark, log, path, quick=True)
+        found = answers(spark, log, path, ask=planted.sample)
     else:
-        found = answers(spark, log, path, quick=False) | in_classic(spark, log, path, out)
+        found = answers(spark, log, path, ask=planted.answers) | in_classic(spark, log, path, out)
         if find_spec("grpc") is not None:
             command = [sys.executable, __file__, address(spark), path, f"{out}.connect"]
             subprocess.run(command, check=True)

@@ -261,7 +261,7 @@ def browser():
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(DOCS).as_posix())
 def test_opens_without_error_request_or_barrier(browser, site, page, dark):
-    for width in (1280, 390):
+    for width in (390,) if dark else (1280, 390):  # where things are does not depend on their colors
         browser.open(built(site, page), width=width, dark=dark)
         assert browser.errors() == []
         assert [url for url in browser.requests() if not url.startswith(site.resolve().as_uri())] == []

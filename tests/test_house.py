@@ -31,6 +31,7 @@ def test_the_way_of_an_evaluation_is_within_its_limits(house):
     assert passed(house.evaluating()) == []
 
 
+@pytest.mark.thorough
 def test_the_ways_of_learning_are_within_their_limits(house):
     pytest.importorskip("torch")
     assert passed(house.learning()) == []

@@ -52,6 +52,7 @@ def test_code_blocks_run(code, capsys, tmp_path, monkeypatch):
     assert "beta_ips" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -116,6 +116,7 @@ def test_holm_rejects_as_the_stepwise_test_does():
         assert {k for k, one in enumerate(holm(list(p))) if one <= 0.05} == rejected
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_intervals_hold_together_and_few_logs_see_a_difference_that_is_none():
     """Four candidates as good as the logging policy: at level 0.8, every interval holds in 4 logs of 5 at least."""

@@ -139,6 +139,7 @@ def test_a_share_of_a_loss_says_nothing(log):
     assert "Name the difference in units of the reward: --difference 0.01." in said
 
 
+@pytest.mark.thorough
 def test_learn_guesses_columns_as_evaluate_does(tmp_path):
     pytest.importorskip("torch")
     shop(400).rename({"click": "Clicked"}).write_parquet(tmp_path / "log.parquet")

@@ -74,6 +74,7 @@ def rare(n=10_000, seed=0):
     return pl.DataFrame(columns)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_actions_that_have_not_come_up_yet_are_no_fault_of_the_propensities():
     """The doctor doubts at 3.3 errors: of 30 correct logs hardly one (30 × 0.001) is to be doubted."""

@@ -10,6 +10,7 @@ import jsonschema
 import polars as pl
 import pytest
 from command_line import COMMAND, degenerate, invoke, shop
+from conftest import sampled
 
 import counterpoise as cp
 from counterpoise.display import number
@@ -28,10 +29,11 @@ def test_the_schema_itself_is_valid():
 
 
 @pytest.mark.once
-def test_json_of_200_logs_keeps_to_the_schema(tmp_path):
+@pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.thorough) for k in (50, 100, 150))])
+def test_json_of_200_logs_keeps_to_the_schema(first, tmp_path):
     validator = jsonschema.Draft202012Validator(schema())
     unidentified = 0
-    for seed in range(200):
+    for seed in range(first, first + 50):
         frame, options = degenerate(seed)
         path = tmp_path / f"{seed}.parquet"
         frame.write_parquet(path)
@@ -41,7 +43,7 @@ def test_json_of_200_logs_keeps_to_the_schema(tmp_path):
         validator.validate(document)
         assert document["n"] == len(frame)
         unidentified += any(one["value"] is None for one in document["estimates"])
-    assert unidentified > 20  # degenerate logs were among them
+    assert unidentified > 5  # degenerate logs were among them
 
 
 def test_json_holds_the_numbers_of_the_library(log):
@@ -277,7 +279,9 @@ def test_a_table_of_a_database_is_a_log(tmp_path, log, command):
     assert "--table" in asked.stderr
 
 
-@pytest.mark.parametrize("command", [["evaluate"], ["compare"], ["doctor"], ["plan", "--difference", "0.01"]])
+@pytest.mark.parametrize(
+    "command", sampled([["evaluate"], ["compare"], ["doctor"], ["plan", "--difference", "0.01"]], ["evaluate"])
+)
 def test_a_table_is_found_in_its_schema_and_a_quoted_name_may_hold_a_dot(tmp_path, log, command):
     path = tmp_path / "logs.duckdb"
     with duckdb.connect(str(path)) as connection:

@@ -41,6 +41,7 @@ def test_an_interval_of_the_rows_asked_for_has_the_width_asked_for():
         assert interval.width / 2 == pytest.approx(0.02, rel=0.08)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_the_power_is_the_power_asked_for():
     rows = int(plan(shop(20_000), **NAMES, difference=TRUTH, power=0.8).needs.power_rows)
@@ -61,6 +62,7 @@ def rare(n, seed=0, base=0.05, better=0.3):
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_the_power_is_the_power_asked_for_where_few_rows_carry_the_answer():
     """The normal interval would need 1,200 rows, at which Student's shows the difference in 28 % of logs."""
@@ -208,6 +210,7 @@ def test_the_range_is_the_chi_square_interval_of_the_variance():
         assert rows == tuple(map(math.ceil, ends))
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_the_range_holds_the_rows_that_it_takes():
     """At 95 %, 10 of 200 logs miss on average; 20 or more do once in a thousand. The truth is known to half a per cent."""

@@ -232,6 +232,7 @@ def test_watch_refuses_a_question_to_a_state_and_what_it_cannot_read(watched, tm
 # -- the line for cron ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_cron_line_of_the_documentation_mails_what_happened_today(tmp_path):
     """With a `mail` that writes to a file: nothing in a quiet morning, today's error if `evaluate` fails, today's alarm if one fired."""
     text = (Path(__file__).parents[2] / "docs" / "daily.md").read_text(encoding="utf-8")

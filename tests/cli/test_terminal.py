@@ -18,6 +18,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_line import COMMAND, invoke, shop
+from conftest import sampled
 from rich.cells import cell_len
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -79,8 +80,8 @@ def arguments_of(name, log):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("name", sampled(COMMANDS, "evaluate --all", "compare", "doctor", "plan"))
+@pytest.mark.parametrize("columns", sampled([80, 200], 80))
 def test_output_fits_the_terminal(log, name, columns):
     shown = in_terminal(*arguments_of(name, log), columns=columns)
     assert max(map(cell_len, lines_of(shown))) <= columns
@@ -110,11 +111,12 @@ def test_colours_are_for_terminals_that_want_them(log):
 @pytest.mark.once
 @pytest.mark.parametrize("columns", [{}, {"COLUMNS": "40"}])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_pipe_gets_plain_whole_lines(log, name, columns):
-    found = subprocess.run(
-        [*COMMAND, *map(str, arguments_of(name, log))], capture_output=True, text=True, check=True, encoding="utf-8",
-        env={k: v for k, v in os.environ.items() if k != "COLUMNS"} | columns,
-    )  # fmt: skip
+def test_a_pipe_gets_plain_whole_lines(log, name, columns, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for variable, value in columns.items():
+        monkeypatch.setenv(variable, value)
+    found = invoke(*arguments_of(name, log))
+    assert found.exit_code == 0, found.output
     assert "\x1b" not in found.stdout
     assert found.stderr == ""
     lines = found.stdout.splitlines()

@@ -41,6 +41,7 @@ def test_what_follows_from_the_choice_is_doubted(cluster):
         assert ask(log, **PARTS, baseline=["x"], cluster=cluster).verdict().verdict == "ok"
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("heavy", [5.0, 0.5])
 def test_what_was_known_before_is_not(heavy):
@@ -61,6 +62,7 @@ def test_clusters_and_rows_that_carry_the_weights_limit_what_is_sure():
     assert not list(after_choice(far, carrying=2))
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("users", [12, 200])
 def test_few_and_unequal_users_are_no_reason_to_doubt(users):

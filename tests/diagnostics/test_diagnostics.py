@@ -172,6 +172,7 @@ def test_carrying_rows_are_those_of_the_weights_variance_times_the_share_of_the_
     assert cp.evaluate(reward=np.full(800, shift), propensity=p, target=p).diagnostics().carrying_rows == 0.0
 
 
+@pytest.mark.thorough
 def test_estimates_that_rest_on_few_clicks_are_never_ok():
     """One action in twenty, one click in 160, so about three that count: normal intervals miss too often there."""
     g = np.random.default_rng(6)

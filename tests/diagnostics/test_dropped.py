@@ -42,6 +42,7 @@ def test_most_clicks_among_the_dropped_rows_are_a_caution():
     assert "dropped-rows" in codes(compared)
 
 
+@pytest.mark.thorough
 def test_rows_dropped_at_random_are_no_caution():
     """At p = 0.01 (and a shift that matters), 2 in 200 are expected; 8 or more come once in a thousand."""
     cautions = 0
@@ -151,6 +152,7 @@ def test_rows_logged_twice_are_found_without_a_key():
     assert not [one for one in cp.doctor(pl.DataFrame(coarse)).findings if one.about == "rows"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kinds", [30, 1000, 50_000])
 def test_rows_that_repeat_by_chance_are_not_odd(kinds):
     """2,000 rows of unequal frequency; at p = 0.001 (two tests), 0.4 of 200 are expected, and 5 come once in a thousand."""

@@ -70,6 +70,7 @@ def test_centers_and_units_of_the_features_do_not_matter():
     assert other.baseline[1:] == pytest.approx(np.array(one.baseline[1:]) / 1000.0, rel=1e-8)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_a_context_that_says_nothing_leaves_the_constant():
     """Three columns of noise explain more than is asked of them with 14 % chance: 28 of 200 logs, ± 5."""
@@ -107,6 +108,7 @@ def test_the_interval_of_lift_shrinks_as_the_share_explained_says():
     assert context_difference(log).stderr / difference(log).stderr == pytest.approx(np.sqrt(1 - share), abs=0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("estimator", [context_ips, lift])
 def test_the_error_is_honest(estimator):

@@ -83,6 +83,7 @@ def test_the_pooled_difference_is_that_of_all_rows():
     assert found.stderr == pytest.approx(terms.std() / np.sqrt(len(r)), rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_pooled_intervals_are_half_as_wide_at_the_same_coverage_and_methods_agree():
     covered, ratios, apart = {MEANS: 0, ADJUSTED: 0, POOLED: 0}, [], 0
     runs = 80
@@ -159,6 +160,7 @@ def test_doubts_are_printed_once():
     assert repr(found).count(str(found["1"].verdict)) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("effect", "adjusted"), [(0.5, False), (-0.7, False), (0.5, True), (-0.7, True)])
 def test_shares_of_the_other_arm_are_covered(effect, adjusted):
     """The mean reward is 1 without the treatment, so that the effect is its own share."""
@@ -181,6 +183,7 @@ def test_a_share_of_next_to_nothing_is_not_given():
     assert cp.ab_test(log, arm="arm", reward="r").relative("b") is None
 
 
+@pytest.mark.thorough
 def test_decisions_allow_for_all_arms_and_say_nothing_of_a_mismatch():
     """Five arms like the control, at level 0.8: any of them is decided in at most a fifth of the tests."""
     level, runs, decided = 0.8, 150, 0

@@ -178,6 +178,7 @@ def test_a_distribution_in_columns_or_by_action_is_one_in_a_list():
     )
 
 
+@pytest.mark.thorough
 def test_a_wrong_temperature_shows_by_action_where_the_mean_weight_of_a_target_hides_it():
     """At level 0.05, 200 logs had 98 % found by action, all by the table and 7 % by the overall mean weight.
 
@@ -198,6 +199,7 @@ def test_a_wrong_temperature_shows_by_action_where_the_mean_weight_of_a_target_h
     assert overall <= 15
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("world", "size", "parts"),
     [(shelf, {"n": 5_000}, {}), (catalog, {}, {}), (uneven, {}, {}), (users, {}, {"cluster": "user"})],

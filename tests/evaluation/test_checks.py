@@ -241,6 +241,7 @@ def test_what_describes_a_decision_is_no_cluster(feature):
     assert doubted == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_independent_rows_of_columns_that_repeat_are_not_doubted():
     doubted = 0
@@ -301,6 +302,7 @@ def test_what_python_computes_is_looked_at_too():
     assert caveats(cp.evaluate(a_log(), target=Policy(), **asked), TOGETHER)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_the_test_of_ids_holds_its_level_where_terms_are_skewed_or_users_are_unequal():
     g, found = np.random.default_rng(0), 0

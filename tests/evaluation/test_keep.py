@@ -67,23 +67,6 @@ def test_a_constant_probability_changes_nothing_but_the_number_of_rows_there_wer
     assert plainly.rows_before is None
 
 
-def test_merging_equals_concatenating_and_order_does_not_matter():
-    log, _ = a_log()
-    question = ASKED | {"segment": "part", "cluster": "user"}
-    whole = cp.evaluate(log, **question)
-    parts = [cp.evaluate(part, **question).moments for part in (log[:1000], log[1000:1700], log[1700:])]
-    for other in (cp.evaluate(sum(parts)), cp.evaluate(log.sample(fraction=1.0, shuffle=True, seed=1), **question)):
-        for key, one in whole.estimates.items():
-            found = other.estimates[key]
-            assert (found.value, found.stderr) == pytest.approx((one.value, one.stderr), rel=1e-9), key
-
-
-def test_reading_batch_by_batch_is_the_same():
-    log, _ = a_log()
-    one, other = beta_ips(log), beta_ips(log.lazy())
-    assert (one.value, one.stderr) == pytest.approx((other.value, other.stderr), rel=1e-9)
-
-
 def test_the_truth_is_covered_where_ignoring_the_sampling_is_far_off():
     log, whole = a_log(200_000, 3)
     truth = float((whole["t"] / whole["p"] * whole["r"]).mean())
@@ -92,6 +75,7 @@ def test_the_truth_is_covered_where_ignoring_the_sampling_is_far_off():
     assert truth not in beta_ips(log, keep=None, propensity="p * k").interval
 
 
+@pytest.mark.thorough
 def test_the_error_is_that_of_many_logs_and_knowing_the_rows_makes_it_smaller():
     """The Monte Carlo error of a standard deviation from m logs is 1/√(2m) of it."""
     runs, random = 400, np.random.default_rng(5)

@@ -9,7 +9,6 @@ import pytest
 from messages import refuses
 
 import counterpoise as cp
-from counterpoise.engines import registry
 from counterpoise.errors import LogError, OptionError
 from counterpoise.log.kinds import reduced
 from counterpoise.log.kinds.labeled import FEW_LABELS, LABELED
@@ -205,24 +204,6 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_frames_and_files_agree(source, expected, tmp_path):
-    assert_alike(answers(SOURCES[source](a_log(3, 0.5), tmp_path)), expected)
-
-
-@pytest.mark.parametrize("source", ["arrays", "parquet"])
-def test_logs_that_are_read_in_pieces_agree(source, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "SHORT", 0)
-    monkeypatch.setattr("counterpoise.engines.memory.LONGEST", 0)
-    assert_alike(answers(SOURCES[source](a_log(3, 0.5), tmp_path)), expected)
-
-
-def test_duckdb_agrees(expected):
-    duckdb = pytest.importorskip("duckdb")
-    log = a_log(3, 0.5)  # noqa: F841, which DuckDB finds
-    assert_alike(answers(duckdb.sql("select * from log")), expected)
-
-
 def test_sqlite_agrees(tmp_path):
     ibis = pytest.importorskip("ibis")
     connection = ibis.sqlite.connect(tmp_path / "log.sqlite")
@@ -247,25 +228,6 @@ def test_postgresql_agrees(postgres, expected):
             assert_alike(answers(postgres, table=table), expected)
         finally:
             connection.execute(f"drop table {table}")
-
-
-def test_moments_that_are_merged_are_those_of_all_rows(tmp_path):
-    log = a_log(4)
-    state = tmp_path / "state.json"
-    whole = cp.evaluate(log, **ASK, segment="region", cluster="user")
-    for k in range(3):
-        added = cp.evaluate(
-            log[k * 1000 : (k + 1) * 1000], **ASK, segment="region", cluster="user", state=state, batch=str(k)
-        )
-    for key, one in whole.estimates.items():
-        assert (added.estimates[key].value, added.estimates[key].stderr) == pytest.approx(
-            (one.value, one.stderr), rel=1e-9
-        ), key
-    again = cp.evaluate(state=state)
-    assert again.moments.labels == whole.moments.labels
-    assert again["new", "beta_ips"].value == pytest.approx(whole["new", "beta_ips"].value, rel=1e-12)
-    with refuses(cp.errors.MomentsError):
-        cp.evaluate(log, **(ASK | {"proxy": "x"}), segment="region", cluster="user", state=state, batch="4")
 
 
 # -- what rows may be -------------------------------------------------------------------------------------------------
@@ -419,6 +381,7 @@ def test_a_segment_with_more_labels_is_found_although_its_own_answer_is_right():
         assert result.verdict("new", 0).verdict == result.verdict("new", 1).verdict == "ok"
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_labels_at_random_are_not_doubted():
     doubted = 0
@@ -453,6 +416,7 @@ def moments_of(w, r, g, o):
     return Moments(len(w), mean, z @ z.T, 0.0, (*ROW, *LABELED))
 
 
+@pytest.mark.thorough
 def test_errors_are_right_and_a_useless_judge_costs_next_to_nothing():
     """The sd of many answers is the error that each has; beside labels alone, a judge that knows nothing costs about 1/labels."""
     from counterpoise.estimators import beta_ips

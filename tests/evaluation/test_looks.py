@@ -156,6 +156,7 @@ def test_what_was_asked_for_stays():
         assert cp.evaluate(total, interval=method).interval_method == method
 
 
+@pytest.mark.thorough
 def test_mornings_with_an_equal_policy_rarely_call_it_better_or_worse():
     """With intervals for one look it was 34 % of months; the first look alone has a chance of 5 %."""
     called, months = 0, 30

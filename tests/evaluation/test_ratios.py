@@ -6,7 +6,7 @@ import pytest
 from messages import refuses
 
 import counterpoise as cp
-from counterpoise.errors import LogError, MomentsError, OptionError
+from counterpoise.errors import LogError, OptionError
 
 RANDOM = np.random.default_rng(3)
 N = 3000
@@ -89,12 +89,7 @@ def test_clusters_are_left_out_one_group_at_a_time():
     assert result["new", "snips"].stderr == pytest.approx(single["new", "snips"].stderr, rel=0.25)
 
 
-def test_segments_have_their_own_ratio_and_drivers_add_up():
-    result = cp.evaluate(LOG, **ASKED, target="new", segment="day")
-    for day in (0, 1):
-        part = LOG.filter(day=day)
-        ratio, _ = of(3 * part["new"].to_numpy(), part)
-        assert result["new", "snips", (day,)].value == pytest.approx(ratio, rel=1e-12)
+def test_drivers_add_up():
     from counterpoise.evaluation.ranking import drivers
 
     comparison = cp.compare(LOG, **ASKED, target="new", against="old", segment="day")
@@ -110,19 +105,6 @@ def test_sampled_rows_count_as_often_as_they_stand_for_others():
     r, d = LOG["revenue"].to_numpy(), SESSIONS
     rows = h * w * (r - ratio * d)
     assert result["new", "snips"].stderr == pytest.approx(np.sqrt((rows**2).sum()) / (h * w * d).sum(), rel=1e-9)
-
-
-def test_a_state_adds_up_and_asks_for_the_same_ratio(tmp_path):
-    state, (first, second) = tmp_path / "state.json", (LOG.filter(day=day) for day in (0, 1))
-    cp.evaluate(first, **ASKED, target="new", state=state, batch="a")
-    result = cp.evaluate(second, **ASKED, target="new", state=state, batch="b")
-    whole = cp.evaluate(LOG, **ASKED, target="new")
-    for name in ("snips", "beta_ips", "lift"):
-        assert result["new", name].value == pytest.approx(whole["new", name].value, rel=1e-9)
-        assert result["new", name].stderr == pytest.approx(whole["new", name].stderr, rel=1e-9)
-    assert cp.evaluate(state=state)["new", "snips"].value == pytest.approx(whole["new", "snips"].value, rel=1e-9)
-    with refuses(MomentsError):
-        cp.evaluate(first, reward="revenue", propensity="p", target="new", state=state, batch="c")
 
 
 def test_a_constant_divisor_changes_nothing_but_the_scale():

@@ -58,6 +58,7 @@ def test_a_share_of_what_ran_has_the_error_of_both():
     assert change.decision == "better"
 
 
+@pytest.mark.thorough
 def test_shares_cover():
     """The share of the logging policy that the target gains, over many logs: within Monte Carlo error of its level."""
     runs, truth = 300, (0.9 * 0.3 + 0.1 * 0.1) / (0.5 * 0.3 + 0.5 * 0.1) - 1

@@ -169,6 +169,7 @@ def test_the_factor_that_contains_the_truth_is_that_of_the_confounder_left_out(g
     assert lower < 0.5 < upper
 
 
+@pytest.mark.thorough
 def test_bounds_are_as_uncertain_as_they_say():
     """Over 250 logs: the interval at the confounder's Γ has the truth in it, and its lower end misses the world's lower bound in 2.5 %."""
     gamma, effect, runs, low_misses, covered, lows, errors = 2.0, 0.6, 250, 0, 0, [], []

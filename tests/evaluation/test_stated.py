@@ -81,6 +81,7 @@ def test_value_change_and_footer_are_those_of_one_estimator(name, weight, cluste
         assert share == pytest.approx(100 * (float(end) / float(start) - 1), abs=2.5), text
 
 
+@pytest.mark.thorough
 def test_the_lift_of_an_estimator_has_the_error_it_has():
     names = ["snips", "ips", "cross_fit", "dr", "sndr", "auto", "beta_ips"]
     values, errors = {name: [] for name in names}, {name: [] for name in names}

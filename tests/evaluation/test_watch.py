@@ -72,6 +72,7 @@ def test_the_scan_is_least_squares_with_weekdays_as_random_effects_and_limits_by
         assert (abs(shift.errors) / shift.limit, *found) == pytest.approx(best)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spread", [0.0, 0.5, 5.0])
 def test_a_quiet_month_of_five_series_rarely_alarms_and_a_shift_of_three_errors_is_found_in_four_days(spread):
     random, runs, watched = np.random.default_rng(2), 300, Watched(14, 5, 0.05)
@@ -201,6 +202,7 @@ def test_an_alert_can_leave_out_what_was_known(log):
         assert cp.watch(log, **COLUMNS, day="day", alert=f"changed since {day}").fired == fired
 
 
+@pytest.mark.thorough
 def test_a_month_without_a_change_has_no_alarm_nineteen_times_in_twenty():
     months = [cp.watch(month(rows=200, seed=seed), **COLUMNS, day="day", alert="changed") for seed in range(10)]
     quiet = [each for each in months if not each.alarms]
@@ -390,6 +392,7 @@ def of_rows(answer):
     return [alarm for alarm in answer.alarms if alarm.series == "rows"]
 
 
+@pytest.mark.thorough
 def test_rows_of_quiet_months_raise_no_alarm_though_days_differ_by_more_than_chance():
     random, watched, months, alarmed = np.random.default_rng(0), Watched(14, 6, 0.05), 400, 0
     for month in range(months):

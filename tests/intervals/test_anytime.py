@@ -75,6 +75,7 @@ def test_tails_are_students_at_the_factor_of_the_confidence_sequence():
     assert few.width / 0.2 == pytest.approx(stats.t(16).isf(stats.norm.sf(factor)), rel=1e-10)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_epsilon_greedy_logs_are_missed_at_no_more_than_their_share_of_looks():
     """100 logs, 12 looks each from n = 100; 5 misses are expected at most, and 13 come once in a thousand."""

@@ -55,6 +55,7 @@ USERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("kind", USERS)
 def test_cluster_errors_hold_whatever_the_sizes_of_clusters(kind):
@@ -364,6 +365,7 @@ def test_policies_that_hardly_differ_hardly_differ_in_value_whatever_is_unseen()
     assert tuple(same.interval) == (0.0, 0.0)  # two policies that never differ, whatever rewards are
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_logs_without_a_click_cover_the_rate_and_are_never_ok():
     """Clicks on one action at 0.003, so that one log in five has none: each of those used to say [0, 0], ok."""

@@ -130,6 +130,7 @@ def test_the_right_scale_makes_money_in_cents_as_good_as_in_euros():
     assert cents == pytest.approx(64 * euros)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tail", [1.2, 1.5, 2.5])
 def test_it_covers_where_weights_have_no_variance(tail):
     """Weights are Pareto with a tail index near 1, so that p = 1/w has no lower bound; the value is 0.2 of their mean, which is 1."""

@@ -75,6 +75,7 @@ def test_what_cannot_be_known_is_the_whole_line():
         assert tuple(Student().interval(Evidence(value, stderr, n), 0.95)) == (-math.inf, math.inf)
 
 
+@pytest.mark.thorough
 def test_a_new_arm_is_covered_where_the_normal_interval_misses_nearly_always():
     """Logged in 1 % of the rows, shown in 30 %: of 1,000 rows ten show it, and of those 0.2 have a click."""
     g = np.random.default_rng(5)

@@ -41,6 +41,7 @@ def test_value_and_bound_are_those_of_plain_loops(shift):
     assert found.stderr == pytest.approx(result["target", "beta_ips"].stderr, rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_the_bound_is_rarely_above_the_value():
     """One row in a hundred carries all the weight."""
     runs, n, missed, lowers = 2000, 1000, 0, []

@@ -92,6 +92,7 @@ def test_rows_of_a_cluster_are_all_left_alone():
     assert not torch.equal(before[0].scores.weight, after[0].scores.weight)
 
 
+@pytest.mark.thorough
 def test_where_there_is_nothing_to_learn_the_result_is_honest():
     results, lifts = [], []
     for seed in range(12):

@@ -166,6 +166,7 @@ def test_a_killed_run_resumes_to_the_same_result(tmp_path):
     assert resumed.history_ == whole.history_
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
 def test_two_processes_reach_what_one_reaches(tmp_path, monkeypatch):
     done = run_script("two", tmp_path, processes=2)

@@ -344,6 +344,7 @@ def test_arbitrary_arrays_are_answered_or_refused(data, n, drop, wild):
     str(result)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), n=st.integers(1, 12))

@@ -149,6 +149,7 @@ def test_the_error_is_that_of_what_the_scores_leave(case):
         assert found == pytest.approx(expected, rel=5e-3), name
 
 
+@pytest.mark.thorough
 def test_errors_are_those_seen_over_many_logs():
     """Rewards far from 0: with logged propensities ips is noisy, and estimated ones take most of that noise away."""
     found, known = [], []

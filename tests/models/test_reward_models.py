@@ -582,6 +582,7 @@ def test_unordered_rows_need_an_identity():
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_a_cross_fitted_model_is_unbiased_where_one_fitted_in_sample_is_not():
     """n = 500, a model that remembers its rows: the mean of DR over many logs against the truth, by the same bound for all.
@@ -676,7 +677,8 @@ KINDS = [(kind, binary) for binary in (True, False) for kind in kinds_of_models(
 
 
 @pytest.mark.parametrize(
-    "actions", [2, 31, *(pytest.param(count, marks=pytest.mark.once) for count in (30, 100, 1_000))]
+    "actions",
+    [2, 31, *(pytest.param(count, marks=[pytest.mark.once, pytest.mark.thorough]) for count in (30, 100, 1_000))],
 )
 @pytest.mark.parametrize(
     ("kind", "binary"), KINDS, ids=[f"{kind}, {'0 or 1' if b else 'numbers'}" for kind, b in KINDS]

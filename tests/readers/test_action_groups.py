@@ -80,6 +80,7 @@ def test_the_weight_is_that_of_the_paper():
         assert found.stderr == pytest.approx(np.std(terms) / math.sqrt(500), abs=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("direct", [0.0, 1.0])
 def test_it_is_unbiased_for_the_groups_and_for_the_target_if_actions_of_a_group_are_alike(direct):

@@ -261,6 +261,7 @@ def test_a_target_that_is_not_identified_does_not_win():
     assert read(cp.evaluate(log, reward="r", propensity="p", target=["poor", "good"])).best_target == "good"
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_the_best_of_many_equal_targets_is_rarely_called_better():
     """Ten targets as good as the logging policy, at level 0.8: the best one is called better in at most 1 log of 5.

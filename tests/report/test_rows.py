@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke, shop
+from conftest import sampled
 from messages import refuses
 
 import counterpoise as cp
@@ -94,7 +95,7 @@ def places(tmp_path_factory):
 OWN = ("a column", "two columns", "a named column", "clusters", "a named classifier", "an awkward name")
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", sampled(PLACES, "relation", "csv"))
 @pytest.mark.parametrize("question", [pytest.param(one, marks=[pytest.mark.once] * (one in OWN)) for one in QUESTIONS])
 def test_plots_rest_on_the_rows_of_the_estimates(places, question, place):
     log, where = places[place]

@@ -62,6 +62,7 @@ CASES = [("lognormal", kind) for kind in (Clip, Shrink, Harmonic, ImplicitExplor
 CASES += [("habits", kind) for kind in (Clip, Shrink, Harmonic, ExponentialSmoothing, ImplicitExploration)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("world", "kind"), CASES)
 def test_the_choice_is_no_worse_than_either_end_of_the_ladder(world, kind):
     draw, known, estimator = WORLDS[world]
