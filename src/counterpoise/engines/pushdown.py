@@ -96,7 +96,7 @@ class PushedDown:
     def __post_init__(self) -> None:
         question = self.question
         # lists are judged as a whole, further rewards each by itself, and features by their squares
-        self._may_be_clean = not (question.makes_lists or len(question.names.rewards) > 1 or question.features)
+        self._may_be_clean = not (question.makes_rows or len(question.names.rewards) > 1 or question.features)
         few = len(question.targets) <= PER_STATEMENT
         self.also = self.question.names.targets if few else ()
         if not few:
@@ -214,7 +214,7 @@ class PushedDown:
                 good = good.with_columns(**{name: nw.lit(float(query.own[name][0])) for name in names.centers})
         # a row's excess and weighted reward appear many times: computed once, before the fence; SQLite reads few subqueries of
         # subqueries, and lists have many
-        part, is_deep = self._part(chunk.targets), names.question.makes_lists and not names.question.smoothings
+        part, is_deep = self._part(chunk.targets), names.question.makes_rows and not names.question.smoothings
         watch = (lambda rows: rows) if is_deep else (lambda rows: self.fence(rows, part))
         sums = aggregate(good, query, lanes=chunk.lanes, watch=watch, context=False)
         answer = self._collect(with_natural_logs(sums) if names.question.smoothings else sums)
