@@ -55,7 +55,9 @@ def test_the_value_is_printed_beside_the_logging_policys(learnt):
     found = json.loads(answer.stdout)
     assert f"{found['value']:.6g} per row, between {found['lower']:.6g}" in printed.stdout
     assert f"the logging policy earned {found['mean_reward']:.6g} per row" in printed.stdout
-    assert "Estimated with policies learned like it, each evaluated on held-out rows. The verdict is ok." in printed.stdout
+    assert (
+        "Estimated with policies learned like it, each evaluated on held-out rows. The verdict is ok." in printed.stdout
+    )
     assert f"{folder / 'printed'}: the policy, for 5 actions, the distinct values of 'action'." in printed.stdout
 
 

@@ -186,7 +186,7 @@ def test_a_log_that_cannot_tell_says_so():
     assert (alike.carrying_rows, alike.can_tell) == (0.0, False)
     nothing = cp.evaluate({**log, "pi_new": np.zeros(500)}, **ASKED).check_coverage(100)["pi_new"]
     assert (nothing.runs, nothing.can_tell) == (0, False)
-    assert "says nothing" in str(nothing)
+    assert "does not identify the target" in str(nothing)
 
 
 def test_only_a_log_whose_rows_are_at_hand_is_checked(tmp_path):
