@@ -949,6 +949,14 @@ ABSENT = {
         "Write an address as postgresql://user:…@host/database, and name the log with `table=` or `query=`.",
         "these files are read as they are: leave out `format=`.",
     ),
+    "rows to be dropped, which other tests do": (
+        "Drop such rows with `where=`, or put rare actions together as one.",
+        "Drop them with `where=`.",
+        "Fix the logger, or drop such lines with `drop_bad_rows=True`.",
+        "Fix the logger, or drop them with `drop_bad_rows=True`.",
+        "It is the probability that the row is labeled, and rows that never are cannot be evaluated: fix it, or drop such rows with "
+        "`where=`…",
+    ),
     "only on the command line": (
         "Give one of them another name: `target=NAME=EXPRESSION`.",
         "Pass `objective='beta_ips'`, or leave out `…=`.",
@@ -978,6 +986,7 @@ ABSENT = {
         "If some actions are never logged, pass `n_actions=`.",
         "Leave it out, or name an SQL expression that makes fewer levels of it in `context=`, or bring an embedding as a column of lists.",
         "Leave out `module=`.",
+        "Look at the top of the rankings, such as `where='position <= …'`, or pass the policy more `slots=`.",
         "Leave out `n_actions=`; for a policy of your own, pass a function that makes it.",
         "Drop those rankings, or change `n_actions=` or the policy.",
         "Drop those rows, or change `n_actions=` or the policy.",
