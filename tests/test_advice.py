@@ -519,6 +519,13 @@ KINDS = {
             log, arm=arm, reward=reward, **({} if logger is None else {"logger": logger})
         ),
     ),
+    "rows without an arm": Advice(
+        "Drop them with where=",
+        {"arm": "who"},
+        {"where": "who is not null"},
+        log=lambda: shop(who=pl.when(pl.col("row") != 7).then("who")),
+        ask=lambda log, arm, reward, where=None, **_: cp.ab_test(log, arm=arm, reward=reward, where=where),
+    ),
     "labels": Advice("Pass observed=", {"proxy": "q"}, {"observed": "labeled"}),
     "the doctor's probabilities": Advice(
         "with action=COLUMN",
@@ -914,7 +921,8 @@ def test_advice_that_is_followed_cures_and_never_makes_a_wrong_answer_ok(name, t
 # -- every suggestion of the source ---------------------------------------------------------------------------------------
 
 ADVISES = re.compile(
-    r"(?i)\b(pass|name|leave out|give|use|choose|raise|add|try|let|say|lower|set|drop|take|ask|load|change)\b[^.]*?(`\w+=|\bpip install)"
+    r"(?i)\b(pass|name|leave out|give|use|choose|raise|add|try|let|say|lower|set|drop|take|ask|load|change|map|evaluate|declare)\b"
+    r"[^.]*?(`\w+=|\bpip install)"
 )
 
 
@@ -960,14 +968,28 @@ ABSENT = {
         "Write an address as postgresql://user:…@host/database, and name the log with `table=` or `query=`.",
         "these files are read as they are: leave out `format=`.",
     ),
+    "rows to be dropped, which other tests do": (
+        "Drop such rows with `where=`, or put rare actions together as one.",
+        "Fix the logger, or drop such lines with `drop_bad_rows=True`.",
+        "Fix the logger, or drop them with `drop_bad_rows=True`.",
+        "It is the probability that the row is labeled, and rows that never are cannot be evaluated: fix it, or drop such rows with "
+        "`where=`…",
+    ),
     "only on the command line": (
         "Give one of them another name: `target=NAME=EXPRESSION`.",
         "Pass `objective='beta_ips'`, or leave out `…=`.",
     ),
     "moments, states and statements that other calls made, and very large logs": (
         "Add a first batch with `evaluate` and `state=`.",
+        "Check the path, or evaluate a first log with `state=…`.",
         "Drop, with `where=`, episodes that began too late to end in this log; or evaluate the first steps alone, as many as no episode "
         "was cut off before, without `done=`.",
+        "Evaluate all logs at once, without `state=`.",
+        "Evaluate the log itself with `interval=…`.",
+        "Evaluate the log with `groups=100` or `cluster=`.",
+        "Evaluate the log with `segment=COLUMN`.",
+        "Evaluate the log with `segment=` and a column of days.",
+        "Evaluate the rows of each with `where=`.",
         "Name a column with fewer values as `segment=`.",
         "Name the logged action with `action=COLUMN`, or a segment and a target.",
         "Pass `baseline=`, the columns that rewards may depend on.",
@@ -989,6 +1011,7 @@ ABSENT = {
         "If some actions are never logged, pass `n_actions=`.",
         "Leave it out, or name an SQL expression that makes fewer levels of it in `context=`, or bring an embedding as a column of lists.",
         "Leave out `module=`.",
+        "Look at the top of the rankings, such as `where='position <= …'`, or pass the policy more `slots=`.",
         "Leave out `n_actions=`; for a policy of your own, pass a function that makes it.",
         "Drop those rankings, or change `n_actions=` or the policy.",
         "Drop those rows, or change `n_actions=` or the policy.",

@@ -120,9 +120,9 @@ def test_a_ranking_engineer_learns_what_a_new_order_earns_per_list(tmp_path):
     answer, printed = json.loads(done(*typed, "--json")), done(*typed)
     (value,) = [each for each in answer["estimates"] if each["estimator"] == "beta_ips"]
     assert value["lower"] < truth < value["upper"]
-    assert (answer["unit"], answer["n"]) == ("list", 6000)
-    assert "6,000 lists" in printed
-    assert " per list" in printed
+    assert (answer["unit"], answer["n"]) == ("ranking", 6000)
+    assert "6,000 rankings" in printed
+    assert " per ranking" in printed
     assert answer["changes"][0]["verdict"] == "ok"
     assert "Next: " in printed
 

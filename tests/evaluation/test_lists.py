@@ -232,14 +232,14 @@ def test_weights_near_1_keep_their_digits() -> None:
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "a position is missing": (lambda log: log.filter((pl.col("query") != 7) | (pl.col("rank") != 1)), "none missing or twice: 1 list"),
+    "a position is missing": (lambda log: log.filter((pl.col("query") != 7) | (pl.col("rank") != 1)), "none missing or twice: 1 ranking"),
     "a position is there twice": (
         lambda log: pl.concat([log, log.filter((pl.col("query") == 7) & (pl.col("rank") == 2))]),
-        "none missing or twice: 1 list",
+        "none missing or twice: 1 ranking",
     ),
     "the top is cut off": (lambda log: log.filter(pl.col("rank") > 1), "from 0 or 1"),
     "half a position": (lambda log: log.with_columns(rank=pl.col("rank") * 1.0 + (pl.col("query") == 7) * 0.5), "whole number"),
-    "no position": (lambda log: log.with_columns(rank=pl.when(pl.col("query") != 7).then("rank")), "whole number: 1 list"),
+    "no position": (lambda log: log.with_columns(rank=pl.when(pl.col("query") != 7).then("rank")), "whole number: 1 ranking"),
     "no list": (lambda log: log.with_columns(query=pl.when(pl.col("query") != 7).then("query")), "slate 'query' must be given"),
     "a list with two users": (
         lambda log: log.with_columns(user=pl.when((pl.col("query") == 7) & (pl.col("rank") == 2)).then(999).otherwise("user")),
@@ -250,7 +250,7 @@ BAD: dict[str, tuple[Any, str]] = {
         r"propensity 'p' must lie in \(0, 1\]: 1 ranking does not; one is ranking 7",
     ),
     "a reward per list on every row": (
-        lambda log: log.with_columns(click=(pl.col("query") % 5).cast(pl.Float64)), "reward of the whole list"
+        lambda log: log.with_columns(click=(pl.col("query") % 5).cast(pl.Float64)), "reward of the whole ranking"
     ),
 }  # fmt: skip
 
@@ -381,7 +381,7 @@ def test_days_whose_lists_are_of_other_lengths_add_up() -> None:
 
 
 def test_answers_are_per_list() -> None:
-    assert "per list" in repr(evaluate(a_log(), "cascade"))
+    assert "per ranking" in repr(evaluate(a_log(), "cascade"))
 
 
 def test_a_report_is_written(tmp_path: Any) -> None:
@@ -654,7 +654,7 @@ def test_whatever_is_said_of_lists_counts_lists(tmp_path: Any) -> None:
         for page in (result, versus):
             page.report(tmp_path / "report.html")
             texts.append((tmp_path / "report.html").read_text())
-        assert f"{result.n} lists" in repr(result)
+        assert f"{result.n} rankings" in repr(result)
     log.write_parquet(tmp_path / "log.parquet")
     parts = {"reward": "click", "propensity": "p", "slate": "query", "position": "rank", "target": "new"}
     options = [word for name, column in parts.items() for word in (f"--{name}", column)]

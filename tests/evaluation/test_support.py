@@ -123,7 +123,7 @@ def test_the_bounds_are_the_estimate_with_the_missing_part_at_either_end_of_the_
         assert lower < known + m * rewards[0]
         assert upper > known + m * rewards[1]
     assert "reward_bounds=" in caveat_of(result).do
-    assert "as you say" in caveat_of(evaluate(log, reward_bounds=(0, 1))).text
+    assert "by reward_bounds=" in caveat_of(evaluate(log, reward_bounds=(0, 1))).text
 
 
 @pytest.mark.once

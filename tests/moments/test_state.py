@@ -242,7 +242,7 @@ def test_a_file_that_is_written_anew_every_day_has_a_key_every_day(tmp_path):
     assert result.n == 300
     planted.a_log(70, seed=9, bad=False).write_parquet(latest)
     refused("with other content, as are 2 others", latest, state)
-    refused("as the batch '0'. Say which", latest, state, replace=True)
+    refused("as the batch '0'. Name the batch", latest, state, replace=True)
     assert cp.evaluate(latest, **SHORT, state=state, batch="1", replace=True).n == 270
 
 

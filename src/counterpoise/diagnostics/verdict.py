@@ -164,7 +164,7 @@ CODES: Mapping[str, Code] = {
     COUNTED: Code(
         "caution", "Propensities look counted from simulated draws, which makes weights too large.", takes_rows=True
     ),
-    WHICH_WAY: Code("note", "The reward's name sounds like a cost, and `minimize=` is not set."),
+    WHICH_WAY: Code("note", "The reward's name sounds like a cost, and it is not known whether less of it is better."),
     "carrying-logger": Code("note", "Of several loggers, one carries most of the weight."),
     "sensitivity": Code("note", "How wrong propensities must be for the conclusion to flip."),
     # what only the doctor says, who was asked nothing
@@ -530,9 +530,8 @@ def _of_log(diagnostics: Diagnostics) -> Iterator[Caveat]:
         yield Caveat("few-clusters", text, {"clusters": groups, "needed": FEW_CLUSTERS})
     elif effective is not None and effective < FEW_CLUSTERS:
         text = (
-            f"A few large clusters hold most of the <rows>. The effective number of clusters is about {effective:.2g} clusters of equal "
-            "size, "
-            f"and cluster-robust errors need at least {FEW_CLUSTERS}."
+            f"A few large clusters hold most of the <rows>. The effective number of clusters is about {effective:.2g}, and cluster-robust "
+            f"errors need at least {FEW_CLUSTERS}."
         )
         yield Caveat("few-clusters", text, {"clusters": effective, "needed": FEW_CLUSTERS})
     if diagnostics.cut_off:
