@@ -14,6 +14,7 @@ from counterpoise.diagnostics.together import moving_together
 from counterpoise.engines.registry import Files, LogEngine, columns_of, rows
 from counterpoise.engines.sampling import First, Ids, Spread
 from counterpoise.errors import LogError, OptionError
+from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Log
 from counterpoise.log.parts import ids_among
 
@@ -568,3 +569,23 @@ def test_rows_are_taken_in_one_way_wherever_they_are(source, tmp_path):
     whole = log.filter(pl.col("user_id").is_in(some["user_id"].implode()))
     assert sorted(some["row"]) == sorted(whole["row"])  # all rows of some ids
     assert 0 < some.height < 600
+
+
+@pytest.mark.parametrize(
+    "where", ["hour < 2", "hour < 2 and (hour in (0, 1) or reward = 1)", "hour < avg(hour) + 1", "id >= 59900"]
+)
+def test_the_first_rows_that_meet_a_condition_are_those_of_the_whole_log(tmp_path, where):
+    """A condition on single rows is looked at in a slice; one that needs other rows, or few rows meet, in all of them."""
+    n, random = 60_000, np.random.default_rng(0)
+    columns = {name: random.random(n) * 0.9 + 0.1 for name in ("p", "new")} | {"id": np.arange(n)}
+    log = pl.DataFrame(columns | {"reward": random.integers(0, 2, n), "hour": random.integers(0, 4, n)})
+    log.write_parquet(tmp_path / "log.parquet", row_group_size=1000)
+    whole = Log(str(tmp_path / "log.parquet"), reward="reward", propensity="p", where=where)
+    question = question_of(whole, "new")
+    few = rows(question, First(200), ["id"])
+    met = (
+        log.sql(f"SELECT * FROM self WHERE {where}")
+        if "avg" not in where
+        else log.filter(pl.col("hour") < pl.col("hour").mean() + 1)
+    )
+    assert few.get_column("id").to_list() == met.get_column("id").head(200).to_list()

@@ -188,8 +188,9 @@ class Judgment:
 
         def made(key: TargetPlace) -> Diagnostics:
             name, place = key
-            is_abreast = place is None and self.abreast is not None
-            return diagnosis(self.abreast.view, (name, "")) if is_abreast else diagnosis(self.policies[name], place)
+            if place is None and self.abreast is not None:
+                return diagnosis(self.abreast.view, (name, ""))
+            return diagnosis(self.policies[name], place)
 
         return OnDemand(places, made)
 

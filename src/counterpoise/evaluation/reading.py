@@ -313,7 +313,7 @@ class Reading:
         has_lifts = not is_model_only and (bool(result.against) or not is_whole or self.has_lifts)
         if is_whole and self._abreast is not None:
             lifts = self._abreast if has_lifts else None
-            view, places = self._abreast.view, {(target, ""): None}
+            view, places = self._abreast.view, dict[Segment, Segment]({(target, ""): None})
         else:
             log = replace(result.moments, segment_columns=()) if is_whole else result.moments  # there may be thousands
             view = View(log, (target, result.against))

@@ -239,6 +239,27 @@ def plan(question: Question, names: Sequence[object], number: str | None = None)
     return ReadPlan(tuple(read), tuple(expressions), number)
 
 
+def each_by_itself(question: Question) -> bool:
+    """Whether expressions are sure to look at nothing but their own row: those that call no function, and so no window either."""
+    texts = [text for _, text in question.columns] + [question.log.where or ""]
+    return all(name.casefold() in _BEFORE_BRACKETS for text in texts for name in re.findall(r"(\w+)\s*\(", text))
+
+
+_BEFORE_BRACKETS = (
+    "in",
+    "and",
+    "or",
+    "not",
+    "case",
+    "when",
+    "then",
+    "else",
+    "between",
+    "like",
+    "is",
+)  # words that call no function
+
+
 def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
     """The columns that an expression uses; raises an error if it is not an expression, or if they do not exist."""
     if not isinstance(text, str):

@@ -459,8 +459,9 @@ def with_parts(docstring: str | None, parts: Collection[str]) -> str:
     before = text[:end].rstrip()
     if "\nParameters\n" not in before:
         before += "\n\nParameters\n----------"
+    described = {name for names in re.findall(r"^\w+(?:, \w+)*$", before, re.MULTILINE) for name in names.split(", ")}
     for part in parts:
-        if not re.search(rf"^(\w+, )*{part}(, \w+)*$", before, re.MULTILINE):
+        if part not in described:
             sentence = help_of(part)
             before += f"\n{part}\n    {sentence[0].upper()}{sentence[1:]}."
     return f"{before}\n\n{text[end:]}".rstrip()
