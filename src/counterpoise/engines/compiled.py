@@ -49,12 +49,17 @@ def answers(question: Question) -> bool:
     is_known = all(kind.is_compiled for kind in question.kinds) and not any(more)
     if question.names.keys:
         is_known &= not question.kinds and len(question.numbers) <= WIDE
-    return is_known and type(question.weight) is Importance and _loops() is not None
+    return is_known and type(question.weight) is Importance and start()
 
 
 def is_started() -> bool:
     """Whether the loop was loaded before, so that it costs nothing to start."""
     return _loops.cache_info().currsize > 0
+
+
+def start() -> bool:
+    """Load the loop, if numba is there; whether it is."""
+    return _loops() is not None
 
 
 class InMemory(OnFrame):
