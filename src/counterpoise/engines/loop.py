@@ -137,8 +137,8 @@ def loop(
             for x in u:
                 if x > threshold:
                     if held == len(kept):
-                        kept[:KEPT] = np.sort(kept)[-KEPT:]
-                        held, threshold = KEPT, kept[0]
+                        kept[:KEPT] = np.partition(kept, len(kept) - KEPT)[-KEPT:]
+                        held, threshold = KEPT, kept[:KEPT].min()
                     kept[held] = x
                     held += 1
     return total, len(p) - good_rows, low, high, kept[:held].copy()
