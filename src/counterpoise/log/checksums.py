@@ -1,4 +1,4 @@
-"""MD5 of many texts at once, compiled, which needs numba; only `groups` imports it, where numba is loaded anyway.
+"""MD5 of many texts at once, compiled, which needs numba; only `groups` imports it, once the compiled loop has started.
 
 All texts of a block take a step of the algorithm together, which puts eight of them into one instruction of the processor.
 """
