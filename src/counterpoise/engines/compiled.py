@@ -247,9 +247,11 @@ class RunningBy(Running):
         for part, cells in zip(self._parts, self._by, strict=True):
             p, t, minus, r = (columns[name] for name in (PROPENSITY, part.target, part.minus, self._reward(part)))
             center = self._center(part.lane.reward, count)
-            found = loops.loop_by(p, t, minus, r, segment, group, self._groups, center, cells.limits(count))
             with self._lock:
-                self._bad += cells.add(*found)
+                limits = cells.limits(count)
+            sums = loops.loop_by(p, t, minus, r, segment, group, self._groups, center, limits)
+            with self._lock:
+                self._bad += cells.add(*sums)
         with self._lock:
             self._rows += piece.height
             if self._report is not None:
@@ -288,14 +290,14 @@ class RunningBy(Running):
         keys = piece.select(self._segments)
         match = partial(keys.join, on=self._segments, how="left", nulls_equal=True, maintain_order="left")
         known = self._known
-        found = None if known is None else match(known).get_column(PLACE)
-        if known is None or found is None or found.null_count():
+        place = None if known is None else match(known).get_column(PLACE)
+        if known is None or place is None or place.null_count():
             with self._lock:
                 known = keys.head(0).with_row_index(PLACE) if self._known is None else self._known
                 new = keys.unique().join(known, on=self._segments, how="anti", nulls_equal=True)
                 known = self._known = pl.concat([known, new.with_row_index(PLACE, known.height)])
-            found = match(known).get_column(PLACE)
-        return found.cast(pl.Int64).to_numpy(), known.height
+            place = match(known).get_column(PLACE)
+        return place.cast(pl.Int64).to_numpy(), known.height
 
 
 class _CellSums:
