@@ -576,6 +576,91 @@ def time_segments(*, largest: int = 1_000_000) -> bool:
     return worst <= 1.0
 
 
+# -- what each kind of question costs beside the work that cannot be avoided ------------------------------------------------
+
+# what → beside what, and at most so many times its processor time; the first are beside what one would write by hand
+CELLS = {
+    "arrays": ("np.sum", 8.0),
+    "Parquet": ("hand-written", 2.5),
+    "10 targets": ("Parquet", 5.0),
+    "`keep=`": ("Parquet", 1.3),
+    "20 segments": ("Parquet", 2.2),
+    "100,000 segments": ("Parquet", 90.0),
+    "clusters, numbers": ("Parquet", 3.0),
+    "clusters, text": ("Parquet", 6.0),
+    "lists in order": ("lists by hand", 35.0),
+    "lists out of order": ("lists in order", 3.0),
+    "lists of 40 out of order": ("lists out of order", 4.0),
+}
+
+
+def lists_of(rows: int, length: int, *, is_mixed: bool) -> pl.DataFrame:
+    """Lists in long form, whose propensities are those of the items at each position."""
+    count, random = rows // length, np.random.default_rng(3)
+    p = 0.05 + 0.9 * random.random(count * length)
+    log = {"list": np.repeat(np.arange(count), length), "position": np.tile(np.arange(1, length + 1), count)}
+    log |= {"reward": (random.random(len(p)) < 0.1).astype(float), "propensity": p}
+    frame = pl.DataFrame(log | {"target": np.minimum(p * random.exponential(1.0, len(p)), 1.0)})
+    return frame.sample(fraction=1.0, shuffle=True, seed=1) if is_mixed else frame
+
+
+@SUITE.experiment("cells", rows=2e5, times=2)
+def time_cells(*, rows: int = 10**6, times: int = 5, is_new: bool = False) -> bool:
+    """What segments, clusters, lists and so on cost, in processor time, beside a plain log or what one would write by hand.
+
+    The compiled loop has started, as in the second call of a process, if numba is there; `--is-new` leaves that to the first long log.
+    """
+    rows, random = int(rows), np.random.default_rng(2)
+    ways: dict[str, Callable[[], object]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_log(Path(folder, "log.parquet"), rows, 10)
+        users = pl.Series("user", random.integers(0, max(rows // 5, 1), rows))
+        more = {"keep": np.where(random.random(rows) < 0.3, 1.0, 0.1), "few": random.integers(0, 20, rows)}
+        more |= {"many": random.integers(0, min(10**5, rows // 10), rows)}
+        log = pl.read_parquet(path).with_columns(users, pl.format("user {}", users).alias("name"), **more)
+
+        def ask(parts: dict[str, Any], targets: int = 1) -> Callable[[], object]:
+            """A question about a file that has no columns but those it is about."""
+            names = [f"target_{k}" for k in range(targets)]
+            columns = [*QUESTION.values(), *names, *(name for name in parts.values() if isinstance(name, str))]
+            file = Path(folder, f"{' '.join(columns)}.parquet")
+            log.select(columns).write_parquet(file, compression="zstd", row_group_size=ROW_GROUP)
+            return partial(cp.evaluate, file, **QUESTION, target=names, progress=False, **parts)
+
+        arrays_ = {"reward": log["reward"].to_numpy(), "propensity": log["propensity"].to_numpy()}
+        arrays_ |= {"target": log["target_0"].to_numpy()}
+        ways["np.sum"] = lambda: [column.sum() for column in arrays_.values()]
+        ways["arrays"] = lambda: cp.evaluate(**arrays_)
+        ways["hand-written"] = partial(hand_written, path)
+        ways["Parquet"], ways["10 targets"] = ask({}), ask({}, 10)
+        ways["`keep=`"], ways["20 segments"] = ask({"keep": "keep"}), ask({"segment": "few"})
+        ways["100,000 segments"] = ask({"segment": "many", "max_segments": 10**5})
+        ways["clusters, numbers"], ways["clusters, text"] = ask({"cluster": "user"}), ask({"cluster": "name"})
+        asked = {
+            "slate": "list",
+            "position": "position",
+            "propensity_of": "item_at_position",
+            **QUESTION,
+            "target": "target",
+        }
+        lists = {(n, mixed): lists_of(rows, n, is_mixed=mixed) for n, mixed in ((10, False), (10, True), (40, True))}
+        by_hand = [lists[10, False][name].to_numpy().reshape(-1, 10) for name in ("target", "propensity", "reward")]
+        ways["lists by hand"] = lambda: (by_hand[0] / by_hand[1] * by_hand[2]).sum(axis=1).std()
+        ways["lists in order"] = lambda: cp.evaluate(lists[10, False], **asked)
+        ways["lists out of order"] = lambda: cp.evaluate(lists[10, True], **asked)
+        ways["lists of 40 out of order"] = lambda: cp.evaluate(lists[40, True], **asked)
+        if not is_new:
+            compiled.start()
+        taken = fastest_of(ways, times)
+    head("", "processor time", "beside", "ratio", "at most")
+    worst = 0.0
+    for name, (beside, limit) in CELLS.items():
+        ratio = taken[name][1] / taken[beside][1]
+        worst = max(worst, ratio / limit)
+        row(name, f"{1e3 * taken[name][1]:.1f} ms", beside, f"{ratio:.2f}", f"{limit:g}")
+    return worst <= 1.0
+
+
 # -- context baselines ------------------------------------------------------------------------------------------------------
 
 

@@ -50,12 +50,17 @@ def answers(question: Question) -> bool:
     is_known = all(kind.is_compiled for kind in question.kinds) and not any(more)
     if question.names.keys:
         is_known &= not question.kinds and len(question.numbers) <= WIDE
-    return is_known and type(question.weight) is Importance and _loops() is not None
+    return is_known and type(question.weight) is Importance and start()
 
 
 def is_started() -> bool:
     """Whether the loop was loaded before, so that it costs nothing to start."""
     return _loops.cache_info().currsize > 0
+
+
+def start() -> bool:
+    """Load the loop, if numba is there; whether it is."""
+    return _loops() is not None
 
 
 class InMemory(OnFrame):
@@ -243,9 +248,11 @@ class RunningBy(Running):
         for part, cells in zip(self._parts, self._by, strict=True):
             p, t, minus, r = (columns[name] for name in (PROPENSITY, part.target, part.minus, self._reward(part)))
             center = self._center(part.lane.reward, count)
-            found = loops.loop_by(p, t, minus, r, segment, group, self._groups, center, cells.limits(count))
             with self._lock:
-                self._bad += cells.add(*found)
+                limits = cells.limits(count)
+            sums = loops.loop_by(p, t, minus, r, segment, group, self._groups, center, limits)
+            with self._lock:
+                self._bad += cells.add(*sums)
         with self._lock:
             self._rows += piece.height
             if self._report is not None:
@@ -284,14 +291,14 @@ class RunningBy(Running):
         keys = piece.select(self._segments)
         match = partial(keys.join, on=self._segments, how="left", nulls_equal=True, maintain_order="left")
         known = self._known
-        found = None if known is None else match(known).get_column(PLACE)
-        if known is None or found is None or found.null_count():
+        place = None if known is None else match(known).get_column(PLACE)
+        if known is None or place is None or place.null_count():
             with self._lock:
                 known = keys.head(0).with_row_index(PLACE) if self._known is None else self._known
                 new = keys.unique().join(known, on=self._segments, how="anti", nulls_equal=True)
                 known = self._known = pl.concat([known, new.with_row_index(PLACE, known.height)])
-            found = match(known).get_column(PLACE)
-        return found.cast(pl.Int64).to_numpy(), known.height
+            place = match(known).get_column(PLACE)
+        return place.cast(pl.Int64).to_numpy(), known.height
 
 
 class _CellSums:

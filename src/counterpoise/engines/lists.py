@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import chain, pairwise
 from operator import add
 from typing import cast
 
@@ -297,7 +296,7 @@ def in_sequence(rows: pl.DataFrame, question: Question) -> pl.DataFrame:
 
     Should two lists have the same hash, their rows are among each other, which is found as any disorder is.
     """
-    size = 2 ** cast(Sequences, question.sequences).depth.bit_length()
+    size = 2 ** (0 if question.sequences is None else question.sequences.depth).bit_length()
     place = pl.col(POSITION).cast(pl.UInt64, strict=False).fill_null(0) % size
     rows = rows.rechunk()
     return rows[rows.select(pl.col(LIST).hash() // size * size + place).to_series().arg_sort()]
@@ -308,18 +307,21 @@ def _one_by_one(batches: Iterable[pl.DataFrame], question: Question) -> Iterator
     lists = cast(Sequences, question.sequences)
     starts: list[pl.Series] = []
     held = pl.DataFrame()
-    for batch, following in pairwise(chain(batches, [None])):
-        rows = pl.concat([held, cast(pl.DataFrame, batch)]) if held.height else cast(pl.DataFrame, batch)
-        if not rows.height:
-            continue
-        ids, cut = rows.get_column(LIST), 0
-        if following is not None:
-            cut = int(ids.ne_missing(ids[-1]).reverse().arg_max() or 0) if ids[0] != ids[-1] else rows.height
-        held, rows = rows.tail(cut), rows.head(rows.height - cut)
+    rest = iter(batches)
+    batch = next(rest, None)
+    while batch is not None:
+        following = next(rest, None)
+        rows = pl.concat([held, batch]) if held.height else batch
         if rows.height:
-            yield _lists(rows, question, lists, starts)
-        elif held.height > 2 * len(cast(pl.DataFrame, batch)) + 1000:
-            raise OutOfOrderError
+            ids, cut = rows.get_column(LIST), 0
+            if following is not None:
+                cut = int(ids.ne_missing(ids[-1]).reverse().arg_max() or 0) if ids[0] != ids[-1] else rows.height
+            held, rows = rows.tail(cut), rows.head(rows.height - cut)
+            if rows.height:
+                yield _lists(rows, question, lists, starts)
+            elif held.height > 2 * batch.height + 1000:
+                raise OutOfOrderError
+        batch = following
     if starts:
         known = pl.concat(starts)
         if known.n_unique() < known.len():  # a list that goes on somewhere else

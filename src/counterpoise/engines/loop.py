@@ -7,23 +7,19 @@ process would spend five seconds compiling them again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from typing import ParamSpec, TypeVar
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoise.log.checksums import Inputs, Output, compiled
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.moments import Floats
 from counterpoise.moments.moments import Reals
 from counterpoise.moments.spread import KEPT
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 BLOCK = 2048  # rows whose weights stay in the first-level cache
-
-Inputs = ParamSpec("Inputs")
-Output = TypeVar("Output")
 
 
 def _compile(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
@@ -32,17 +28,13 @@ def _compile(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     Sums may be reordered into vector lanes, but comparisons must still see a NaN. Everything that would branch is a count,
     which vectorizes; the few blocks whose count is not 0 are checked row by row.
     """
-    dispatcher = numba.njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")(function)
-    with suppress(RuntimeError):  # numba's word for "no folder to keep it in"
-        dispatcher.enable_caching()
-    compiled: Callable[Inputs, Output] = dispatcher
-    return compiled
+    return compiled(function, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
 
 
 def _inline(rule: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     """A rule for a good row, compiled into the loop."""
-    compiled: Callable[Inputs, Output] = numba.njit(inline="always")(rule)
-    return compiled
+    inlined: Callable[Inputs, Output] = numba.njit(inline="always")(rule)
+    return inlined
 
 
 _propensity, _probability = _inline(is_propensity), _inline(is_probability)
@@ -137,8 +129,8 @@ def loop(
             for x in u:
                 if x > threshold:
                     if held == len(kept):
-                        kept[:KEPT] = np.sort(kept)[-KEPT:]
-                        held, threshold = KEPT, kept[0]
+                        kept[:KEPT] = np.partition(kept, len(kept) - KEPT)[-KEPT:]
+                        held, threshold = KEPT, kept[:KEPT].min()
                     kept[held] = x
                     held += 1
     return total, len(p) - good_rows, low, high, kept[:held].copy()
@@ -150,12 +142,12 @@ def loop_by(
     t: Reals,
     minus: Reals,
     r: Reals,
-    segment: Places,
-    group: Places,
+    segment: Indices,
+    group: Indices,
     groups: int,
     c: Floats,
     threshold: Floats,
-) -> tuple[Floats, int, Floats, Floats, Places, Floats]:
+) -> tuple[Floats, int, Floats, Floats, Indices, Floats]:
     """The same by segment and group: the sums of every cell (`cell = segment · groups + group`), with its zeros and its rows at the end.
 
     `c` and `threshold` have a number for every segment. Every u above its segment's threshold is returned, with its segment.
@@ -192,7 +184,7 @@ def loop_by(
 
 
 @_compile
-def largest_by(of: Places, u: Floats, segments: int) -> tuple[Places, Floats]:
+def largest_by(of: Indices, u: Floats, segments: int) -> tuple[Indices, Floats]:
     """The largest u of every segment, in descending order, and where those of each begin."""
     ends = np.zeros(segments + 1, np.int64)
     for j in of:

@@ -12,7 +12,7 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.engines import compiled, pushdown, spark
-from counterpoise.engines.memory import LONGEST, is_plain, summarize_batches, summarize_in_order
+from counterpoise.engines.memory import LISTED, LONGEST, is_plain, summarize_batches, summarize_in_order
 from counterpoise.engines.pushdown import PushedDown, prepare_there
 from counterpoise.engines.query import Frame
 from counterpoise.engines.sampling import (
@@ -52,7 +52,6 @@ BY_SEGMENT = LONG // 10  # the same where rows have segments or groups, which ta
 BY_TEXT = BY_SEGMENT // 10  # the same where clusters are texts, whose checksums are compiled with it
 STARTED = SHORT  # the same once the loop has started
 
-LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
 SOME = 500  # ids to fetch if only their order says which
 SLICED = 8  # times as many rows as are wanted, of which a condition may drop the others
 MOST = 100_000  # rows of some ids that are fetched

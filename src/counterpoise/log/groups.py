@@ -67,7 +67,7 @@ def _checksums(values: pl.Series) -> pl.Series:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError as error:
         raise ColumnError(f"cluster {values.name!r} must hold numbers or text, but holds {values.dtype}.") from error
-    if len(text) >= MANY and "numba" in sys.modules:  # whoever loaded it had a long log, and loading it takes a second
+    if len(text) >= MANY and "counterpoise.engines.loop" in sys.modules:  # a log is long enough for compiled code
         with suppress(ImportError):
             from counterpoise.log.checksums import checksums
 

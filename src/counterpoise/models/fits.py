@@ -213,7 +213,8 @@ def cross_fitted_ridge(
 
     def scatter(fold: int) -> Floats:
         own = columns[folds == fold]
-        return own.T @ (own if weights is None else own * weights[folds == fold, None])
+        products: Floats = own.T @ (own if weights is None else own * weights[folds == fold, None])
+        return products
 
     scatters = {int(fold): scatter(fold) for fold in np.unique(folds)}
     total = np.sum(list(scatters.values()), axis=0)

@@ -213,10 +213,10 @@ class Tail:
         """All of them merged at once."""
         if len(parts) == 1:
             return parts[0]
-        is_each = isinstance(parts, EachTail)
-        weights = np.concatenate([np.empty(0), *(parts.weights if is_each else [tail.weights for tail in parts])])
+        each = parts if isinstance(parts, EachTail) else None
+        weights = np.concatenate([np.empty(0), *([tail.weights for tail in parts] if each is None else each.weights)])
         few = np.partition(weights, -KEPT)[-KEPT:] if len(weights) > KEPT else weights
-        return cls(np.sort(few)[::-1], sum(parts.zeros if is_each else [tail.zeros for tail in parts]))
+        return cls(np.sort(few)[::-1], sum([tail.zeros for tail in parts] if each is None else each.zeros))
 
 
 class EachTail(Sequence[Tail]):

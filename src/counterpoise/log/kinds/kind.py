@@ -170,7 +170,7 @@ class Places(Protocol):
     def per_row(self) -> Floats:
         """What rewards are divided by, on average."""
 
-    def of_places(self, parts: tuple[Powers, ...]) -> Powers:
+    def of_places(self, parts: Sequence[Powers]) -> Powers:
         """The powers of every place, from those of every segment."""
 
 
