@@ -164,9 +164,7 @@ def jobs(spark, frame):
     for targets in (1, 10):
         spark.sparkContext.setJobGroup(f"{targets} targets", "to be counted")
         result = cp.evaluate(asked, **planted.BASE, target=[f"t{k}" for k in range(targets)])
-        found.append(
-            [len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"{targets} targets")), result.questions]
-        )
+        found.append([len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"{targets} targets")), result.queries])
     spark.sparkContext.setJobGroup("", "")
     return found
 
@@ -177,7 +175,7 @@ def without_counterpoise(spark, frame, *names):
     results = {name: cp.evaluate(frame, **planted.QUESTIONS[name]) for name in names}
     spark_engine._WITHOUT_COUNTERPOISE.discard(spark)
     numbers = {key: values for name, one in results.items() for key, values in planted.numbers(name, one).items()}
-    return numbers, [one.questions for one in results.values()]
+    return numbers, [one.queries for one in results.values()]
 
 
 def in_classic(spark, log, path, out):
