@@ -450,10 +450,10 @@ def time_elsewhere(
     """What an evaluation costs where the log lives, beside the same sums written by hand in SQL, taking turns.
 
     PostgreSQL, which has the `few` rows, is where COUNTERPOISE_POSTGRES says, and Spark where Java is; `--engine` takes some of
-    postgresql, duckdb and spark. Questions are those that the answer's sums took.
+    postgresql, duckdb and spark. Queries, or jobs of Spark, are those that the sums took.
     """
     warnings.simplefilter("ignore")  # the libraries', of one another
-    head("", "rows", "targets", "by hand", "`evaluate`", "ratio", "at most", "questions")
+    head("", "rows", "targets", "by hand", "`evaluate`", "ratio", "at most", "queries")
     worst = 0.0
     for name in engine or ENGINES:
         if not is_there(name):
@@ -469,7 +469,7 @@ def time_elsewhere(
                 ratio, limit = taken["evaluate"][0] / taken["by hand"][0], OVER_BY_HAND[name][k > 1]
                 worst = max(worst, ratio / limit)
                 clock = (f"{1e3 * each[0]:.0f} ms" for each in taken.values())
-                row(name, f"{n:,}", k, *clock, f"{ratio:.1f}", f"{limit:g}", ask(k).questions)
+                row(name, f"{n:,}", k, *clock, f"{ratio:.1f}", f"{limit:g}", ask(k).queries)
     return worst <= 1.0
 
 

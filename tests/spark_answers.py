@@ -19,6 +19,7 @@ import planted
 import polars as pl
 
 import counterpoise as cp
+from counterpoise.engines import spark as spark_engine
 
 warnings.simplefilter("ignore")
 
@@ -135,6 +136,8 @@ def answers(spark, log, path, *, ask):
     """What every kind of session is asked; planning takes minutes, so one kind has to do for most of the matrix."""
     frame = spark.read.parquet(path).repartition(4)
     found = {"answers": ask(frame), "errors": errors(frame)}
+    if ask is planted.sample:
+        found["without"] = without_counterpoise(spark, frame, "labels", "expression", "kept", "ratio", "action")
     found["policy"] = planted.numbers(
         "policy", cp.evaluate(frame, **planted.POLICY, target={"clf": planted.a_policy(log)})
     )
@@ -155,9 +158,31 @@ def answers(spark, log, path, *, ask):
     return found
 
 
+def jobs(spark, frame):
+    """How many jobs a plain log takes, for one target and for ten, and how many of them the answer says its sums took."""
+    asked, found = frame.selectExpr("reward", "propensity", *(f"new * {k} / 10 as t{k}" for k in range(10))), []
+    for targets in (1, 10):
+        spark.sparkContext.setJobGroup(f"{targets} targets", "to be counted")
+        result = cp.evaluate(asked, **planted.BASE, target=[f"t{k}" for k in range(targets)])
+        found.append([len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"{targets} targets")), result.queries])
+    spark.sparkContext.setJobGroup("", "")
+    return found
+
+
+def without_counterpoise(spark, frame, *names):
+    """The numbers of some questions where executors cannot import it; and how many jobs their sums took."""
+    spark_engine._WITHOUT_COUNTERPOISE.add(spark)
+    results = {name: cp.evaluate(frame, **planted.QUESTIONS[name]) for name in names}
+    spark_engine._WITHOUT_COUNTERPOISE.discard(spark)
+    numbers = {key: values for name, one in results.items() for key, values in planted.numbers(name, one).items()}
+    return numbers, [one.queries for one in results.values()]
+
+
 def in_classic(spark, log, path, out):
     """What one kind of session has to do for."""
-    found = {"times": times(spark, spark.read.parquet(path).repartition(4))}
+    frame = spark.read.parquet(path).repartition(4)
+    found = {"times": times(spark, frame), "jobs": jobs(spark, spark.read.parquet(path))}
+    found["without"] = without_counterpoise(spark, frame, "whole", "everything", "worlds apart")
     planted.with_context(log).write_parquet(f"{out}.context")
     found["context"] = planted.context_parts(spark.read.parquet(f"{out}.context"))
     if find_spec("torch") is not None:

@@ -163,8 +163,8 @@ def test_a_clean_log_takes_two_statements_and_the_answer_says_so(clean, statemen
     wide = bad(clean, "none").drop("t24")
     names = [f"t{k}" for k in range(targets)]
     found = cp.evaluate(duckdb.sql("select * from wide"), **COLUMNS, target=names)
-    assert found.questions == len(statements) == 2
-    assert cp.evaluate(wide, **COLUMNS, target=names).questions == 0
+    assert found.queries == len(statements) == 2
+    assert cp.evaluate(wide, **COLUMNS, target=names).queries == 0
     assert_same(found, cp.evaluate(wide, **COLUMNS, target=names))
 
 
@@ -174,7 +174,7 @@ def test_a_log_with_bad_rows_takes_few_statements_more(clean, statements, kind):
     wide = bad(clean, kind)  # noqa: F841 - DuckDB reads it by its name
     found = cp.evaluate(duckdb.sql("select * from wide"), **COLUMNS, target=["t0", "t3", "t24"], drop_bad_rows=True)
     # the two that find it unclean, the sums of good rows, who is to blame, the rewards left out, and the weights of good rows
-    assert found.questions == len(statements) <= 6
+    assert found.queries == len(statements) <= 6
 
 
 @pytest.mark.once
@@ -208,7 +208,7 @@ def test_postgresql_is_asked_so_that_its_processes_share_the_work(postgres, clea
         monkeypatch.setattr(psycopg.Cursor, "execute", planned)
         found = cp.evaluate(postgres, table="shared work", **COLUMNS, target=["new", "0.5 * old"], where="device < 2")
         monkeypatch.undo()
-        assert found.questions == len(plans) == 2
+        assert found.queries == len(plans) == 2
         assert all("Gather" in plan for plan in plans), plans
     finally:
         connection.drop_table("shared work", force=True)

@@ -46,6 +46,11 @@ def test_spark_agrees(session, spark, log, policy):
     found = spark["connect"] if session == "connect" else spark
     assert_same(found["answers"], (planted.sample if session == "connect" else planted.answers)(log))
     assert_same(found["policy"], policy)
+    without, jobs = found["without"]
+    expected = planted.answers(log)
+    assert without
+    assert_same(without, {key: expected[key] for key in without})
+    assert min(jobs) > 1  # their executors did not add them up
     if "learned" in found:
         learned = cp.evaluate(log, **planted.POLICY, target={"learned": planted.a_learned_policy()})
         assert_same(found["learned"], planted.numbers("learned", learned))
@@ -66,6 +71,11 @@ def test_spark_agrees(session, spark, log, policy):
     assert "nothing" in found["errors"]["wrong expression"]
     assert "for batch 0 of partition" in found["errors"]["policy"]
     assert "every column needs a name of its own" in found["errors"]["two of a name"]
+
+
+def test_a_plain_log_takes_one_job_and_at_most_three_with_checks(spark):
+    assert [sums for _, sums in spark["jobs"]] == [1, 1]
+    assert max(every for every, _ in spark["jobs"]) <= 3
 
 
 def test_a_baseline_of_the_context_is_the_same_in_spark(spark, log):

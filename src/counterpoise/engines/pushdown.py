@@ -86,7 +86,7 @@ class PushedDown:
     select: Select
     fence: Callable[[Frame, Question], Frame] = lambda rows, question: rows
     also: tuple[str, ...] = field(init=False)  # targets whose rules every statement has
-    questions: int = field(default=0, init=False)  # that were asked
+    queries: int = field(default=0, init=False)  # that were asked
     _may_be_clean: bool = field(init=False)
     _largest: dict[Lane, Largest] = field(
         default_factory=dict, init=False
@@ -174,14 +174,14 @@ class PushedDown:
         if not self.question.log.key:
             return None
         chunk = next(iter(_chunks(self.question.names)))
-        self.questions += 1
+        self.queries += 1
         return n - distinct_keys(self._good(chunk.targets), self.question)
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def _collect(self, frame: Frame) -> pl.DataFrame:
         """Ask one question."""
-        self.questions += 1
+        self.queries += 1
         return collect(frame)
 
     def _rows(self, targets: Sequence[str]) -> Frame:
@@ -370,9 +370,8 @@ def distinct_keys(marked: Frame, question: Question) -> int:
 def collect(frame: Frame) -> pl.DataFrame:
     """Fetch a small answer."""
     native = frame.to_native()
-    if nw.get_native_namespace(frame).__name__.startswith("ibis") and database_of(native) == "postgres":
-        return fetch(native)
-    answer: pl.DataFrame = frame.collect("polars").to_native()
+    is_postgres = nw.get_native_namespace(frame).__name__.startswith("ibis") and database_of(native) == "postgres"
+    answer: pl.DataFrame = fetch(native) if is_postgres else frame.collect("polars").to_native()
     return answer
 
 

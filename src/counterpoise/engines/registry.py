@@ -300,7 +300,7 @@ class Databases(Elsewhere):
 
         def added_up(native: connections.Native) -> tuple[LogMoments, ...]:
             engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
-            return tuple(replace(each, questions=engine.questions) for each in summarize(engine, question))
+            return tuple(replace(each, queries=engine.queries) for each in summarize(engine, question))
 
         return connections.ask(question.log, added_up)
 

@@ -58,7 +58,7 @@ def moments_of(question: Question) -> tuple[LogMoments, ...]:
                 if "ModuleNotFoundError" in str(error):
                     _WITHOUT_COUNTERPOISE.add(session)
         engine = PushedDown(question, complete)
-        return tuple(replace(each, questions=engine.questions) for each in summarize(engine, question))
+        return tuple(replace(each, queries=engine.queries) for each in summarize(engine, question))
 
 
 def _by_executors(question: Question) -> tuple[LogMoments, ...]:
@@ -78,7 +78,7 @@ def _by_executors(question: Question) -> tuple[LogMoments, ...]:
         left_out = tuple(Powers.from_plain(raw) for raw in answer["left_out"])
         whole.add_summary(Summary(moments, problems, answer["rows"], left_out))
     made = finish(whole.summary, question, lambda n: _duplicates(frame, question, names, n))
-    return tuple(replace(each, questions=2 if question.log.key else 1) for each in made)
+    return tuple(replace(each, queries=2 if question.log.key else 1) for each in made)
 
 
 def _duplicates(frame: Frame, question: Question, names: dict[str, str], n: int) -> int | None:

@@ -201,9 +201,9 @@ class Result(Display):
         return dict(zip(self.moments.segments, rows, strict=True)) if self.moments.segment_columns else {}
 
     @property
-    def questions(self) -> int:
+    def queries(self) -> int:
         """How many queries of a database, or jobs of Spark, the sums took; 0 where rows were read."""
-        return self.moments.questions
+        return self.moments.queries
 
     @property
     def dropped_rows(self) -> int:

@@ -61,7 +61,7 @@ class LogMoments:
     estimated: Estimated | None = None  # what a propensity model does to the errors, where propensities were not logged
     rows_before: int | None = None  # how many rows there were before sampling, if somebody said so
     looks: int = 1  # how many answers there were while the log grew, this one among them
-    questions: int = 0  # to a database, or jobs of Spark, that these sums took
+    queries: int = 0  # to a database, or jobs of Spark, that these sums took
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """The moments of one target, over the whole log or in one segment."""
@@ -154,7 +154,7 @@ class LogMoments:
             estimated=self.estimated + other.estimated if self.estimated and other.estimated else None,
             rows_before=self.rows_before + other.rows_before if self.rows_before and other.rows_before else None,
             looks=self.looks + other.looks,
-            questions=self.questions + other.questions,
+            queries=self.queries + other.queries,
         )
 
     def __radd__(self, other: object) -> LogMoments:
