@@ -454,7 +454,8 @@ def run(*arguments, **options):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("ending", sampled(WRITERS, "csv"))
+@pytest.mark.thorough
+@pytest.mark.parametrize("ending", WRITERS)
 def test_names_beyond_ascii_are_read_and_written_under_the_c_locale(tmp_path, ending):
     folder = tmp_path / "dépôt" / "日本"
     folder.mkdir(parents=True)
