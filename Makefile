@@ -53,7 +53,7 @@ report: $(INSTALLED)
 
 # while types are checked on one core, the tests have the other
 test: $(READY)
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint types tests
+	@$(MAKE) --no-print-directory --jobs 3 lint types tests
 
 test-all: test
 	@$(MAKE) --no-print-directory thorough

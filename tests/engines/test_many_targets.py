@@ -3,6 +3,7 @@
 import planted
 import polars as pl
 import pytest
+from conftest import sampled
 from messages import refuses
 
 import counterpoise as cp
@@ -76,7 +77,9 @@ def asked_for_each_number_of_targets(log, statements, kind, *numbers):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", [None, "rows bad for all targets", "rows bad whatever the target"])
+@pytest.mark.parametrize(
+    "kind", sampled([None, "rows bad for all targets", "rows bad whatever the target"], "rows bad for all targets")
+)
 def test_a_statement_is_no_longer_for_many_targets_than_for_ten(clean, statements, kind):
     (_, ten), (many, longest) = asked_for_each_number_of_targets(clean, statements, kind, 10, 24)
     assert longest <= 1.3 * ten
@@ -84,7 +87,7 @@ def test_a_statement_is_no_longer_for_many_targets_than_for_ten(clean, statement
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS, "rows bad for one target each"))
 @pytest.mark.parametrize("more", [{}, {"segment": "country", "cluster": "user", "key": "id"}])
 def test_a_row_bad_for_one_target_is_left_out_for_all(clean, kind, more):
     log = bad(clean, kind)
@@ -93,13 +96,14 @@ def test_a_row_bad_for_one_target_is_left_out_for_all(clean, kind, more):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS, "rows bad for one target each"))
 def test_many_comparisons_leave_the_same_rows_out(clean, kind):
     log = bad(clean, kind)
     question = COLUMNS | {"target": NAMES, "against": "t3", "drop_bad_rows": True}
     assert_same(cp.compare(duckdb.sql("select * from log"), **question), cp.compare(log, **question))
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_models_expressions_and_chosen_actions_agree_when_there_are_many(clean):
     log = clean.with_columns((pl.col("value") + k).alias(f"v{k}") for k in range(12))

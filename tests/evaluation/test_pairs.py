@@ -14,6 +14,7 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
+from conftest import sampled
 
 import counterpoise as cp
 from counterpoise import weights
@@ -222,8 +223,11 @@ def weights_of(kind, verb, turns):
     return [names[(turn + 5 * k) % len(names)] for k in range(several)]
 
 
+OWN = ("sampled", "ratio", "labels", "loggers", "lists", "episodes")  # kinds that have rows of their own
+
+
 @pytest.mark.parametrize("turns", ["plain", pytest.param("weights", marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS, "plain", "segments", *OWN))
 def test_all_that_can_be_asked_of_an_answer_is_answered_or_refused_in_words(kind, turns, tmp_path):
     failures = []
     for verb, ask in VERBS.items():

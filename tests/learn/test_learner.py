@@ -158,6 +158,7 @@ def run_script(what, out, processes=1):
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=1800)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_resumes_to_the_same_result(tmp_path):
     assert run_script("kill", tmp_path).returncode == -signal.SIGKILL
     resumed = train("running_beta_ips", checkpoint=tmp_path / "checkpoint")

@@ -410,6 +410,7 @@ def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad,
     assert [sums is None for sums in taken] == ([True] if bad else [False] * pieces)
 
 
+@pytest.mark.thorough
 def test_the_compiled_loop_is_kept_for_the_next_process(tmp_path):
     """Compiling takes five seconds, finding what another process compiled a third of one."""
     pytest.importorskip("numba")

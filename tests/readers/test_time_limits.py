@@ -224,9 +224,14 @@ except KeyboardInterrupt:
     ("log", "place"),
     [
         ('"log.duckdb"', f"query={ENDLESS!r}"),
-        ('"log.duckdb"', f"table='logs', where={STUBBORN!r}"),
-        ('duckdb.connect("log.duckdb", read_only=True)', f"query={ENDLESS!r}"),
-        ('"sqlite://log.sqlite"', f"query={ENDLESS!r}"),
+        *(
+            pytest.param(*asked, marks=pytest.mark.thorough)
+            for asked in (
+                ('"log.duckdb"', f"table='logs', where={STUBBORN!r}"),
+                ('duckdb.connect("log.duckdb", read_only=True)', f"query={ENDLESS!r}"),
+                ('"sqlite://log.sqlite"', f"query={ENDLESS!r}"),
+            )
+        ),
     ],
 )
 def test_ctrl_c_ends_a_call(folder, log, place):

@@ -194,6 +194,7 @@ def many(targets, best, rows=400, segments=1):
     return log, [f"pi_{k}" for k in range(targets)]
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("ask", [cp.evaluate, cp.compare])
 def test_the_best_of_many_targets_is_plotted_and_listed(ask):
@@ -215,6 +216,7 @@ def test_the_best_of_many_targets_is_plotted_and_listed(ask):
     assert "and 250 more" in page
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_the_other_policy_of_a_comparison_keeps_its_plot():
     log, targets = many(30, best=20)
