@@ -44,7 +44,15 @@ class Commands(Mapping[str, Click]):
     def __getitem__(self, name: str) -> Click:
         if name not in self._built:
             command = getattr(importlib.import_module(f".{_HOMES[name]}", __package__), name.replace("-", "_"))
-            self._built[name] = typer.main.get_command(command if name == "state" else _alone(name, command))
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+            if name == "state":  # which has commands of its own
+                alone = command
+            elif name == "reproduce":  # which takes whatever it once took
+                settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+                alone.command(name, hidden=True, context_settings=settings)(command)
+            else:
+                alone.command(name, cls=Command)(command if name == "init" else reads_settings(command))
+            self._built[name] = typer.main.get_command(alone)
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -52,17 +60,6 @@ class Commands(Mapping[str, Click]):
 
     def __len__(self) -> int:
         return len(_HOMES)
-
-
-def _alone(name: str, command: Any) -> typer.Typer:
-    """An application of one command, of which Typer makes that command."""
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    if name == "reproduce":  # which takes whatever it once took
-        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-        alone.command(name, hidden=True, context_settings=settings)(command)
-    else:
-        alone.command(name, cls=Command)(command if name == "init" else reads_settings(command))
-    return alone
 
 
 class Group(TyperGroup):

@@ -30,7 +30,13 @@ def t_quantile(freedom: ArrayLike, share: float) -> Floats:
         from scipy.special import stdtrit
 
         return np.asarray(stdtrit(v, share))
-    t = _near_normal(-NormalDist().inv_cdf(tail), v)
+    z = -NormalDist().inv_cdf(tail)
+    # the expansion in 1/ν around the normal quantile (Abramowitz & Stegun, 26.7.5)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
+    t = np.asarray(z + (first + (second + (third + fourth / v) / v) / v) / v)
     constant = _constant(v)
     for _ in range(0 if (v >= NORMAL).all() else STEPS):
         beyond, density = _tail(t, v, constant)
@@ -66,15 +72,6 @@ def normal_share(z: float) -> float:
     0.025
     """
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
-
-
-def _near_normal(z: float, v: Floats) -> Floats:
-    """The quantile by its expansion in 1/ν around the normal one (Abramowitz & Stegun, 26.7.5)."""
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
-    return np.asarray(z + (first + (second + (third + fourth / v) / v) / v) / v)
 
 
 def _tail(t: Floats, v: Floats, constant: Floats) -> tuple[Floats, Floats]:
