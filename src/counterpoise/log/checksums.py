@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 import numba
 import numpy as np
@@ -28,9 +28,13 @@ Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
 
 
-def compiled(function: Callable[Inputs, Output], **options: object) -> Callable[Inputs, Output]:
+def compiled(
+    function: Callable[Inputs, Output],
+    fastmath: bool | set[str] = False,
+    error_model: Literal["python", "numpy"] = "python",
+) -> Callable[Inputs, Output]:
     """The function, compiled on first use and kept on disk for the next process if there is a place for it."""
-    dispatcher = numba.njit(nogil=True, **options)(function)
+    dispatcher = numba.njit(nogil=True, fastmath=fastmath, error_model=error_model)(function)
     with suppress(RuntimeError):  # numba's word for "no folder to keep it in"
         dispatcher.enable_caching()
     faster: Callable[Inputs, Output] = dispatcher
