@@ -619,7 +619,7 @@ def time_cells(*, rows: int = 10**6, times: int = 5, is_new: bool = False) -> bo
         more |= {"many": random.integers(0, min(10**5, rows // 10), rows)}
         log = pl.read_parquet(path).with_columns(users, pl.format("user {}", users).alias("name"), **more)
 
-        def ask(parts: dict[str, Any], targets: int = 1) -> Callable[[], object]:
+        def ask(parts: dict[str, Any], targets: int = 1) -> partial[Any]:
             """A question about a file that has no columns but those it is about."""
             names = [f"target_{k}" for k in range(targets)]
             columns = [*QUESTION.values(), *names, *(name for name in parts.values() if isinstance(name, str))]
@@ -631,8 +631,9 @@ def time_cells(*, rows: int = 10**6, times: int = 5, is_new: bool = False) -> bo
         arrays_ |= {"target": log["target_0"].to_numpy()}
         ways["np.sum"] = lambda: [column.sum() for column in arrays_.values()]
         ways["arrays"] = lambda: cp.evaluate(**arrays_)
-        ways["hand-written"] = partial(hand_written, path)
-        ways["Parquet"], ways["10 targets"] = ask({}), ask({}, 10)
+        plain = ask({})
+        ways["hand-written"], ways["Parquet"] = partial(hand_written, plain.args[0]), plain
+        ways["10 targets"] = ask({}, 10)
         ways["`keep=`"], ways["20 segments"] = ask({"keep": "keep"}), ask({"segment": "few"})
         ways["100,000 segments"] = ask({"segment": "many", "max_segments": 10**5})
         ways["clusters, numbers"], ways["clusters, text"] = ask({"cluster": "user"}), ask({"cluster": "name"})
