@@ -62,7 +62,7 @@ class Commands(Mapping[str, Click]):
         return len(_HOMES)
 
 
-class Group(TyperGroup):
+class Verbs(TyperGroup):
     """The application's commands, built when they are asked for."""
 
     def __init__(self, **settings: Any) -> None:
@@ -76,7 +76,7 @@ class Group(TyperGroup):
 
 app = typer.Typer(
     name="counterpoise",
-    cls=Group,
+    cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

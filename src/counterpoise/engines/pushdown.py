@@ -117,8 +117,8 @@ class PushedDown:
                 return (center_of(answer.filter(place=-1).get_column("x")),)
         rewards = list(names.rewards)
         rows = self._rows(chunk.targets) if self._may_be_clean else self._good(chunk.targets)
-        found = self._collect(rows.select(*rewards).head(FIRST))
-        return tuple(center_of(found.get_column(name)) for name in rewards)
+        first = self._collect(rows.select(*rewards).head(FIRST))
+        return tuple(center_of(first.get_column(name)) for name in rewards)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums of the good rows, a statement for every few targets."""
