@@ -180,9 +180,9 @@ def test_a_log_of_lists_is_noticed(name):
 def test_lists_of_several_lengths_are_noticed_by_a_name():
     log = ranked().filter((pl.col("position") == 1) | (pl.col("request_id") % 3 > 0))
     for names in ({}, {"request_id": "x"}, {"position": "y"}):
-        assert any("look like the slots of" in message for _, message in messages(log.rename(names))), names
+        assert any("look like the positions of" in message for _, message in messages(log.rename(names))), names
     cut = log.filter(pl.int_range(pl.len()) % 4 > 0)  # rows missing here and there: both names are needed
-    assert any("look like the slots of" in message for _, message in messages(cut))
+    assert any("look like the positions of" in message for _, message in messages(cut))
 
 
 def test_rows_that_only_look_like_lists_are_no_lists():

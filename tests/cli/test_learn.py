@@ -44,7 +44,7 @@ def test_the_command_says_what_the_policy_earns(learnt):
     assert 1 <= found["epoch"] <= 4
     assert found["file"] == str(folder / "policy")
     assert found["mean_reward"] == pytest.approx(pl.read_parquet(folder / "log.parquet")["reward"].mean(), rel=1e-6)
-    assert "rows that it has not seen" in found["note"]
+    assert "evaluated on held-out rows" in found["note"]
     assert (found["kind"], found["verdict"], found["n_actions"]) == ("learned", "ok", 5)
 
 

@@ -338,7 +338,7 @@ def test_rows_without_a_day_are_left_out_and_mentioned():
     )
     made = cp.watch(part, **COLUMNS, day="day")
     assert [day.name for day in made.days] == [dated(k) for k in range(9)]
-    assert made.notes == ("6 rows without a day are left out.",)
+    assert made.notes == ("6 rows without a day are dropped.",)
 
 
 def test_files_that_were_added_together_are_one_day_and_mentioned(tmp_path):

@@ -533,8 +533,7 @@ def leaking_context(patient: Patient) -> Iterator[Caveat]:
     for name, share in leaks(patient.frame.head(SAMPLED), str(patient.reward), patient.log.context).items():
         text = (
             f"the context column {name!r} explains {share:.0%} of the reward's variance on held-out rows: it was probably written after "
-            "the "
-            "choice."
+            "the choice."
         )
         do = "Leave it out of `context=`, or a model that uses it is worth nothing on new rows."
         yield Caveat("context-tells-reward", text, {"share": share}, do, about=name)

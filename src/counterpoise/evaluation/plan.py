@@ -399,8 +399,7 @@ def _explore(explored: Explored, actions: int, wish: Wish) -> Iterator[Explorati
     mean, error = means["ones"], math.sqrt(max(means["squares"] - means["ones"] ** 2, 0.0) / means["n"])
     if actions < mean - 4 * error - 1e-9 * mean:
         raise OptionError(
-            f"`actions={actions!r}` is too few: the propensities are those of about {mean:,.0f} actions (the mean of "
-            "1/propensity).",
+            f"`actions={actions!r}` is too few: the propensities are those of about {mean:,.0f} actions (the mean of 1/propensity).",
             do="Give the number of actions that the logging policy chooses from.",
         )
     v = means["target"]

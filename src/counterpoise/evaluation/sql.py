@@ -131,8 +131,7 @@ def from_sums(
     if not is_well_centered(numbers, labels, names):
         mean = center + float(numbers[names.shifted[0]].sum()) / n
         raise LogError(
-            f"the rewards lie around {mean:.12g}, too far from the statement's center {center:.12g} for errors to keep their "
-            "digits.",
+            f"the rewards lie around {mean:.12g}, too far from the statement's center {center:.12g} for errors to keep their digits.",
             do=f"Write it again with `center={mean:.12g}`, or one for each segment if they are worlds apart.",
         )
 

@@ -244,8 +244,7 @@ def mask_of(candidates: Candidates, classes: Classes, rows: int) -> Tensor:
 def _misshapen(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> OptionError:
     return OptionError(
         f"`candidates=`, or `mask=`, must be truth values, a row for each of the {rows:,} contexts and a column for "
-        f"each of the {n_actions:,} actions, or a list of actions per row; "
-        f"found {kind}{' × '.join(f'{size:,}' for size in shape)}."
+        f"each of the {n_actions:,} actions, or a list of actions per row; found {kind}{' × '.join(f'{size:,}' for size in shape)}."
     )
 
 

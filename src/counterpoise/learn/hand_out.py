@@ -272,8 +272,7 @@ def how_to_get(rejected: Result) -> str:
     earned = rejected[name, "beta_ips"].value
     return Sentence(
         f"On held-out rows, the learned policy would have earned {earned:.4g}: pass `fallback='warn'` to get it, and run an A/B test "
-        "before you "
-        "rely on it."
+        "before you rely on it."
     )
 
 

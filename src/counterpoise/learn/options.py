@@ -470,8 +470,7 @@ def options_of(params: Mapping[str, Any]) -> Options:
         )
     if options.norms == "all" or (isinstance(policy, Policy) and not is_split(policy)):
         raise OptionError(
-            f"`negatives={options.negatives!r}` needs a policy with a linear last layer, whose gradient norms are "
-            "those that β* takes.",
+            f"`negatives={options.negatives!r}` needs a policy with a linear last layer, whose gradient norms are those that β* takes.",
             do="Use TwoTower, MLP or LinearSoftmax, and leave out `norms=`.",
         )
     return options

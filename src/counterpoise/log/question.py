@@ -322,8 +322,7 @@ class Question:
             raise OptionError(f"`groups={self.groups!r}` is not a whole number from 2 to 10,000.")
         if (self.log.model_reward is None) != (not self.model_value) and self.learning is None:
             raise OptionError(
-                "`model_reward=` and `model_value=` go together: the model's reward of the logged action, and its "
-                "value of the target."
+                "`model_reward=` and `model_value=` go together: the model's reward of the logged action, and its value of the target."
             )
         for name, mean in self.control.items():
             if isinstance(mean, bool) or not isinstance(mean, Real) or not abs(float(mean)) <= 1e50:
@@ -656,8 +655,7 @@ def _model_values(log: Log, targets: tuple[Target, ...], arrays: Arrays | None) 
     if isinstance(value, Mapping):
         if set(value) != set(names):
             raise OptionError(
-                f"`model_value=` needs one entry per target: {verbatim(', '.join(names))}; "
-                f"found {verbatim(', '.join(map(str, value)))}."
+                f"`model_value=` needs one entry per target: {verbatim(', '.join(names))}; found {verbatim(', '.join(map(str, value)))}."
             )
         ordered = [value[name] for name in names]
         own = [f"model_value of {name}" for name in names]

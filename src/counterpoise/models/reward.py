@@ -483,8 +483,7 @@ def with_model(question: Question) -> Question:
                 f"a reward model needs to know how {target.name!r} would choose among all actions, and this target only has the "
                 "probability of the logged one.",
                 do="Pass a policy with predict_proba, Chosen(…), Always(…) or Probabilities(…); "
-                "or, for what needs no model of actions, `baseline=`; or the model's own columns with "
-                "`model_reward=` and `model_value=`.",
+                "or, for what needs no model of actions, `baseline=`; or the model's own columns with `model_reward=` and `model_value=`.",
             )
     if reward.mrdr and len(question.targets) > 1:
         raise OptionError("mrdr fits a model for one target: evaluate one at a time.")

@@ -154,8 +154,7 @@ def fingerprints_of(log: object, batch: str | None) -> Fingerprints:
     paths = files.files_of(log) if files.is_paths(log) and not is_database(log) else None
     if batch is None and paths is None:
         raise OptionError(
-            "`state=` needs `batch=`, a key of this part of the log such as '2026-11-14', so that it can refuse to "
-            "add it twice."
+            "`state=` needs `batch=`, a key of this part of the log such as '2026-11-14', so that it can refuse to add it twice."
         )
     fingerprints: dict[Path, tuple[object, ...]] = {}
     by_content: dict[object, Path] = {}  # by content

@@ -113,8 +113,7 @@ def tree_of(part: str, text: str, dialect: object) -> SyntaxTree:
 def _looks_elsewhere(part: str, text: str) -> ColumnError:
     """The error for a condition or expression with a query in it, which could read anything the connection can."""
     return ColumnError(
-        f"{argument_of(part, text)} must read no files and no other tables: "
-        "write it of the log's own columns, without SELECT.",
+        f"{argument_of(part, text)} must read no files and no other tables: write it of the log's own columns, without SELECT.",
         do="If it needs more, join that to the log with `query=`.",
     )
 

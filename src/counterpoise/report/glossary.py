@@ -86,8 +86,7 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "top_share": Entry(
         "Share of the largest weights",
-        "How much of the total weight the heaviest 1 % of the <rows> (at most 1,000) carry. Above 50 %, a few <rows> decide the "
-        "answer.",
+        "How much of the total weight the heaviest 1 % of the <rows> (at most 1,000) carry. Above 50 %, a few <rows> decide the answer.",
     ),
     "pareto_k": Entry(
         "Pareto k",
