@@ -425,6 +425,20 @@ def test_a_duckdb_file_that_is_open_already_is_asked_through_its_connection(file
         assert cp.evaluate(theirs, table="log", **QUESTION).n == 2000
 
 
+@pytest.mark.parametrize("parts", [{}, {"segment": "day"}, {"cluster": "user"}], ids=str)
+def test_a_text_among_the_numbers_of_sqlite_is_a_bad_row(tmp_path, parts):
+    """Its columns hold what is put there, whatever their type; such a row comes up even where the first rewards are looked at."""
+    place = tmp_path / "log.sqlite"
+    with contextlib.closing(sqlite3.connect(place)) as made:
+        made.execute("CREATE TABLE log (click REAL, p REAL, new REAL, day INTEGER, user INTEGER)")
+        rows = [("lost" if k == 40 else k % 2, 0.5, 0.25 + k % 3 / 4, k % 2, k // 5) for k in range(200)]
+        made.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", rows)
+        made.commit()
+    question = {"table": "log", "reward": "click", "propensity": "p", "target": "new", **parts}
+    result = cp.evaluate(f"sqlite://{place}", **question, drop_bad_rows=True)
+    assert (result.n, result.dropped_rows) == (199, 1)
+
+
 def test_our_sqlite_connection_is_read_only(tmp_path):
     place = tmp_path / "log.sqlite"
     made = ibis.sqlite.connect(place)

@@ -444,6 +444,25 @@ def test_the_compiled_loop_by_segment_and_group_is_the_embedded_engine(monkeypat
         assert second.zeros == first.zeros
 
 
+def test_segments_too_many_for_a_table_of_all_cells_are_left_to_the_embedded_engine(monkeypatch):
+    """As when an id is passed as `segment=`: the refusal must come before the memory runs out."""
+    pytest.importorskip("numba")
+    g, n = np.random.default_rng(0), 4000
+    log = pl.DataFrame(
+        {"p": np.full(n, 0.5), "t": g.random(n), "r": g.random(n), "id": np.arange(n), "u": g.integers(0, 300, n)}
+    )
+    question = {"reward": "r", "propensity": "p", "target": "t", "segment": "id", "cluster": "u", "groups": 100}
+    for module, limit in ((memory, "LONGEST"), (compiled, "BY_SEGMENT"), (compiled, "LONGEST")):
+        monkeypatch.setattr(module, limit, 0)
+    cells, of_cells = [], compiled._CellSums.add
+    monkeypatch.setattr(
+        compiled._CellSums, "add", lambda self, total, *rest: cells.append(len(total)) or of_cells(self, total, *rest)
+    )
+    with pytest.raises(cp.OptionError, match="makes 4,000 segments"):
+        cp.evaluate(log, **question)
+    assert max(cells, default=0) <= compiled.CELLS
+
+
 @pytest.mark.parametrize(
     ("column", "value"), [("p", 0.0), ("p", 1.5), ("t", -0.1), ("t", 1.5), ("t", np.nan), ("r", np.nan), ("r", np.inf)]
 )

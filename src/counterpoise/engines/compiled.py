@@ -32,6 +32,7 @@ SHORTEST = 5_000_000  # rows of arrays; loading the compiled loop takes longer t
 BY_SEGMENT = 1_000_000  # the same where rows have segments or groups, which take polars longer
 LONGEST = 20_000  # rows that NumPy adds up sooner; once the loop has started, it takes all longer logs
 PENDING = 20 * KEPT  # weights that are held before the largest are chosen among them
+CELLS = 200_000  # of segments and groups; every piece of a log has sums for all of them, as polars has not
 PLACE = "place"
 WIDE = 16  # columns; more of them at once would take too much memory
 LANES = 50  # in one pass over a wide log: 0.6 GB, and ten a pass would take half as long again
@@ -226,7 +227,7 @@ class RunningBy(Running):
         self._columns += names.keys
 
     def see(self, piece: pl.DataFrame) -> None:
-        """Add one more piece; after a row that is bad or has no cluster, the rest is ignored."""
+        """Add one more piece; after a row that is bad or has no cluster, or with too many segments, the rest is ignored."""
         loops = _loops()
         if loops is None or self._bad or not piece.height:
             return
@@ -240,6 +241,9 @@ class RunningBy(Running):
                 return
             group = piece.get_column(GROUP).cast(pl.Int64).to_numpy()
         segment, count = self._places(piece)
+        if count * self._groups > CELLS:
+            self._bad = 1
+            return
         columns = {
             name: piece.get_column(name).cast(pl.Float64).to_numpy()
             for name in self._columns

@@ -105,20 +105,24 @@ class PushedDown:
     def centers(self, *, only_good: bool) -> tuple[float, ...]:
         """The median of the first good rewards; of a plain question, the same statement ranks the weights of all rows."""
         names, (chunk, *more) = self.question.names, _chunks(self.question.names)
-        if self._may_be_clean and not (more or names.keys):
-            first = self._rows(chunk.targets).select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
+
+        def centers_of(rows: Frame) -> tuple[float, ...]:
+            first = self._collect(rows.select(*names.rewards).head(FIRST))
+            return tuple(center_of(first.get_column(name)) for name in names.rewards)
+
+        if self._may_be_clean:
             try:
+                rows = self._rows(chunk.targets)
+                if more or names.keys:
+                    return centers_of(rows)
+                first = rows.select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
                 answer = self._rank(chunk.lanes, names, self._rows, first)
+                return (center_of(answer.filter(place=-1).get_column("x")),)
             except CounterpoiseError:
                 raise
-            except Exception:  # a database stops at a division by zero, or at a number too large for it
+            except Exception:  # a database stops at a division by zero or too large a number, and SQLite's may be texts
                 self._may_be_clean = False
-            else:
-                return (center_of(answer.filter(place=-1).get_column("x")),)
-        rewards = list(names.rewards)
-        rows = self._rows(chunk.targets) if self._may_be_clean else self._good(chunk.targets)
-        first = self._collect(rows.select(*rewards).head(FIRST))
-        return tuple(center_of(first.get_column(name)) for name in rewards)
+        return centers_of(self._good(chunk.targets))
 
     def aggregate(self, query: Query) -> Answer:
         """The sums of the good rows, a statement for every few targets."""

@@ -609,9 +609,9 @@ def sampling_advice(values: "pl.Series") -> str | None:
 
     >>> import polars as pl
     >>> sampling_advice(pl.Series("pdrop", [0.9, 0.0]))
-    "If it does, pass `keep='1 - pdrop'`; if every <row> was kept, pass `keep=1`."
+    "If it is, pass `keep='1 - pdrop'`; if every <row> was kept, pass `keep=1`."
     >>> sampling_advice(pl.Series("weight", [1, 10]))
-    "If it does, pass `keep='1.0 / weight'`; if every <row> was kept, pass `keep=1`."
+    "If it is, pass `keep='1.0 / weight'`; if every <row> was kept, pass `keep=1`."
     >>> sampling_advice(pl.Series("weight", [55.5, 0]))
     """
     if not values.dtype.is_numeric() or values.null_count() == values.len():
@@ -626,7 +626,7 @@ def sampling_advice(values: "pl.Series") -> str | None:
         keep = column
     elif low >= 1.0 and high > 1.0:
         keep = f"1.0 / {column}"
-    return None if keep is None else f"If it does, pass `keep={keep!r}`; if every <row> was kept, pass `keep=1`."
+    return None if keep is None else f"If it is, pass `keep={keep!r}`; if every <row> was kept, pass `keep=1`."
 
 
 # words of which less is usually better, and those beside which they say nothing: cost_saving, error_free, weight_loss
