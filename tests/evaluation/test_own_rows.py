@@ -257,7 +257,7 @@ def test_what_cross_fitting_does_not_do_is_said(log, own, tmp_path):
     new = {"new": RandomForestRegressor(5)}
     refused = {
         "not fitted": {"target": {"new": RandomForestClassifier()}},
-        "no policy": {"target": RandomForestRegressor(2).fit(numbers(log), log["reward"])},
+        "not a policy": {"target": RandomForestRegressor(2).fit(numbers(log), log["reward"])},
         "none of these": {"target": {"new": own}, "cross_fit": True},
         "model=": {"target": new, "cross_fit": True, "model": "ridge"},
         "one reward": {"target": new, "cross_fit": True, "reward": ["reward", "x"], "context": ["y", "kind"]},

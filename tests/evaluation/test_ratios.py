@@ -152,6 +152,6 @@ def test_a_rate_among_rows_that_do_not_count_is_not_identified():
 
 def test_the_answer_says_what_it_is_divided_by():
     said = str(cp.evaluate(LOG, **ASKED, target="new"))
-    assert "revenue per sessions, had new run" in said
+    assert "revenue per sessions: new against the logging policy" in said
     assert "per sessions." in said
     assert "per row" not in said

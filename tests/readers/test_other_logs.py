@@ -193,7 +193,7 @@ def test_records_that_are_no_decision_are_counted_by_kind(tmp_path):
         log = cp.read.vowpal_wabbit(path)
     text = str(said[0].message)
     for part in (
-        "6 of 56 records are left out",
+        "6 of 56 records are dropped",
         "1 rewards without their decision (the first is line 51",
         "1 activations without their decision (the first is line 52",
         "1 without a decision (the first is line 53",
@@ -382,7 +382,7 @@ def test_a_watch_over_files_reads_each(tmp_path):
 def test_what_is_left_out_is_printed(tmp_path):
     path = write(tmp_path / "log.dsjson", [*records(50), {"RewardValue": 1.0, "EventId": "x"}])
     found = invoke("evaluate", path, "--always", "1", "--no-cluster")
-    assert "Warning: 1 of 51 records is left out" in found.output
+    assert "Warning: 1 of 51 records is dropped" in found.output
     bad = write(tmp_path / "bad.dsjson", [*records(50), "nonsense\n"])
     refused = invoke("evaluate", bad, "--always", "1", "--no-cluster")
     assert refused.exit_code == 2

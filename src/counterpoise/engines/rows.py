@@ -97,7 +97,7 @@ class Sample:
         """So many rows of a column that must hold numbers; that of a log in memory is at hand."""
         data = self.question.log.data
         if self.question.log.where is None and isinstance(data, Mapping):
-            return pl.DataFrame([frames.from_array(name, data[name][:count], is_number=True)])
+            return pl.DataFrame({name: frames.from_array(name, data[name][:count], is_number=True)})
         if self.question.log.where is None and isinstance(data, pl.DataFrame) and name in data.columns:
-            return pl.DataFrame([data.get_column(name).head(count)])
+            return pl.DataFrame({name: data.get_column(name).head(count)})
         return self.first(count)

@@ -82,7 +82,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
         return
     if isinstance(log, pl.DataFrame):  # its columns are at hand without a query
         wanted = plan(question, log.columns, number)
-        yield wanted.complete(pl.DataFrame([log.get_column(name) for name in wanted.read]), question)
+        yield wanted.complete(pl.DataFrame({name: log.get_column(name) for name in wanted.read}), question)
         return
     frame = as_narwhals(log)
     if isinstance(log, pl.LazyFrame):
