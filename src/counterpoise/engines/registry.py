@@ -299,7 +299,7 @@ class Databases(Elsewhere):
                 return summarize_batches(rows, question, has_order=False)
 
         def added_up(native: connections.Native) -> tuple[LogMoments, ...]:
-            engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
+            engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence_of(native))
             return tuple(replace(each, queries=engine.queries) for each in summarize(engine, question))
 
         return connections.ask(question.log, added_up)
