@@ -107,9 +107,9 @@ class PushedDown:
         """The median of the first good rewards; of a plain question, the same statement ranks the weights of all rows."""
         names, (chunk, *more) = self.question.names, _chunks(self.question.names)
         if self._may_be_clean and not (more or names.keys):
-            first = self._rows(chunk.targets).select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
+            rewards_there = self._rows(chunk.targets).select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
             try:
-                answer = self._rank(chunk, names, first)
+                answer = self._rank(chunk, names, rewards_there)
             except CounterpoiseError:
                 raise
             except Exception:  # a database stops at a division by zero, or at a number too large for it
@@ -253,14 +253,14 @@ class PushedDown:
         What is asked for `beside` them is in the answer, which is returned.
         """
         ranked = [lane for lane in chunk.lanes if not (lane.contrast[1] or lane.rung)]
-        rows = [
-            # without a fence, an engine reads no column that a part does not use, and one frame is sooner made than ten
-            self._rows([lane.target] if self.fence is not None else chunk.targets)
-            if self._may_be_clean
-            else self._good([lane.target])
-            for lane in ranked
-        ]
-        parts = [self._top(rows[k], k, lane, names) for k, lane in enumerate(ranked)]
+
+        def rows(lane: Lane) -> Frame:
+            if not self._may_be_clean:
+                return self._good([lane.target])
+            # without a fence, a part reads only the columns that it uses, and one frame of all targets is sooner made than ten
+            return self._rows(chunk.targets if self.fence is None else [lane.target])
+
+        parts = [self._top(rows(lane), k, lane, names) for k, lane in enumerate(ranked)]
         answer = self._collect(nw.concat([*parts, *beside])).cast({"x": pl.Float64})
         for k, lane in enumerate(ranked):
             own = answer.filter(place=k).drop_nulls("x")
