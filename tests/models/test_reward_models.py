@@ -409,7 +409,7 @@ class Gaps:
 def test_the_doctor_finds_context_that_leaks_the_reward():
     log = LOG.with_columns(paid=pl.when(pl.col("r") == 1).then(pl.lit("yes")).otherwise(pl.lit("no")))
     found = cp.doctor(log, **PARTS | {"context": ["x", "country", "paid"]}, target=["pi"])
-    said = [one for one in found.findings if "tells 100% of the reward" in one.message]
+    said = [one for one in found.findings if "explains 100% of the reward" in one.message]
     assert [one.about for one in said] == ["paid"]
     assert not any("variance" in one.message for one in cp.doctor(LOG, **PARTS, target=["pi"]).findings)
 

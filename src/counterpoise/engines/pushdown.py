@@ -84,10 +84,11 @@ class PushedDown:
 
     question: Question
     select: Select
-    fence: Callable[[Frame, Question], Frame] = lambda rows, question: rows
+    fence: Callable[[Frame], Frame] | None = None
     also: tuple[str, ...] = field(init=False)  # targets whose rules every statement has
     queries: int = field(default=0, init=False)  # that were asked
     _may_be_clean: bool = field(init=False)
+    _made: dict[tuple[str, ...], Frame] = field(default_factory=dict, init=False)  # rows by their targets
     _largest: dict[Lane, Largest] = field(
         default_factory=dict, init=False
     )  # of the good rows, or of all while they may be clean
@@ -116,7 +117,7 @@ class PushedDown:
                 if more or names.keys:
                     return centers_of(rows)
                 first = rows.select(place=nw.lit(-1), x=nw.col(names.rewards[0])).head(FIRST)
-                answer = self._rank(chunk.lanes, names, self._rows, first)
+                answer = self._rank(chunk, names, first)
                 return (center_of(answer.filter(place=-1).get_column("x")),)
             except CounterpoiseError:
                 raise
@@ -190,18 +191,23 @@ class PushedDown:
 
     def _rows(self, targets: Sequence[str]) -> Frame:
         """The columns under internal names, for some targets."""
-        part = self._part(targets)
-        frame, names = self.select(part)
-        if self.question.makes_rows:
-            return prepare_made(frame, self.question, names, targets, lambda rows: self.fence(rows, part))
-        return self.fence(prepare_there(frame, self.question, names, targets), part)
+        key = tuple(targets)
+        if key not in self._made:
+            frame, names = self.select(self._part(targets))
+            if self.question.makes_rows:
+                self._made[key] = prepare_made(frame, self.question, names, targets, self._fenced)
+            else:
+                self._made[key] = self._fenced(prepare_there(frame, self.question, names, targets))
+        return self._made[key]
+
+    def _fenced(self, rows: Frame) -> Frame:
+        return rows if self.fence is None else self.fence(rows)
 
     def _good(self, targets: Sequence[str]) -> Frame:
         """The rows of some targets, with every number blanked if one of them, or one of those in `also`, breaks a rule."""
         wider = list(dict.fromkeys([*targets, *self.also]))
-        part = self._part(wider)
-        marked = self.fence(self._rows(wider).with_columns(good=is_good(self.question, wider)), part)
-        return self.fence(_blank(marked, self.question, targets), part)
+        marked = self._fenced(self._rows(wider).with_columns(good=is_good(self.question, wider)))
+        return self._fenced(_blank(marked, self.question, targets))
 
     def _part(self, targets: Sequence[str]) -> Question:
         places = [self.question.names.targets.index(name) for name in targets]
@@ -218,8 +224,8 @@ class PushedDown:
                 good = good.with_columns(**{name: nw.lit(float(query.own[name][0])) for name in names.centers})
         # a row's excess and weighted reward appear many times: computed once, before the fence; SQLite reads few subqueries of
         # subqueries, and lists have many
-        part, is_deep = self._part(chunk.targets), names.question.makes_rows and not names.question.smoothings
-        watch = (lambda rows: rows) if is_deep else (lambda rows: self.fence(rows, part))
+        is_deep = names.question.makes_rows and not names.question.smoothings
+        watch = (lambda rows: rows) if is_deep else self._fenced
         sums = aggregate(good, query, lanes=chunk.lanes, watch=watch, context=False)
         answer = self._collect(with_natural_logs(sums) if names.question.smoothings else sums)
         answer = self._with_context(answer, good, query, chunk)
@@ -229,11 +235,11 @@ class PushedDown:
 
     def _with_context(self, answer: pl.DataFrame, good: Frame, query: Query, chunk: _Chunk) -> pl.DataFrame:
         """The answer with the sums of a context baseline, a statement for every hundred of them."""
-        names, part = query.names, self._part(chunk.targets)
+        names = query.names
         wanted = context_sums_of(names, chunk.lanes) if names.is_wide else []
         for k in range(0, len(wanted), SUMS):
             some = wanted[k : k + SUMS]
-            sums = context_aggregate(good, query, chunk.lanes, some, lambda rows: self.fence(rows, part))
+            sums = context_aggregate(good, query, chunk.lanes, some, self._fenced)
             numbers = _align(self._collect(sums), answer, names)
             answer = answer.with_columns(pl.Series(name, numbers[name]) for name in some)
         return answer
@@ -242,21 +248,26 @@ class PushedDown:
         """The largest weights of a lane in every segment, ranked with those of the other lanes of its statement."""
         if lane not in self._largest:
             chunk = next(chunk for chunk in _chunks(names) if lane in chunk.lanes)
-            self._rank(chunk.lanes, names, self._rows if self._may_be_clean else self._good)
+            self._rank(chunk, names)
         return self._largest[lane]
 
-    def _rank(
-        self, lanes: Sequence[Lane], names: Names, rows: Callable[[Sequence[str]], Frame], *beside: Frame
-    ) -> pl.DataFrame:
+    def _rank(self, chunk: _Chunk, names: Names, *beside: Frame) -> pl.DataFrame:
         """Remember the largest weights of some lanes, each of whose parts of the statement leaves the rules of other targets out.
 
         What is asked for `beside` them is in the answer, which is returned.
         """
-        ranked = [lane for lane in lanes if not (lane.contrast[1] or lane.rung)]
-        parts = [self._top(rows([lane.target]), k, lane, names) for k, lane in enumerate(ranked)]
+        ranked = [lane for lane in chunk.lanes if not (lane.contrast[1] or lane.rung)]
+
+        def rows(lane: Lane) -> Frame:
+            if not self._may_be_clean:
+                return self._good([lane.target])
+            # without a fence, a part reads only the columns that it uses, and one frame of all targets is sooner made than ten
+            return self._rows(chunk.targets if self.fence is None else [lane.target])
+
+        parts = [self._top(rows(lane), k, lane, names) for k, lane in enumerate(ranked)]
         answer = self._collect(nw.concat([*parts, *beside])).cast({"x": pl.Float64})
         for k, lane in enumerate(ranked):
-            own = answer.filter(place=k)
+            own = answer.filter(place=k).drop_nulls("x")
             largest: dict[Label, Floats] = {} if names.segments else {(): np.empty(0)}
             for key, values in own.group_by(names.segments) if names.segments else [((), own)]:
                 largest[as_label(key)] = np.sort(values.get_column("x").to_numpy())[::-1]
@@ -270,9 +281,10 @@ class PushedDown:
             rows = rows.filter(~nw.col(names.rewards[lane.reward]).is_null())
         w = weight.weight(nw.col(lane.target), nw.col(PROPENSITY) if weight.needs_propensity else None)
         w = w if self.question.kept_with is None else w / nw.col(self.question.kept_with)
-        weights = rows.select(*keys, place=nw.lit(place), x=w).filter(~nw.col("x").is_null())
+        weights = rows.select(*keys, place=nw.lit(place), x=w)
         if not keys:
-            return weights.sort("x", descending=True).head(KEPT)
+            return weights.sort("x", descending=True, nulls_last=True).head(KEPT)
+        weights = weights.filter(~nw.col("x").is_null())
         rank = nw.col("x").rank("ordinal", descending=True).over(*keys)
         return weights.with_columns(rank=rank).filter(nw.col("rank") <= KEPT).select(*keys, "place", "x")
 

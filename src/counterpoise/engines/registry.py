@@ -37,7 +37,6 @@ from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.moments import LogMoments
 from counterpoise.readers import connections, databases, files, formats, frames
-from counterpoise.readers import spark as spark_frames
 from counterpoise.readers.progress import Report, progress_bar
 from counterpoise.threads import check_threads
 
@@ -299,7 +298,7 @@ class Databases(Elsewhere):
                 return summarize_batches(rows, question, has_order=False)
 
         def added_up(native: connections.Native) -> tuple[LogMoments, ...]:
-            engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
+            engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence_of(native))
             return tuple(replace(each, queries=engine.queries) for each in summarize(engine, question))
 
         return connections.ask(question.log, added_up)
@@ -329,12 +328,12 @@ class Spark(Elsewhere):
 
     def over_frame(self, question: Question, work: Callable[[Frame, Mapping[str, str]], T]) -> T:
         """The same, by Spark."""
-        with spark_frames.errors_told():
-            return work(*spark_frames.complete(question))
+        with spark.errors_told():
+            return work(*spark.complete(question))
 
     def batches(self, question: Question, limit: int | None = None) -> Generator[pl.DataFrame, None, None]:
         """All rows, or so many that Spark draws."""
-        return spark_frames.batches(question, limit)
+        return spark.batches(question, limit)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """Sums travel, rows never do."""

@@ -556,7 +556,10 @@ def relation(log: Native, table: TableName, query: str | None) -> Native:
             return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
         # DuckDB would also accept a file, or a Python variable of the caller, with that name; and we ask in SQL, because before
         # version 2 its `table` finds neither views nor names with a quote in them
-        tables = log.sql("SELECT table_name FROM information_schema.tables").fetchall()
+        listed = (
+            "SELECT table_name FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
+        )
+        tables = log.sql(listed).fetchall()
         if path[-1].lower() not in {name.lower() for (name,) in tables}:
             raise LookupError(path[-1])
         return log.sql("SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import narwhals as nw
 import polars as pl
@@ -145,10 +145,10 @@ def _compute(step: str, native: Native, expressions: Mapping[str, str], where: s
     return native.alias(step).sql(f"SELECT *{computed} FROM {step}{condition}")
 
 
-def fence(rows: LazyRows, question: Question) -> LazyRows:
+def fence_of(native: Native) -> Callable[[LazyRows], LazyRows] | None:
     """A limit that limits nothing, but keeps PostgreSQL from planning, and SQLite from computing, for minutes.
 
     Both copy the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
-    the subquery has a limit.
+    the subquery has a limit. Other databases do not, and need none.
     """
-    return rows.head(UNLIMITED) if database_of(rows.to_native()) in ("postgres", "sqlite") else rows
+    return (lambda rows: rows.head(UNLIMITED)) if database_of(native) in ("postgres", "sqlite") else None
