@@ -198,7 +198,9 @@ def check_segments(
     columns = question.segment
     if isinstance(question.weight, Balanced) and question.weight.is_by_policy(columns):
         columns = columns[:-1]  # which nobody asked for
-    count, limit = len({label[: len(columns)] for label in labels}), question.log.max_segments
+    is_by_all = len(columns) == len(question.segment)
+    count = len(set(labels if is_by_all else [label[: len(columns)] for label in labels]))
+    limit = question.log.max_segments
     if count > (limit or MOST_SEGMENTS):
         segment = f"`segment={columns[0]!r}`" if len(columns) == 1 else "`segment=`"
         why = f"more than {MOST_SEGMENTS:,} need `max_segments=`" if limit is None else f"{limit:,} may be made"
