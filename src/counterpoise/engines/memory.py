@@ -38,7 +38,7 @@ from counterpoise.readers.progress import Report
 # -- Short logs in memory: NumPy has added them up before a query engine would have planned its query ------------------
 
 LONGEST = 20_000  # rows; from there on polars is faster
-LISTED = 1_000_000  # rows that are made into lists at a time, unless those are more lists than are added up at a time
+LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
 LISTS = 200_000  # the sums of their many columns are a product of matrices
 
 
@@ -205,11 +205,10 @@ def summarize_batches(
     if question.makes_rows:
         rows = pl.concat(batches)  # the rows of a list may be in several
         of_lists = rows_in_order(rows.lazy(), question).collect()
-        at_once = min(LISTED, contiguous.TOGETHER * (1 if question.sequences is None else question.sequences.depth))
-        moments = summarize_in_order(lambda: of_lists.iter_slices(at_once), question)
+        moments = summarize_in_order(lambda: of_lists.iter_slices(LISTED), question)
         if moments is None and contiguous.suits(question):
             of_lists = contiguous.in_sequence(of_lists, question)
-            moments = summarize_in_order(lambda: of_lists.iter_slices(at_once), question)
+            moments = summarize_in_order(lambda: of_lists.iter_slices(LISTED), question)
         if moments is not None:
             return moments
         batches = [rows]
