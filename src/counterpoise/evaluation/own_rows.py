@@ -146,7 +146,7 @@ TREES, LEAF = 40, 5
 FIRST_TREES, NOTHING_SEEN = (
     10,
     2.0,
-)  # a memory that is found has a z of 3.4 or more by so few trees (107 of 304 in own-rows)
+)  # a memory that is found has a z of 3.4 or more by so few trees (124 of 336 in own-rows)
 
 
 def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments) -> Iterator[Caveat]:
