@@ -218,6 +218,9 @@ def test_the_answers_of_all_places_are_made_on_demand():
     assert made == [3]
     with pytest.raises(KeyError):
         squares[1000]
+    later = OnDemand(lambda: made.append("keys") or range(3), lambda n: n * n)
+    assert made == [3]  # keys that come from a function are not made before the first is asked for
+    assert (list(later), made) == ([0, 1, 2], [3, "keys"])
     log, _ = small(segments=300)
     result = evaluate(log, reward="r", propensity="p", target="t", segment="s")
     assert len(result.estimates._made) < 20 < len(result.estimates)

@@ -223,7 +223,7 @@ class RunningBy(Running):
         self._known = None if own is None or not self._segments else own.select(self._segments).with_row_index(PLACE)
         columns = names.centers if own is not None and self._segments else ()
         self._own = {name: own[name].to_numpy() for name in columns} if own is not None else {}
-        self._by = [_CellSums(part) for part in self._parts]
+        self._by = [_CellSums(part, self._groups) for part in self._parts]
         self._columns += names.keys
 
     def see(self, piece: pl.DataFrame) -> None:
@@ -308,8 +308,8 @@ class RunningBy(Running):
 class _CellSums:
     """The sums of one lane in every cell, and the largest weights of every segment so far, which grow as segments come up."""
 
-    def __init__(self, part: _LaneSums) -> None:
-        self._is_ranked = not part.lane.contrast[1]
+    def __init__(self, part: _LaneSums, groups: int) -> None:
+        self._is_ranked, self._groups = not part.lane.contrast[1], groups
         self.total, self.low, self.high = np.zeros((0, 14)), np.zeros(0), np.zeros(0)
         self._limits = np.zeros(0)
         self._of, self._kept = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
@@ -337,9 +337,9 @@ class _CellSums:
         self._of.append(of)
         self._kept.append(kept)
         self._held += len(kept)
-        if self._held > max(
-            PENDING, 2 * self._most
-        ):  # which grows with what is kept, so that ranking stays a small part
+        # more than twice what was kept, so that ranking stays a small part, and only where a segment has more than are kept
+        is_much = self._held > max(PENDING, 2 * self._most)
+        if is_much and total[:, -1].reshape(-1, self._groups).sum(axis=1).max() > KEPT:
             starts, kept = self._ranked(len(self._limits))
             counts = np.diff(starts)
             self._of, self._kept = [np.repeat(np.arange(len(counts)), counts)], [kept]

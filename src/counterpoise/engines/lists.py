@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from counterpoise.engines.query import Frame, Numbers, is_fine, numbers_for
 from counterpoise.log.columns import GROUP, MODEL_REWARD, PROPENSITY
 from counterpoise.log.expressions import indicator
-from counterpoise.log.good import LARGEST, is_number
+from counterpoise.log.good import LARGEST
 from counterpoise.log.kinds.kind import Term
 from counterpoise.log.kinds.lists import (
     BITS,
@@ -334,20 +334,30 @@ def _lists(rows: pl.DataFrame, question: Question, lists: Sequences, starts: lis
     if ids.null_count():
         raise OutOfOrderError
     is_new = np.append(True, (ids[1:] != ids[:-1]).to_numpy())
-    first = np.flatnonzero(is_new)
-    length = np.diff(np.append(first, rows.height))
-    rank = rows.get_column(POSITION).to_numpy() - (lists.first - 1)
-    below = np.empty(len(rank))
-    below[0], below[1:] = 1.0, rank[:-1] + 1.0
-    if not (np.where(is_new, 1.0, below) == rank).all():
+    rank = rows.get_column(POSITION).to_numpy()
+    count, ends = divmod(rows.height, lists.depth)
+    is_even = (
+        not ends and np.count_nonzero(is_new) == count and bool(is_new[:: lists.depth].all())
+    )  # all of them of one length
+    if is_even:
+        first, length = np.arange(0, rows.height, lists.depth), np.full(count, lists.depth)
+        in_turn = bool((rank.reshape(count, -1) == np.arange(lists.first, lists.last + 1.0)).all())
+    else:
+        rank = rank - (lists.first - 1)
+        first = np.flatnonzero(is_new)
+        length = np.diff(np.append(first, rows.height))
+        below = np.empty(len(rank))
+        below[0], below[1:] = 1.0, rank[:-1] + 1.0
+        in_turn = bool((np.where(is_new, 1.0, below) == rank).all())
+    if not in_turn:
         raise OutOfOrderError
-    starts.append(ids.gather(first))
+    starts.append(ids.gather_every(lists.depth) if is_even else ids.gather(first))
     columns = {name: _good(rows.get_column(name).to_numpy(), name, question) for name in question.of_rows.numbers}
-    spot = None if (length == lists.depth).all() else (rank.astype(np.int64) - 1) * len(first) + np.cumsum(is_new) - 1
+    spot = None if is_even else (rank.astype(np.int64) - 1) * len(first) + np.cumsum(is_new) - 1
     made = _made(columns, question, lists, length, spot)
     if lists.done is not None:
         made[CUT_OFF] = _cut_off(columns[DONE], first, is_new)
-    if not all(is_number(column).all() for column in made.values()):
+    if not all(max(column.max(), -column.min()) <= LARGEST for column in made.values()):
         raise OutOfOrderError
     frame = pl.DataFrame(made)
     if question.groups > 1:
@@ -388,7 +398,8 @@ def _made(rows: Numbers, question: Question, lists: Sequences, length: Ints, spo
         values = (rows[name] - p) / p if name in names.targets else rows[name]
         table = _table(values, len(length), lists.depth, spot)
         if name in names.rewards:
-            table = table * np.array([[lists.counts(k)] for k in ranks])
+            counts = np.array([[lists.counts(k)] for k in ranks])
+            table = table * counts if (counts != 1.0).any() else table
         made[name] = table.sum(axis=0)
         made |= {_at(name, k): at_rank for k, at_rank in zip(ranks, table, strict=True)}
     for columns in _steps(question, names.targets, made.__getitem__):

@@ -298,6 +298,19 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
 FEATURES = "the squares of the features"  # all of them added up, which is at least the square of the largest
 
 
+def places_of(labels: Sequence[Label]) -> tuple[NDArray[np.int64], int]:
+    """The number of each label, in the order in which they first come up, and how many there are.
+
+    >>> places_of([("a",), ("b",), ("a",)])[0].tolist()
+    [0, 1, 0]
+    """
+    distinct = dict.fromkeys(labels)
+    if len(distinct) == len(labels):
+        return np.arange(len(labels)), len(labels)
+    place = {label: k for k, label in enumerate(distinct)}
+    return np.array([place[label] for label in labels]), len(place)
+
+
 def total_of(parts: Floats, place: NDArray[np.int64], count: int) -> Floats:
     """The sums of some parts at each of so many places; the sum of no rows, which engines call null, is 0."""
     known: Floats = np.where(np.isnan(parts), 0.0, parts)
@@ -317,11 +330,10 @@ def known_of(numbers: Numbers, names: Names, reward: int) -> Floats:
 
 def is_well_centered(numbers: Numbers, labels: Sequence[Label], names: Names) -> bool:
     """Whether every center was close enough to the rewards of every segment for their variance to keep its digits."""
-    place = {label: k for k, label in enumerate(dict.fromkeys(labels))}
-    at = np.array([place[label] for label in labels])
+    at, count = places_of(labels)
     for j, s in enumerate(names.shifted):
         columns = (known_of(numbers, names, j), numbers[s], numbers[names.product(s, s)])
-        rows, total, squares = (total_of(column, at, len(place)) for column in columns)
+        rows, total, squares = (total_of(column, at, count) for column in columns)
         n = np.maximum(rows, 1)
         mean = total / n
         if not (np.square(mean) <= 1e4 * np.maximum(squares / n - np.square(mean), 0.0)).all():

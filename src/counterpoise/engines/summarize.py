@@ -19,6 +19,7 @@ from counterpoise.engines.query import (
     is_well_centered,
     known_of,
     moments_of,
+    places_of,
     rows_of,
     smoothed_lanes,
     smoothed_of,
@@ -198,7 +199,9 @@ def check_segments(
     columns = question.segment
     if isinstance(question.weight, Balanced) and question.weight.is_by_policy(columns):
         columns = columns[:-1]  # which nobody asked for
-    count, limit = len({label[: len(columns)] for label in labels}), question.log.max_segments
+    is_by_all = len(columns) == len(question.segment)
+    count = len(set(labels if is_by_all else [label[: len(columns)] for label in labels]))
+    limit = question.log.max_segments
     if count > (limit or MOST_SEGMENTS):
         segment = f"`segment={columns[0]!r}`" if len(columns) == 1 else "`segment=`"
         why = f"more than {MOST_SEGMENTS:,} need `max_segments=`" if limit is None else f"{limit:,} may be made"
@@ -230,12 +233,11 @@ def _coarser(columns: Sequence[str], keys: pl.DataFrame | None, in_database: boo
 def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
     """Each segment's columns and mean rewards, from sums around centers that were too far away for anything more."""
     names = query.names
-    place = {label: k for k, label in enumerate(dict.fromkeys(answer.labels))}
-    at = np.array([place[label] for label in answer.labels])
+    at, count = places_of(answer.labels)
     means = {}
     for j, center in enumerate(names.centers):
-        n = total_of(known_of(answer.numbers, names, j), at, len(place))
-        total = total_of(answer.numbers[names.shifted[j]], at, len(place))
+        n = total_of(known_of(answer.numbers, names, j), at, count)
+        total = total_of(answer.numbers[names.shifted[j]], at, count)
         means[center] = query.centers[j] + total / np.maximum(n, 1)
     own = pl.DataFrame(means)
     if answer.keys is None:
@@ -257,8 +259,8 @@ def assemble(answer: Answer, query: Query, rows: int) -> tuple[LogMoments, ...]:
 def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int = 0) -> LogMoments:
     names, numbers, question = query.names, answer.numbers, query.names.question
     segments = in_order(answer.labels)
-    place = {label: k for k, label in enumerate(segments)}
-    at = np.array([place[label] for label in answer.labels], dtype=np.int64)
+    place = dict(zip(segments, range(len(segments)), strict=True))
+    at = np.fromiter(map(place.__getitem__, answer.labels), np.int64, len(answer.labels))
     lowest, highest = np.full(len(segments), np.inf), np.full(len(segments), -np.inf)
     np.fmin.at(lowest, at, numbers[f"{names.rewards[reward]}_min"])
     np.fmax.at(highest, at, numbers[f"{names.rewards[reward]}_max"])
@@ -268,7 +270,8 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         if not lane.contrast[1]:
             zeros = total_of(numbers[lane.zeros], at, len(segments))
             largest = _peaks(answer, lane) if rung else answer.largest(lane)
-            weights = [largest.get(label, EMPTY.weights) for label in segments]
+            none = EMPTY.weights
+            weights = [largest.get(label, none) for label in segments]
             tails[lane.contrast] = EachTail(weights, zeros.astype(np.int64).tolist())
     center = np.full((len(segments), 1), query.centers[reward])
     if query.own is not None:

@@ -116,7 +116,7 @@ class Judgment:
         return {
             "moments": self.log if climbed is None else climbed.moments,
             "abreast": None if self.abreast is None else self.abreast.view,
-            "estimates": OnDemand(self._keys, self.estimate),
+            "estimates": OnDemand(lambda: self._keys, self.estimate),
             "all_diagnostics": self.diagnoses,
             "verdicts": OnDemand(self._bounded, self.verdict),
             "level": self.options.level,
@@ -184,7 +184,6 @@ class Judgment:
     @cached_property
     def diagnoses(self) -> Mapping[TargetPlace, Diagnostics]:
         """The diagnostics of every policy and place."""
-        places = ((name, place) for name, view in self.policies.items() for place in view.places)
 
         def made(key: TargetPlace) -> Diagnostics:
             name, place = key
@@ -192,7 +191,7 @@ class Judgment:
                 return diagnosis(self.abreast.view, (name, ""))
             return diagnosis(self.policies[name], place)
 
-        return OnDemand(places, made)
+        return OnDemand(lambda: ((name, place) for name, view in self.policies.items() for place in view.places), made)
 
     @cached_property
     def premises(self) -> list[Caveat]:
@@ -278,7 +277,7 @@ class Judgment:
 
     @cached_property
     def _bounded(self) -> Mapping[TargetPlace, tuple[Verdict, Mapping[str, Estimate]]]:
-        return OnDemand(((target, place) for target, _, place in self._keys), self._bounds)
+        return OnDemand(lambda: ((target, place) for target, _, place in self._keys), self._bounds)
 
     def _bounds(self, key: TargetPlace) -> tuple[Verdict, Mapping[str, Estimate]]:
         """The verdict on a place, and the bounds that are left of its estimates where actions are missing."""

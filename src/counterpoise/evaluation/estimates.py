@@ -90,13 +90,19 @@ def for_looks(
 class OnDemand(Mapping[Key, Value]):
     """Values that are made when they are first asked for: a log may have a hundred thousand segments, few of which anyone looks at.
 
+    So are the keys, if they come from a function.
+
     >>> squares = OnDemand(range(10**5), lambda n: n * n)
     >>> squares[3], len(squares)
     (9, 100000)
     """
 
-    def __init__(self, keys: Iterable[Key], make: Callable[[Key], Value]) -> None:
-        self._keys, self._make, self._made = dict.fromkeys(keys), make, dict[Key, Value]()
+    def __init__(self, keys: Iterable[Key] | Callable[[], Iterable[Key]], make: Callable[[Key], Value]) -> None:
+        self._keys_of, self._make, self._made = keys, make, dict[Key, Value]()
+
+    @cached_property
+    def _keys(self) -> dict[Key, None]:
+        return dict.fromkeys(self._keys_of() if callable(self._keys_of) else self._keys_of)
 
     def __getitem__(self, key: Key) -> Value:
         if key not in self._made:
@@ -246,7 +252,7 @@ def estimates(
 ) -> OnDemand[EstimateKey, Estimate]:
     """Every estimate of one contrast, over the whole log and by segment."""
     quantities = Quantities(view, estimators, options)
-    keys = ((view.contrast[0], name, place) for place in view.places for name in estimators)
+    keys = [(view.contrast[0], name, place) for place in view.places for name in estimators]
     return OnDemand(keys, lambda key: quantities.estimate(*key[1:]))
 
 

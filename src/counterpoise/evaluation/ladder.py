@@ -142,5 +142,5 @@ def climb(log: LogMoments, options: IntervalOptions, estimators: Mapping[str, Es
     )
     plain = log.ladder[0]
     views = {contrast[0]: View(plain, contrast) for contrast in plain.moments if not contrast[1]}
-    places = ((target, place) for target, view in views.items() for place in view.places)
+    places = [(target, place) for target, view in views.items() for place in view.places]
     return Climbed(picked, ladders, OnDemand(places, lambda key: judge(diagnosis(views[key[0]], key[1]))))

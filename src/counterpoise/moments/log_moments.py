@@ -7,6 +7,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from operator import add
 from typing import Any, TypeVar
 
@@ -487,7 +488,7 @@ def in_order(labels: Sequence[Label]) -> tuple[Label, ...]:
         return tuple((value is None, isinstance(value, str), "" if value is None else value) for value in label)
 
     known = set(labels)
-    are_numbers = all(isinstance(value, int | float) for label in known for value in label)
+    are_numbers = all(issubclass(kind, int | float) for kind in set(map(type, chain.from_iterable(known))))
     return tuple(sorted(known, key=None if are_numbers else key))
 
 
