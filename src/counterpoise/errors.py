@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -89,6 +88,8 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     >>> did_you_mean("clik", ["click", "price"]), did_you_mean("clik", ["price"])
     ("Did you mean 'click'?", '')
     """
+    import difflib  # which takes a while, and few are mistaken
+
     near = difflib.get_close_matches(str(name), list(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else ""
 

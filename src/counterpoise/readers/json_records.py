@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gzip
 import json
 import os
 import re
@@ -133,8 +132,11 @@ def _batches(path: Path) -> Iterator[tuple[list[int], list[str]]]:
 
 
 def _open_text(path: Path) -> BufferedIOBase:
-    is_compressed = path.name.lower().endswith(".gz")
-    return gzip.GzipFile(path, "rb") if is_compressed else path.open("rb")
+    if not path.name.lower().endswith(".gz"):
+        return path.open("rb")
+    import gzip
+
+    return gzip.GzipFile(path, "rb")
 
 
 def _objects(path: Path) -> Iterator[dict[str, object]]:
