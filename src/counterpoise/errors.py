@@ -18,6 +18,7 @@ _QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _MARKUP = rf"(?<![\w`)\]])(?:{_QUOTED})|`([A-Za-z_][\w ]*)=((?:{_QUOTED}|[^`'\"])*|[^`]*)`|<(?:([Aa]) )?([Rr])ow(s?)>"
 _HIDDEN = str.maketrans("`'\"<", "\ue000\ue001\ue002\ue003")
 _SHOWN = str.maketrans("\ue000\ue001\ue002\ue003", "`'\"<")
+_SIGNS = "`<\ue000\ue001\ue002\ue003"  # without which a text is already as people read it
 
 
 def as_python(name: str, value: str) -> str:
@@ -36,6 +37,9 @@ def render(text: str, argument: Writer = as_python, unit: str = "row") -> str:
     >>> render(text, lambda name, value: f"--{name} {value}".strip(), unit="episode")
     "no column '`where=`' in an episode. Pass --where or --groups 100 to `evaluate`."
     """
+
+    if not any(sign in text for sign in _SIGNS):
+        return text
 
     def write(found: re.Match[str]) -> str:
         name, value, article, row, s = found.groups()
