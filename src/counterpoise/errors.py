@@ -18,7 +18,6 @@ _QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _MARKUP = rf"(?<![\w`)\]])(?:{_QUOTED})|`([A-Za-z_][\w ]*)=((?:{_QUOTED}|[^`'\"])*|[^`]*)`|<(?:([Aa]) )?([Rr])ow(s?)>"
 _HIDDEN = str.maketrans("`'\"<", "\ue000\ue001\ue002\ue003")
 _SHOWN = str.maketrans("\ue000\ue001\ue002\ue003", "`'\"<")
-_SIGNS = "`<\ue000\ue001\ue002\ue003"  # without which a text is already as people read it
 
 
 def as_python(name: str, value: str) -> str:
@@ -38,9 +37,6 @@ def render(text: str, argument: Writer = as_python, unit: str = "row") -> str:
     "no column '`where=`' in an episode. Pass --where or --groups 100 to `evaluate`."
     """
 
-    if not any(sign in text for sign in _SIGNS):
-        return text
-
     def write(found: re.Match[str]) -> str:
         name, value, article, row, s = found.groups()
         if row is not None:
@@ -48,7 +44,8 @@ def render(text: str, argument: Writer = as_python, unit: str = "row") -> str:
             return f"{a}{unit if row == 'r' else unit.capitalize()}{s}"
         return found[0] if name is None else argument(name, value)
 
-    return re.sub(_MARKUP, write, text).translate(_SHOWN)
+    has_markup = any(sign in text for sign in "`<\ue000\ue001\ue002\ue003")
+    return re.sub(_MARKUP, write, text).translate(_SHOWN) if has_markup else text
 
 
 def verbatim(said: object) -> str:

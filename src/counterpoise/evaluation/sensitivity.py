@@ -155,12 +155,7 @@ class Sensitivity(Display):
         """What a target's value and lift could be if odds were wrong by a factor of up to `gamma`."""
         _check_gamma(gamma)
         name = known_target(target, self.targets)
-        value, lift = (self._span(name, float(gamma), which) for which in (VALUE, LIFT))
-        return Bounds(name, float(gamma), *value, *lift)
-
-    def lift_bounds(self, gamma: float, target: str) -> tuple[tuple[float, float], Interval]:
-        """The same of the lift alone, and its interval: all that a picture shows."""
-        return self._span(target, gamma, LIFT)
+        return Bounds(name, float(gamma), *self.span(name, float(gamma), VALUE), *self.span(name, float(gamma), LIFT))
 
     @property
     def tipping_point(self) -> float:
@@ -171,11 +166,10 @@ class Sensitivity(Display):
         """How wrong odds must be for the conclusion about a target to flip, with and without sampling."""
         name = known_target(target, self.targets)
         lift = self._end(name, 1.0, LIFT, upper=False).value
-        side = 0 if lift > 0 else 1
         sign = 1.0 if lift > 0 else -1.0
 
         def least(part: str) -> float:
-            return _crossing(lambda gamma: sign * getattr(self._end(name, gamma, LIFT, upper=side == 1), part))
+            return _crossing(lambda gamma: sign * getattr(self._end(name, gamma, LIFT, upper=not lift > 0), part))
 
         if math.isnan(lift):
             return TippingPoint(name, math.nan, math.nan, math.nan, self.level, self.against, self.minimize)
@@ -225,7 +219,7 @@ class Sensitivity(Display):
 
     # -- how it is made ------------------------------------------------------------------------------------------------
 
-    def _span(self, name: str, gamma: float, which: Which) -> tuple[tuple[float, float], Interval]:
+    def span(self, name: str, gamma: float, which: Which) -> tuple[tuple[float, float], Interval]:
         """The smallest and the largest of what odds within [1/Γ, Γ] allow, and the interval around both."""
         low, high = (self._end(name, gamma, which, upper=upper) for upper in (False, True))
         limits, method = self._limits[name, which], self.options.method.name

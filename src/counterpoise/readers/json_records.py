@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gzip
 import json
 import os
 import re
@@ -132,11 +133,8 @@ def _batches(path: Path) -> Iterator[tuple[list[int], list[str]]]:
 
 
 def _open_text(path: Path) -> BufferedIOBase:
-    if not path.name.lower().endswith(".gz"):
-        return path.open("rb")
-    import gzip
-
-    return gzip.GzipFile(path, "rb")
+    is_compressed = path.name.lower().endswith(".gz")
+    return gzip.GzipFile(path, "rb") if is_compressed else path.open("rb")
 
 
 def _objects(path: Path) -> Iterator[dict[str, object]]:

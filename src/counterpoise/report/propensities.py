@@ -9,7 +9,7 @@ import numpy as np
 from counterpoise.display import Cell, Table, Worded, counted, p_value, shortened
 from counterpoise.evaluation.audit import ALARMS, Audit
 from counterpoise.evaluation.reading import Reading
-from counterpoise.evaluation.sensitivity import Sensitivity
+from counterpoise.evaluation.sensitivity import LIFT, Sensitivity
 from counterpoise.evaluation.wording import capital
 from counterpoise.intervals import Interval
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -157,4 +157,4 @@ def drawn_bounds(answer: Sensitivity, target: str) -> list[tuple[float, tuple[fl
     """Γ, and the lift's bounds and interval that are drawn, from Γ = 1 to a little beyond the tipping point."""
     tips = answer.tipping(target).point
     last = min(max(LEAST, 1.25 * tips), MOST) if math.isfinite(tips) else LEAST
-    return [(gamma, *answer.lift_bounds(gamma, target)) for gamma in np.geomspace(1.0, last, POINTS).tolist()]
+    return [(gamma, *answer.span(target, gamma, LIFT)) for gamma in np.geomspace(1.0, last, POINTS).tolist()]

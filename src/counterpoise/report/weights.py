@@ -261,10 +261,10 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
                     if done % every == 0:
                         marks[target].append(running[target])
                 first = last
-        for target, known in marks.items():
+        for target, known in marks.items() if done else ():
             known += [running[target]] if done % every else []
-            together = beta_ips(Moments.stack(known)) if known else None
-            steps = [] if together is None else [unstack(together, k) for k in range(len(known))]
+            together = beta_ips(Moments.stack(known))
+            steps = (unstack(together, k) for k in range(len(known)))
             profiles[target].steps += [replace(step, interval=normal(step.value, step.stderr, level)) for step in steps]
         return profiles
 
