@@ -146,7 +146,7 @@ def visible(text: str) -> str:
     >>> visible("a\x1b[31mb\n")
     'a\\x1b[31mb\\n'
     """
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def shortened(name: object, limit: int = 60) -> str:

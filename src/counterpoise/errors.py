@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -45,7 +44,8 @@ def render(text: str, argument: Writer = as_python, unit: str = "row") -> str:
             return f"{a}{unit if row == 'r' else unit.capitalize()}{s}"
         return found[0] if name is None else argument(name, value)
 
-    return re.sub(_MARKUP, write, text).translate(_SHOWN)
+    has_markup = any(sign in text for sign in "`<\ue000\ue001\ue002\ue003")
+    return re.sub(_MARKUP, write, text).translate(_SHOWN) if has_markup else text
 
 
 def verbatim(said: object) -> str:
@@ -89,6 +89,8 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     >>> did_you_mean("clik", ["click", "price"]), did_you_mean("clik", ["price"])
     ("Did you mean 'click'?", '')
     """
+    import difflib  # which takes a while, and few are mistaken
+
     near = difflib.get_close_matches(str(name), list(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else ""
 

@@ -7,7 +7,6 @@ import hashlib
 import os
 import platform
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,7 +34,7 @@ def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
     # what tells this process from all others, also on other machines that share the folder; nothing where the system does not say
     begun = _begun(os.getpid())
     mark = f"{_machine()}-{os.getpid()}-{begun}-" if begun else ""
-    part = place.with_name(f".{place.stem[:NAMED]}.{mark}{secrets.token_hex(6)}{place.suffix}")
+    part = place.with_name(f".{place.stem[:NAMED]}.{mark}{os.urandom(6).hex()}{place.suffix}")
     unfinished.add(part)
     try:
         part.touch(exist_ok=False)

@@ -11,7 +11,6 @@ import json
 import re
 import shlex
 import sys
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial, wraps
@@ -239,6 +238,8 @@ def _words(ctx: Click, params: Mapping[str, Click], typed: set[str], named: str 
 
 def _settings(path: Path, root: Click, command: str) -> tuple[dict[str, object], dict[str, object]]:
     """What the file says to all commands, and what to this one; every key in it is checked, whichever command runs."""
+    import tomllib  # only where there is such a file
+
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -72,7 +72,7 @@ def about_sampling(values: pl.Series, *, is_sure: bool) -> Caveat | None:
 LOOKED_AT = 10_000  # first rows
 SMALL = 5  # a propensity of so few draws may be off by 45 %, and a rounded one by 10 %
 DIVISORS = 64  # no whole number up to 10,000 has more: so many values of 1/k, for lists of different lengths, have no common denominator
-DRAWS = np.unique(np.concatenate([np.arange(FEW + 1, 10_001), *np.outer([1, 2, 5], [10_000, 100_000, 1_000_000])]))
+DRAWS = np.concatenate([np.arange(FEW + 1, 10_000), *np.outer([10_000, 100_000, 1_000_000], [1, 2, 5])])
 POWERS_OF_TEN = {10**k for k in range(1, 8)}
 
 

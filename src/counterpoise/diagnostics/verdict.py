@@ -256,7 +256,7 @@ class Caveat:
 
     def of_units(self, unit: str) -> Caveat:
         """The same about lists or visits, if those are what is counted."""
-        return replace(self, unit=unit)
+        return self if unit == self.unit else replace(self, unit=unit)
 
     def of_policy(self, policy: str) -> Caveat:
         """The same about one of several policies."""

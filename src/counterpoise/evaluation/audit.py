@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from scipy.special import chdtrc, stdtrit
 
 from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight, holm
@@ -19,6 +18,7 @@ from counterpoise.engines.first_look import quoting
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import ColumnError, LogError, OptionError, did_you_mean
 from counterpoise.intervals.method import degrees_of_freedom
+from counterpoise.intervals.student_t import t_quantile
 from counterpoise.log.expressions import ReadPlan, column, columns
 from counterpoise.log.good import is_believable, is_probability, is_propensity
 from counterpoise.log.question import Question
@@ -75,6 +75,8 @@ def calibrate(column: str, sums: Mapping[str, float]) -> Calibration:
     ----------
     Hosmer & Lemeshow, "Goodness of fit tests for the multiple logistic regression model", Communications in Statistics 9 (1980).
     """
+    from scipy.special import chdtrc  # which takes long to import
+
     pairs, taken, mass = (np.array([sums[f"{name}{k}"] or 0.0 for k in BINS]) for name in ("N", "Y", "P"))
     own, has_clusters = np.diag(mass) - _matrix(sums, "P"), "units" in sums
     merge, edges = _merge_bins(np.diag(own))
@@ -336,7 +338,7 @@ def check(by: str, part: str, target: str | None, rows: int, excess: Powers) -> 
     variance = max(excess.mean(2, mean), 0.0) * excess.n / (excess.n - 1)
     error = math.sqrt(variance / excess.n)
     carrying = excess.n / excess.kurtosis
-    reach = float(stdtrit(degrees_of_freedom(carrying), 0.975)) * error * excess.n / rows
+    reach = float(t_quantile(degrees_of_freedom(carrying), 0.975)) * error * excess.n / rows
     p = MeanWeight(excess, error).p_value if carrying >= FEW_WEIGHTS else math.nan
     per_row = 1.0 + total / rows
     return Check(by, part, target, rows, per_row, per_row - reach, per_row + reach, p)

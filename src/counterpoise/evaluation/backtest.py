@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 import narwhals as nw
 from narwhals.typing import IntoDataFrame
-from scipy.special import chdtrc
 
 from counterpoise.display import (
     ROWS,
@@ -148,6 +147,8 @@ class Backtest(Display):
     @property
     def is_calibrated(self) -> bool:
         """Whether errors this large are within chance (p above 0.01) if the reported ones are right."""
+        from scipy.special import chdtrc  # which takes long to import
+
         return bool(chdtrc(len(self.known), len(self.known) * self.error_ratio**2) > 0.01) if self.known else False
 
     def table(self) -> pl.DataFrame:

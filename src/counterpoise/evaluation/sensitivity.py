@@ -134,7 +134,7 @@ class Sensitivity(Display):
     minimize: bool | None = (
         False  # whether less is better; None if nobody said, and the reward's name sounds like a cost
     )
-    _known: dict[tuple[str, float, Which], tuple[End, End]] = field(default_factory=dict, init=False)
+    _known: dict[tuple[str, float, Which, bool], End] = field(default_factory=dict, init=False)
 
     @property
     def over(self) -> str:
@@ -155,15 +155,7 @@ class Sensitivity(Display):
         """What a target's value and lift could be if odds were wrong by a factor of up to `gamma`."""
         _check_gamma(gamma)
         name = known_target(target, self.targets)
-        (low, high), (least, most) = (self._ends(name, float(gamma), which) for which in (VALUE, LIFT))
-        return Bounds(
-            name,
-            float(gamma),
-            (low.value, high.value),
-            Interval(low.reach, high.reach, self.level, self.options.method.name, limits=self._limits[name, VALUE]),
-            (least.value, most.value),
-            Interval(least.reach, most.reach, self.level, self.options.method.name, limits=self._limits[name, LIFT]),
-        )
+        return Bounds(name, float(gamma), *self.span(name, float(gamma), VALUE), *self.span(name, float(gamma), LIFT))
 
     @property
     def tipping_point(self) -> float:
@@ -173,12 +165,11 @@ class Sensitivity(Display):
     def tipping(self, target: str | None = None) -> TippingPoint:
         """How wrong odds must be for the conclusion about a target to flip, with and without sampling."""
         name = known_target(target, self.targets)
-        lift = self.bounds(1.0, name).lift[0]
-        side = 0 if lift > 0 else 1
+        lift = self._end(name, 1.0, LIFT, upper=False).value
         sign = 1.0 if lift > 0 else -1.0
 
         def least(part: str) -> float:
-            return _crossing(lambda gamma: sign * getattr(self._ends(name, gamma, LIFT)[side], part))
+            return _crossing(lambda gamma: sign * getattr(self._end(name, gamma, LIFT, upper=not lift > 0), part))
 
         if math.isnan(lift):
             return TippingPoint(name, math.nan, math.nan, math.nan, self.level, self.against, self.minimize)
@@ -228,14 +219,19 @@ class Sensitivity(Display):
 
     # -- how it is made ------------------------------------------------------------------------------------------------
 
-    def _ends(self, name: str, gamma: float, which: Which) -> tuple[End, End]:
-        """The smallest and the largest of what odds within [1/Γ, Γ] allow, with the ends of their intervals."""
-        key = (name, gamma, which)
+    def span(self, name: str, gamma: float, which: Which) -> tuple[tuple[float, float], Interval]:
+        """The smallest and the largest of what odds within [1/Γ, Γ] allow, and the interval around both."""
+        low, high = (self._end(name, gamma, which, upper=upper) for upper in (False, True))
+        limits, method = self._limits[name, which], self.options.method.name
+        return (low.value, high.value), Interval(low.reach, high.reach, self.level, method, limits=limits)
+
+    def _end(self, name: str, gamma: float, which: Which, *, upper: bool) -> End:
+        """The largest or smallest that odds within [1/Γ, Γ] allow, with the end of its interval."""
+        key = (name, gamma, which, upper)
         if key not in self._known:
+            value, error = self._extreme(name, gamma, which, upper=upper)
             below, above = self._stretches[name, which]
-            low, down = self._extreme(name, gamma, which, upper=False)
-            high, up = self._extreme(name, gamma, which, upper=True)
-            self._known[key] = (End(low, low - below * down), End(high, high + above * up))
+            self._known[key] = End(value, value + above * error if upper else value - below * error)
         return self._known[key]
 
     def _extreme(self, name: str, gamma: float, which: Which, *, upper: bool) -> tuple[float, float]:

@@ -230,6 +230,8 @@ class Moments:
         [0.25, 0.5, -0.25]
         """
         delta = np.asarray(self.center - np.asarray(center, dtype=np.float64))
+        if not delta.any() and delta.shape == np.shape(self.n):
+            return self
         mean, scatter = self.mean.copy(), self.scatter.copy()
         moved = {"us": "u"}  # by δ times another column
         for kind in row_kinds().kinds_in(self.columns):

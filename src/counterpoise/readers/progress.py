@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
-from html import escape
 from importlib import import_module
 from threading import Event, Lock, Thread, Timer
 from typing import TYPE_CHECKING, TextIO
@@ -203,6 +202,8 @@ def _as_html(said: str, seconds: float) -> str:
     >>> _as_html("fitting the reward model: 3 of 5 models", 12)
     '<progress value="3" max="5"></progress> fitting the reward model: 3 of 5 models (12 s)'
     """
+    from html import escape  # in notebooks alone
+
     part = re.search(r"([\d,]+) of ([\d,]+)", said)
     far = f' value="{part[1].replace(",", "")}" max="{part[2].replace(",", "")}"' if part else ""
     return f"<progress{far}></progress> {escape(said)} ({seconds:.0f} s)"

@@ -219,13 +219,13 @@ def sensitivity(answer: Sensitivity, target: str, *, ax: Axes | None = None) -> 
     """The bounds of one target's lift against Γ, with their interval, and where the conclusion could flip."""
     axes = axes_of(ax, 4.2)
     rows = drawn_bounds(answer, target)
-    at = [bounds.gamma for bounds in rows]
+    at = [gamma for gamma, _, _ in rows]
     level = breakable(level_of(answer.level))
     color = COLORS["ok"]
-    lower, upper = ([end[side] for end in (tuple(bounds.lift_interval) for bounds in rows)] for side in (0, 1))
+    lower, upper = zip(*(interval for _, _, interval in rows), strict=True)
     axes.fill_between(at, lower, upper, color=color, alpha=0.15, linewidth=0, label=f"with sampling, {level}")
     for side, label in ((0, "bounds"), (1, None)):
-        axes.plot(at, [bounds.lift[side] for bounds in rows], color=color, linewidth=1.8, label=label)
+        axes.plot(at, [lift[side] for _, lift, _ in rows], color=color, linewidth=1.8, label=label)
     axes.axhline(0.0, color=MARK, linestyle="--", linewidth=1)
     tips = answer.tipping(target)
     if 1.0 < tips.sure <= at[-1]:

@@ -9,8 +9,9 @@ import numpy as np
 from counterpoise.display import Cell, Table, Worded, counted, p_value, shortened
 from counterpoise.evaluation.audit import ALARMS, Audit
 from counterpoise.evaluation.reading import Reading
-from counterpoise.evaluation.sensitivity import Bounds, Sensitivity
+from counterpoise.evaluation.sensitivity import LIFT, Sensitivity
 from counterpoise.evaluation.wording import capital
+from counterpoise.intervals import Interval
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.plots import Axis, Band, Line, Mark, chart
 from counterpoise.report.tables import ForestRow, estimate_text, forest, page_table
@@ -122,11 +123,11 @@ def sensitivity(answer: Sensitivity | None) -> Safe:
     figures, what = [], "difference" if answer.against else "lift"
     for target in (name for name in answer.targets if math.isfinite(answer.tipping(name).lift)):
         rows, tips = drawn_bounds(answer, target), answer.tipping(target)
-        band = [(bounds.gamma, *bounds.lift_interval) for bounds in rows]
-        lines = [Line([(bounds.gamma, bounds.lift[side]) for bounds in rows]) for side in (0, 1)]
-        marks = [Mark(0.0), *([Mark(tips.sure, upright=True)] if 1.0 < tips.sure <= rows[-1].gamma else [])]
+        band, last = [(gamma, *interval) for gamma, _, interval in rows], rows[-1][0]
+        lines = [Line([(gamma, lift[side]) for gamma, lift, _ in rows]) for side in (0, 1)]
+        marks = [Mark(0.0), *([Mark(tips.sure, upright=True)] if 1.0 < tips.sure <= last else [])]
         plot = chart(
-            Axis(1.0, rows[-1].gamma),
+            Axis(1.0, last),
             Axis.around([end for _, low, high in band for end in (low, high)]),
             [Band(band), *lines, *marks],
             says=f"Bounds of the {what} of {shortened(target)} against Γ. {tips}",
@@ -152,8 +153,8 @@ def tipping_gist(answer: Sensitivity | None, target: str) -> str:
     return f"odds must be off by a factor of {tips.sure:.3g} before the conclusion flips"
 
 
-def drawn_bounds(answer: Sensitivity, target: str) -> list[Bounds]:
-    """The bounds that are drawn, from Γ = 1 to a little beyond the tipping point."""
+def drawn_bounds(answer: Sensitivity, target: str) -> list[tuple[float, tuple[float, float], Interval]]:
+    """Γ, and the lift's bounds and interval that are drawn, from Γ = 1 to a little beyond the tipping point."""
     tips = answer.tipping(target).point
     last = min(max(LEAST, 1.25 * tips), MOST) if math.isfinite(tips) else LEAST
-    return [answer.bounds(float(gamma), target) for gamma in np.geomspace(1.0, last, POINTS)]
+    return [(gamma, *answer.span(target, gamma, LIFT)) for gamma in np.geomspace(1.0, last, POINTS).tolist()]

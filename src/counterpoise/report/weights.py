@@ -15,6 +15,7 @@ from counterpoise.display import Name, Number, Table, cell_text, level_of, numbe
 from counterpoise.engines.rows import over_good_rows, rows_of
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import Estimate, beta_ips
+from counterpoise.estimators.estimate import unstack
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
 from counterpoise.evaluation.wording import foremost_are
 from counterpoise.intervals.method import normal
@@ -237,6 +238,7 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
     def pass_over(batches: Iterator[pl.DataFrame]) -> dict[str, Profile]:
         profiles = {target: Profile() for target in targets}
         running = {target: Moments.empty() for target in targets}
+        marks: dict[str, list[Moments]] = {target: [] for target in targets}
         done, every, center = 0, max(1, -(-rows // CHECKPOINTS)), None
         for batch in batches:
             r = batch.get_column(reward).to_numpy()
@@ -257,18 +259,16 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
                 for target, w in weights.items():
                     running[target] += Moments.of(w[first:last], r[first:last], center=center)
                     if done % every == 0:
-                        profiles[target].steps.append(_step(running[target], level))
+                        marks[target].append(running[target])
                 first = last
-        for target in targets if done % every else ():
-            profiles[target].steps.append(_step(running[target], level))
+        for target, known in marks.items() if done else ():
+            known += [running[target]] if done % every else []
+            together = beta_ips(Moments.stack(known))
+            steps = (unstack(together, k) for k in range(len(known)))
+            profiles[target].steps += [replace(step, interval=normal(step.value, step.stderr, level)) for step in steps]
         return profiles
 
     return over_good_rows(question, pass_over)
-
-
-def _step(moments: Moments, level: float) -> Estimate:
-    estimate = beta_ips(moments)
-    return replace(estimate, interval=normal(estimate.value, estimate.stderr, level))
 
 
 # -- The days that a log goes from and to -----------------------------------------------------------------------------
