@@ -35,12 +35,12 @@ BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
-    "files": 189,
-    "lines of code": 37_973,
+    "files": 190,
+    "lines of code": 37_998,
     "modules with one importer": 15,
     "private functions with one caller": 298,
     "files that know of keep=": 5,
-    "files that know of rankings": 20,
+    "files that know of rankings": 6,
     "files that know of episodes": 4,
     "files that know of proxy=": 5,
     "files that know of per=": 3,

@@ -19,8 +19,8 @@ from counterpoise.errors import verbatim
 from counterpoise.log.expressions import column, sql_name
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.groups import folds_of, row_ids
-from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.parts import sampling_advice
+from counterpoise.log.kinds import that_sounds_like
+from counterpoise.log.parts import CONDITIONAL, MARGINAL, sampling_advice
 from counterpoise.moments import Floats
 
 FEW = 10  # so few distinct propensities may well be natural, such as 0.1, 0.2, …
@@ -31,7 +31,7 @@ FEW = 10  # so few distinct propensities may well be natural, such as 0.1, 0.2, 
 
 def about_lists(seeming: SeemingLists, rows: int) -> Caveat:
     """What to do about rows that look like those of lists or episodes; a note where no column tells which belong together."""
-    kind, position, of = seeming.kind, seeming.position, seeming.list
+    kind, position, of = that_sounds_like(*seeming.names), seeming.position, seeming.list
     (place, parts), unit = kind.looks_like, kind.unit
     if of is None:
         text = f"{position!r} looks like {place}, but no column says which rows belong to the same {unit}. {kind.if_so}"

@@ -12,8 +12,7 @@ import polars as pl
 
 from counterpoise.diagnostics.verdict import Caveat
 from counterpoise.log.expressions import column, columns
-from counterpoise.log.kinds import IN_ORDER, LISTS
-from counterpoise.log.kinds.lists import ListRows
+from counterpoise.log.kinds import IN_ORDER
 from counterpoise.readers.files import collect
 
 LONGEST = 1000  # slots; a column that counts further is not a position
@@ -29,10 +28,9 @@ class SeemingLists:
     lists: int = 0
 
     @property
-    def kind(self) -> ListRows:
-        """What its rows are: the positions of lists, unless the names of the columns say something else."""
-        place, of = _plain(self.position), None if self.list is None else _plain(self.list)
-        return next((kind for kind in reversed(IN_ORDER) if kind.sounds_like(place, of)), LISTS)
+    def names(self) -> tuple[str, str | None]:
+        """The names of both columns, in lower case with underscores."""
+        return _plain(self.position), None if self.list is None else _plain(self.list)
 
 
 def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | None]) -> SeemingLists | None:

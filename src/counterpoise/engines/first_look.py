@@ -15,9 +15,9 @@ from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
 from counterpoise.log.kinds import IN_ORDER
-from counterpoise.log.kinds.lists import DEEPEST, Sequences
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
+from counterpoise.log.sequences import DEEPEST, Sequences
 from counterpoise.moments import Floats
 from counterpoise.weights import Own, Weight
 

@@ -20,7 +20,9 @@ from counterpoise.log.columns import GROUP, MODEL_REWARD, PROPENSITY
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST
 from counterpoise.log.kinds.kind import Term
-from counterpoise.log.kinds.lists import (
+from counterpoise.log.question import Question
+from counterpoise.log.rules import fault_of, is_good, made_rules, rules_of
+from counterpoise.log.sequences import (
     BITS,
     CUT_OFF,
     DISCOUNT,
@@ -36,8 +38,6 @@ from counterpoise.log.kinds.lists import (
     made_of,
     reward_of,
 )
-from counterpoise.log.question import Question
-from counterpoise.log.rules import fault_of, is_good, made_rules, rules_of
 from counterpoise.moments import Floats
 
 # -- One row per list: what lists in long form are made into before anything is added up, by a query that every engine has ---

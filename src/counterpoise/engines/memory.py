@@ -28,9 +28,9 @@ from counterpoise.engines.streaming import Streaming, good_rows, grouped, prepar
 from counterpoise.engines.summarize import Answer, Largest, OnFrame, Summary, finish, survey
 from counterpoise.log.columns import KEY, PROPENSITY, ROWS
 from counterpoise.log.good import is_believable
-from counterpoise.log.kinds.lists import LENGTH, made_of
 from counterpoise.log.question import Lane, Names, Question
 from counterpoise.log.rules import Problem
+from counterpoise.log.sequences import LENGTH, made_of
 from counterpoise.moments import Floats, LogMoments, Powers
 from counterpoise.moments.spread import KEPT, Smoothed
 from counterpoise.readers.progress import Report

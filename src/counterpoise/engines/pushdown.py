@@ -32,9 +32,9 @@ from counterpoise.log.columns import GROUP, PROPENSITY, ROWS
 from counterpoise.log.expressions import indicator
 from counterpoise.log.good import LARGEST, is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
-from counterpoise.log.kinds.lists import LIST
 from counterpoise.log.question import Lane, Names, Question, part_of
 from counterpoise.log.rules import Problem, check_type, is_good, key_of, only_known, rules_of
+from counterpoise.log.sequences import LIST
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import Label, as_label
 from counterpoise.moments.spread import KEPT

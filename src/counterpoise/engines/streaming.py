@@ -20,9 +20,9 @@ from counterpoise.log.columns import GROUP, KEY, ROW_NUMBER, ROWS
 from counterpoise.log.expressions import PolarsFrame
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
-from counterpoise.log.kinds.lists import LIST
 from counterpoise.log.question import Lane, Question
 from counterpoise.log.rules import Problem, check_type, only_good, only_known, rules_of
+from counterpoise.log.sequences import LIST
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import Label, as_label
 from counterpoise.moments.spread import KEPT

@@ -55,10 +55,9 @@ from counterpoise.evaluation.own_rows import check_training_rows
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.columns import MODEL_REWARD, PROPENSITY
 from counterpoise.log.expressions import columns, computed, roots_of
-from counterpoise.log.kinds import go_with, reduced
+from counterpoise.log.kinds import go_with, reduced, that_sounds_like
 from counterpoise.log.kinds.kind import Severity
-from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.parts import USUAL, Minimize, describes, ids_among, sampling_among, usual
+from counterpoise.log.parts import CONDITIONAL, MARGINAL, USUAL, Minimize, describes, ids_among, sampling_among, usual
 from counterpoise.log.question import LOGGING, Question
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import Floats, LogMoments
@@ -516,7 +515,7 @@ def lists_as_rows(sample: Sample, whole: RewardMoments) -> Iterator[Caveat]:
         lists = find_lists(looked_at.lazy(), looked_at.schema, ())
         if lists is None or lists.list is None:
             continue
-        if lists.kind.shows_several:
+        if that_sounds_like(*lists.names).shows_several:
             fall, error, steps = fall_of(frame.lazy(), lists.position, str(log.propensity))
             stands_alone = meaning_of(fall, error, steps) == MARGINAL
             if stands_alone and item is not None and shows_once(frame.lazy(), of, item):

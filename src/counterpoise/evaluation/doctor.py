@@ -47,11 +47,11 @@ from counterpoise.evaluation.audit import (
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns, computed
 from counterpoise.log.good import is_number, is_propensity
-from counterpoise.log.kinds import chance_kept, go_with, kinds_of
+from counterpoise.log.kinds import chance_kept, go_with, kinds_of, that_sounds_like
 from counterpoise.log.kinds.kind import Severity
-from counterpoise.log.kinds.lists import CONDITIONAL
 from counterpoise.log.log import Log, as_log, logged_propensity
 from counterpoise.log.parts import (
+    CONDITIONAL,
     FITTING,
     PLACE,
     PREDICTIONS,
@@ -636,7 +636,7 @@ def lists_in_rows(patient: Patient) -> Iterator[Caveat]:
         lists = find_lists(sample, patient.schema, taken)
         if lists is None:
             return
-        position, of, shows_several = lists.position, lists.list, lists.kind.shows_several
+        position, of, shows_several = lists.position, lists.list, that_sounds_like(*lists.names).shows_several
         caveat = about_lists(lists, min(patient.rows, COUNTED))
         yield replace(caveat, unusual_severity="note" if of is None else "look", about=position)
     if of is None:

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from counterpoise.errors import OptionError
 from counterpoise.learn.actions import ActionIds, Candidates, ids_in, placed
 from counterpoise.learn.policy import Contexts, Policy, cooled, generator_of, noisy, serving
-from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
+from counterpoise.log.parts import CONDITIONAL, MARGINAL
 from counterpoise.moments import Floats
 
 FAR = 1e3  # between logits of which the larger always wins

@@ -39,10 +39,10 @@ from counterpoise.learn.source import Inspection, Source, inspect
 from counterpoise.learn.steps import LoggedLists
 from counterpoise.learn.training import IMITATION, train
 from counterpoise.log.kinds import LISTS, check_rows
-from counterpoise.log.kinds.lists import DISCOUNT, LIST, POSITION, check_same_context, rows_by_list
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import MODELS, Data, LogFields
 from counterpoise.log.question import Learning, Question
+from counterpoise.log.sequences import DISCOUNT, LIST, POSITION, check_same_context, rows_by_list
 from counterpoise.log.verbs import need_only, takes_parts
 from counterpoise.moments import Floats
 from counterpoise.weights import ListWeight, PseudoInverse, Weight, list_weight

@@ -37,7 +37,7 @@ from counterpoise.learn.plackett_luce import ABSENT, PlackettLuce, at_slots, poo
 from counterpoise.learn.policy import Policy, serving
 from counterpoise.learn.rows import Batch, Rows
 from counterpoise.learn.softmax import USUAL, Arithmetic
-from counterpoise.log.kinds.lists import excess_at, reward_at
+from counterpoise.log.sequences import excess_at, reward_at
 from counterpoise.log.targets import is_ranker
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.columns import ROW

@@ -18,8 +18,8 @@ from counterpoise.errors import ColumnError, OptionError, warn_of_old_name
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.baseline import How, as_baseline
 from counterpoise.log.kinds import check_parts, known_parts
-from counterpoise.log.kinds.lists import CONDITIONAL, DCG
 from counterpoise.log.parts import (
+    CONDITIONAL,
     OLD_NAMES,
     PARTS,
     PLACE,
@@ -40,6 +40,7 @@ from counterpoise.log.parts import (
     column_names,
     with_parts,
 )
+from counterpoise.log.sequences import DCG
 
 MODEL = "model"  # as a propensity: not logged, so a model estimates it
 ESTIMATED = "counterpoise propensity"  # the column with what it estimates

@@ -21,6 +21,7 @@ from counterpoise.errors import ColumnError, OptionError, warn_of_old_name
 if TYPE_CHECKING:
     import polars as pl
 
+MARGINAL, CONDITIONAL = "item_at_position", "item_given_above"  # what the propensities of a ranking are
 # -- What users pass ---------------------------------------------------------------------------------------------------
 
 

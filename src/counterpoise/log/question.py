@@ -13,8 +13,8 @@ from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.columns import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY
 from counterpoise.log.kinds import KINDS, kinds_of
 from counterpoise.log.kinds.kind import NumberColumn, RowKind
-from counterpoise.log.kinds.lists import Sequences
 from counterpoise.log.parts import MODELS, TRAINED, Arrays, Columns, column_names, is_minimized
+from counterpoise.log.sequences import Sequences
 from counterpoise.log.targets import (
     CHOSEN,
     LISTED,

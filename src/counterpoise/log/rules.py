@@ -26,7 +26,7 @@ from counterpoise.log.columns import (
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.kinds.kind import OR_DROP, Rule
 from counterpoise.log.kinds.labeled import UNKNOWN
-from counterpoise.log.kinds.lists import FAULT, LENGTH, LIST
+from counterpoise.log.sequences import FAULT, LENGTH, LIST
 from counterpoise.log.targets import CHOSEN, Target, argument_of
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import ColumnError, LogError, OptionError, RecordWarning, did_you_mean, first_line
 from counterpoise.log.kinds import LISTS
-from counterpoise.log.kinds.lists import CONDITIONAL
 from counterpoise.log.log import Log
-from counterpoise.log.parts import PARTS, Paths, ids_among
+from counterpoise.log.parts import CONDITIONAL, PARTS, Paths, ids_among
 from counterpoise.readers import files
 from counterpoise.readers.json_records import (
     BARE,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from counterpoise.errors import ColumnError, LogError, OptionError, verbatim
 from counterpoise.log.expressions import columns, of_64_bits
 from counterpoise.log.kinds import LISTS
-from counterpoise.log.kinds.lists import check_same_context, rows_by_list
 from counterpoise.log.question import Question
+from counterpoise.log.sequences import check_same_context, rows_by_list
 from counterpoise.log.targets import ActionGroup, CrossFitted, Probabilities, Ranker, is_ranker
 from counterpoise.moments import Floats
 from counterpoise.moments.moments import Reals

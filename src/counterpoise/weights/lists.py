@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
 from counterpoise.log.kinds import EPISODES, IN_ORDER, LISTS
-from counterpoise.log.kinds.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.log import Log
+from counterpoise.log.parts import CONDITIONAL, MARGINAL
 from counterpoise.weights.weight import Weight
 
 

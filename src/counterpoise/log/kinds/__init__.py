@@ -27,6 +27,11 @@ IN_ORDER: tuple[ListRows, ...] = (LISTS, EPISODES)  # whose rows count together,
 KINDS: list[RowKind] = [OfLoggers(), *IN_ORDER, RatioOfSums(), Labeled(), Sampled()]
 
 
+def that_sounds_like(place: str, of: str | None) -> ListRows:
+    """The kind of rows whose columns for the place and the id are often named so; lists, unless the names say something else."""
+    return next((kind for kind in reversed(IN_ORDER) if kind.sounds_like(place, of)), LISTS)
+
+
 def kinds_of(log: Any) -> tuple[RowKind, ...]:
     """The kinds of the rows of a log: none, if they are plain."""
     return tuple([kind for kind in KINDS if kind.is_of(log)])

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from counterpoise.errors import OptionError
 from counterpoise.log.kinds.kind import OR_DROP, Conflict, Rule
-from counterpoise.log.kinds.lists import CUT_OFF, DONE, DONE_AT, LENGTH, LIST, ListRows, Sequences, about_decisions
+from counterpoise.log.kinds.lists import ListRows, about_decisions
+from counterpoise.log.sequences import CUT_OFF, DONE, DONE_AT, LENGTH, LIST, Sequences
 from counterpoise.moments.columns import CUT, STEPS
 
 if TYPE_CHECKING:
