@@ -120,6 +120,7 @@ def _child(work: Callable[[], object], ends: tuple[int, ...], file_limit: int | 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if file_limit is not None:
+            sys.dont_write_bytecode = True  # a module compiled under the limit would be cut off for everybody after
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
         try:
             work()

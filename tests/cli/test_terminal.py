@@ -186,7 +186,7 @@ def interrupted(command, ready, folder, sign=signal.SIGINT):
         preexec_fn=_ctrl_c, cwd=folder,
     )  # fmt: skip
     deadline = time.monotonic() + 600
-    while not ready(running) and time.monotonic() < deadline:
+    while running.poll() is None and not ready(running) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert running.poll() is None, "it was over before it could be interrupted"
     pressed = processor_time_of(running)

@@ -525,7 +525,10 @@ def test_a_disk_that_fills_up_while_a_log_is_simulated_is_told(tmp_path, ending)
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
-    found = run("simulate", tmp_path / f"log.{ending}", "--rows", 100_000, preexec_fn=limit)
+    whole = os.environ | {
+        "PYTHONDONTWRITEBYTECODE": "1"
+    }  # a module compiled under the limit would be cut off for everybody after
+    found = run("simulate", tmp_path / f"log.{ending}", "--rows", 100_000, preexec_fn=limit, env=whole)
     said = rf"OptionError: cannot write '{tmp_path}/log.{ending}': File too large. Make room, or name a file elsewhere."
     assert (found.returncode, found.stderr.strip()) == (2, said)
     assert list(tmp_path.iterdir()) == []
