@@ -62,7 +62,7 @@ def test_init_writes_what_the_doctor_guesses_and_a_job_needs_no_flags(folder):
     typed = ("--reward", "click", "--propensity", "p", "--target", "pi_new", "--target", "pi_old")
     (folder / "counterpoise.toml").unlink()
     theirs, _ = answer("log.parquet", *typed, "--cluster", "user_id", "--segment", "country")
-    assert mine["estimates"] == theirs["estimates"]
+    assert mine["estimates"] == [pytest.approx(one, rel=1e-9) for one in theirs["estimates"]]  # threads add up in any order
 
 
 def test_every_line_of_the_template_is_a_setting_that_is_read(folder):
