@@ -10,6 +10,7 @@ import pytest
 import typer
 from command_line import invoke, shop
 from conftest import sampled
+from polars.testing import assert_frame_equal
 
 from counterpoise.cli.app import app
 from counterpoise.cli.options import PYTHON_ONLY, SHARED
@@ -62,7 +63,8 @@ def test_init_writes_what_the_doctor_guesses_and_a_job_needs_no_flags(folder):
     typed = ("--reward", "click", "--propensity", "p", "--target", "pi_new", "--target", "pi_old")
     (folder / "counterpoise.toml").unlink()
     theirs, _ = answer("log.parquet", *typed, "--cluster", "user_id", "--segment", "country")
-    assert mine["estimates"] == [pytest.approx(one, rel=1e-9) for one in theirs["estimates"]]  # threads add up in any order
+    mine, theirs = (pl.DataFrame(each["estimates"]) for each in (mine, theirs))
+    assert_frame_equal(mine, theirs, rel_tol=1e-9)  # threads add up in any order
 
 
 def test_every_line_of_the_template_is_a_setting_that_is_read(folder):
