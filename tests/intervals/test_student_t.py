@@ -16,9 +16,11 @@ SHARES = (TAIL, 0.001, 0.0125, 0.025, 0.3, 0.5, 0.8, 0.975, 0.995, 1.0 - TAIL)
 @pytest.mark.parametrize("freedom", FREEDOM)
 def test_quantiles_and_shares_are_those_of_scipy(freedom):
     for share in SHARES:
-        quantile = special.stdtrit(freedom, share)
-        assert float(t_quantile(freedom, share)) == pytest.approx(float(quantile), rel=1e-12, abs=1e-12)
-        assert t_share(freedom, float(quantile)) == pytest.approx(float(special.stdtr(freedom, quantile)), abs=1e-13)
+        quantile = float(t_quantile(freedom, share))
+        # the quantiles of SciPy 1.13 are off by 2e-11, its shares are not
+        assert quantile == pytest.approx(float(special.stdtrit(freedom, share)), rel=1e-10, abs=1e-10)
+        assert float(special.stdtr(freedom, quantile)) == pytest.approx(share, rel=1e-12)
+        assert t_share(freedom, quantile) == pytest.approx(float(special.stdtr(freedom, quantile)), abs=1e-13)
 
 
 def test_several_quantiles_are_those_of_each():
