@@ -36,7 +36,7 @@ STRATEGIES = ("estimators", "intervals", "weights", "environments", "cli")
 # What `make test` holds each figure to.
 LIMITS = {
     "files": 190,
-    "lines of code": 37_998,
+    "lines of code": 37_987,
     "modules with one importer": 15,
     "private functions with one caller": 298,
     "files that know of keep=": 5,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import polars as pl
@@ -143,10 +142,6 @@ FEWEST = 500  # of which a test can tell anything
 ACTIONS = 20  # the most frequent ones; rows of others are left out
 REPEATED = 5  # rows per context, from which on a policy cannot know a single one
 TREES, LEAF = 40, 5
-FIRST_TREES, NOTHING_SEEN = (
-    10,
-    2.0,
-)  # a memory that is found has a z of 3.4 or more by so few trees (124 of 336 in own-rows)
 
 
 def _seeming(question: Question, targets: Sequence[Target], whole: RewardMoments) -> Iterator[Caveat]:
@@ -268,17 +263,15 @@ def memory_of(context: Floats, action: NDArray[np.int64], table: Floats, r: Floa
     known = np.stack([table[every, action], r], axis=1)
     spread = np.where(known.std(axis=0) > 0, known.std(axis=0), 1.0)
 
-    def predictions(some: NDArray[np.int64], trees: int = TREES) -> Floats:
+    def predictions(some: NDArray[np.int64]) -> Floats:
         """What some rows say about the policy's choice and the reward of every row, none about itself."""
         scores = _linear(x, table, some)
         mine, others = scores[every, action], np.where(taken > 0, -np.inf, scores).max(axis=1)
         z = np.column_stack([x, taken, mine, mine - others])
         forest: Any = ExtraTreesRegressor(
-            trees, min_samples_leaf=LEAF, max_features=0.7, bootstrap=True, oob_score=len(some) == n, random_state=0
+            TREES, min_samples_leaf=LEAF, max_features=0.7, bootstrap=True, oob_score=len(some) == n, random_state=0
         ).fit(z[some], (known / spread)[some])
-        predicted = np.asarray(forest.oob_prediction_ if len(some) == n else forest.predict(z)) * spread
-        # of few trees, each may have seen a row: nothing departs there
-        return np.where(predicted.any(axis=1, keepdims=True), predicted, known) if trees < TREES else predicted
+        return np.asarray(forest.oob_prediction_ if len(some) == n else forest.predict(z)) * spread
 
     def gains(predicted: Floats) -> Floats:
         departure, surprise = (known - predicted).T
@@ -292,11 +285,6 @@ def memory_of(context: Floats, action: NDArray[np.int64], table: Floats, r: Floa
         return Memory(flattery, error, z, float(((w - 1) * (r - r.mean())).mean()) - flattery)
 
     with threads(n * x.shape[1]):
-        with catch_warnings():
-            simplefilter("ignore")  # that each of a few trees has seen some row
-            first = memory(gains(predictions(every, FIRST_TREES)))
-        if first.z < NOTHING_SEEN:
-            return first
         full = gains(predictions(every))
         if not memory(full).is_seen:  # nor is anything less
             return memory(full)
